@@ -36,7 +36,7 @@ def full_lakehouse(root: Path) -> tl.Lakehouse:
     shutil.copytree(folder, theirs)
     metadata = sorted((theirs / "metadata").glob("*.metadata.json"))[-1]
     metadata.write_text(metadata.read_text().replace(str(folder), str(theirs)))
-    lake.create_external_table("shop.theirs", f"file://{metadata}")
+    lake.create_table("shop.theirs", metadata_location=f"file://{metadata}")
     lake.maintenance.expire(keep=3)
     (root / "notes").mkdir()
     (root / "notes/readme.txt").write_text("nobody's")

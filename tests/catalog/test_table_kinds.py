@@ -167,7 +167,7 @@ def test_an_external_table_is_frozen_in_every_binding(
 @pytest.fixture
 def federated(lake: tl.Lakehouse, catalog: TrinityLakeCatalog, elsewhere: SqlCatalog) -> TrinityLakeCatalog:
     properties = {"type": "sql", "name": "other", **elsewhere.properties}
-    lake.create_external_table(TABLE, catalog=properties, table="shop.orders")
+    lake.create_table(TABLE, catalog=properties, catalog_table="shop.orders")
     return catalog
 
 

@@ -472,7 +472,7 @@ def test_a_table_property_cannot_send_files_beside_the_table(lake: tl.Lakehouse,
 )
 def test_an_external_table_over_an_unqualified_location_is_refused(lake: tl.Lakehouse, location: str) -> None:
     with unchanged(lake), pytest.raises(tl.InvalidLocation):
-        lake.create_external_table("nyc.t", location)
+        lake.create_table("nyc.t", metadata_location=location)
 
 
 # Symbolic links

@@ -173,7 +173,7 @@ def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: P
     shutil.copytree(folder, elsewhere)
     metadata = next((elsewhere / "metadata").glob("*.metadata.json"))
     metadata.write_text(metadata.read_text().replace(str(folder), str(elsewhere)))
-    lake.create_external_table("shop.theirs", f"file://{metadata}")
+    lake.create_table("shop.theirs", metadata_location=f"file://{metadata}")
     age(root)
     before = {path for path in elsewhere.rglob("*") if path.is_file()}
     done = lake.maintenance.vacuum()

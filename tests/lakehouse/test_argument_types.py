@@ -314,6 +314,6 @@ def test_path_objects_are_accepted_for_text(tmp_path: Path) -> None:
     other.create_namespace("a")
     lake.table("a.t").append({"x": [1]})
     metadata = Path(lake.table("a.t").iceberg.metadata_location.removeprefix("file://"))
-    assert other.create_external_table("a.t", metadata).scan().count() == 1
+    assert other.create_table("a.t", metadata_location=metadata).scan().count() == 1
     with pytest.raises(tl.NotALakehouse):
         tl.open(tmp_path / "nothing")

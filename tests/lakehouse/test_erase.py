@@ -483,7 +483,7 @@ def test_external_tables_and_unknown_names_are_refused(lake: tl.Lakehouse) -> No
     location = lake.table("raw.orders").iceberg.metadata_location
     other = tl.create(f"{lake.uri.removeprefix('file://').rstrip('/')}-2")
     other.create_namespace("raw")
-    other.create_external_table("raw.orders", location)
+    other.create_table("raw.orders", metadata_location=location)
     with pytest.raises(tl.InvalidArgument, match="external"):
         other.erase("raw.orders", FILTER)
     other.create_table("raw.people", SCHEMA)

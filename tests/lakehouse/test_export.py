@@ -177,13 +177,13 @@ def test_federated_tables_are_exported_under_their_local_name(shop: tl.Lakehouse
     elsewhere = tl.create(tmp_path / "elsewhere", durability="none")
     elsewhere.create_namespace("a")
     elsewhere.create_table("a.t", ROWS).append(ROWS)
-    shop.create_external_table("shop.ext", elsewhere.table("a.t").iceberg.metadata_location)
+    shop.create_table("shop.ext", metadata_location=elsewhere.table("a.t").iceberg.metadata_location)
     uri = f"sqlite:///{tmp_path}/catalog.db"
     catalog = load_catalog("federated", type="sql", uri=uri, warehouse=f"file://{tmp_path}/warehouse")
     catalog.create_namespace("a")
     catalog.create_table("a.b", ROWS.schema)
     properties = {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
-    shop.create_external_table("shop.fed", catalog=properties, table="a.b")
+    shop.create_table("shop.fed", catalog=properties, catalog_table="a.b")
     files = len(list((tmp_path / "elsewhere").rglob("*")))
     shop.export(tmp_path / "copy", durability="none", mode="minimal")
     copy = tl.open(tmp_path / "copy")

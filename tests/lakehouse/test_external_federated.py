@@ -38,7 +38,7 @@ def nyc(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 def test_an_external_table_reads_its_files_in_place(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     location = catalog.load_table("sales.orders").metadata_location
-    nyc.create_external_table("nyc.orders", location, properties={"owner": "ops"})
+    nyc.create_table("nyc.orders", metadata_location=location, properties={"owner": "ops"})
     table = nyc.table("nyc.orders")
     assert (table.type, table.iceberg.metadata_location, table.properties["owner"]) == ("external", location, "ops")
     assert table.schema.names == ("id",)
@@ -47,7 +47,7 @@ def test_an_external_table_reads_its_files_in_place(nyc: tl.Lakehouse, catalog: 
 
 def test_external_table_reads_one_metadata_file_until_it_is_altered(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     orders = catalog.load_table("sales.orders")
-    nyc.create_external_table("nyc.orders", orders.metadata_location)
+    nyc.create_table("nyc.orders", metadata_location=orders.metadata_location)
     before = nyc.version
     orders.append(ROWS)
     assert nyc.table("nyc.orders").scan().count() == 3
@@ -58,7 +58,7 @@ def test_external_table_reads_one_metadata_file_until_it_is_altered(nyc: tl.Lake
 
 def test_an_external_table_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     location = catalog.load_table("sales.orders").metadata_location
-    nyc.create_external_table("nyc.orders", location)
+    nyc.create_table("nyc.orders", metadata_location=location)
     with nyc.transaction() as txn:
         for write in (
             lambda: txn.table("nyc.orders").append(ROWS),
@@ -72,7 +72,7 @@ def test_an_external_table_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog
 
 def test_properties_of_an_external_table_belong_to_the_lakehouse(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     location = catalog.load_table("sales.orders").metadata_location
-    nyc.create_external_table("nyc.orders", location, properties={"owner": "ops", "tier": "1"})
+    nyc.create_table("nyc.orders", metadata_location=location, properties={"owner": "ops", "tier": "1"})
     nyc.alter_table("nyc.orders", {"tier": "2"}, remove_properties=["owner"])
     properties = nyc.table("nyc.orders").properties
     assert (properties.get("tier"), properties.get("owner")) == ("2", None)
@@ -81,7 +81,7 @@ def test_properties_of_an_external_table_belong_to_the_lakehouse(nyc: tl.Lakehou
 
 def test_missing_metadata_file_is_refused(nyc: tl.Lakehouse, tmp_path: Path) -> None:
     with pytest.raises(tl.TrinityLakeError):
-        nyc.create_external_table("nyc.orders", f"file://{tmp_path}/none.metadata.json")
+        nyc.create_table("nyc.orders", metadata_location=f"file://{tmp_path}/none.metadata.json")
     assert nyc.tables() == []
 
 
@@ -101,7 +101,7 @@ def properties_of(catalog: SqlCatalog) -> dict[str, str]:
 
 
 def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    nyc.create_external_table("nyc.orders", catalog=properties_of(catalog), table="sales.orders")
+    nyc.create_table("nyc.orders", catalog=properties_of(catalog), catalog_table="sales.orders")
     table = nyc.table("nyc.orders")
     assert (table.type, table.scan().count()) == ("federated", 3)
     version = nyc.version
@@ -116,7 +116,7 @@ def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.La
 @pytest.mark.filterwarnings("error")
 def test_columns_of_a_federated_table_are_added_with_sql_types(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     """`add_column("delay", "double")` failed with "Cannot visit non-type: double"; managed tables took it."""
-    nyc.create_external_table("nyc.f", catalog=properties_of(catalog), table="sales.orders")
+    nyc.create_table("nyc.f", catalog=properties_of(catalog), catalog_table="sales.orders")
     with nyc.table("nyc.f").update_schema() as update:
         update.add_column("delay", "double").add_column("tags", "varchar[]")  # type: ignore[arg-type]
     assert [str(one.type) for one in nyc.table("nyc.f").schema.columns][-2:] == ["DOUBLE", "VARCHAR[]"]
@@ -126,7 +126,7 @@ def test_a_delete_without_a_match_does_not_warn(nyc: tl.Lakehouse, catalog: SqlC
     """PyIceberg's `UserWarning: Delete operation did not match any records` reached users of federated tables."""
     catalog.create_table("sales.empty", ROWS.schema)
     for name in ("orders", "empty"):
-        nyc.create_external_table(f"nyc.{name}", catalog=properties_of(catalog), table=f"sales.{name}")
+        nyc.create_table(f"nyc.{name}", catalog=properties_of(catalog), catalog_table=f"sales.{name}")
         table = nyc.table(f"nyc.{name}")
         rows = table.count()
         table.delete("id = 100")
@@ -135,21 +135,21 @@ def test_a_delete_without_a_match_does_not_warn(nyc: tl.Lakehouse, catalog: SqlC
 
 
 def test_a_federated_table_of_a_frozen_version_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    nyc.create_external_table("nyc.orders", catalog=properties_of(catalog), table="sales.orders")
+    nyc.create_table("nyc.orders", catalog=properties_of(catalog), catalog_table="sales.orders")
     with pytest.raises(tl.InvalidArgument, match="read-only"):
         nyc.at().table("nyc.orders").append(ROWS)
 
 
 def test_registering_an_unknown_federated_table_fails(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     with pytest.raises(tl.ObjectNotFound):
-        nyc.create_external_table("nyc.orders", catalog=properties_of(catalog), table="sales.missing")
+        nyc.create_table("nyc.orders", catalog=properties_of(catalog), catalog_table="sales.missing")
     assert nyc.tables() == []
 
 
 def test_renames_and_drops_of_foreign_tables_stay_in_the_lakehouse(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     location = catalog.load_table("sales.orders").metadata_location
-    nyc.create_external_table("nyc.e", location)
-    nyc.create_external_table("nyc.f", catalog=properties_of(catalog), table="sales.orders")
+    nyc.create_table("nyc.e", metadata_location=location)
+    nyc.create_table("nyc.f", catalog=properties_of(catalog), catalog_table="sales.orders")
     nyc.rename_table("nyc.e", "nyc.e2")
     nyc.rename_table("nyc.f", "nyc.f2")
     assert [nyc.table(name).scan().count() for name in nyc.tables("nyc")] == [3, 3]
@@ -185,20 +185,20 @@ def test_external_metadata_with_files_of_the_lakehouse_is_refused(
     elsewhere = tmp_path / "elsewhere" / metadata.name
     elsewhere.parent.mkdir()
     shutil.copy(metadata, elsewhere)
-    disk.create_external_table("ns.inside", metadata)
+    disk.create_table("ns.inside", metadata_location=metadata)
     with pytest.raises(tl.InvalidLocation, match="a file of this lakehouse"):
-        disk.create_external_table("ns.e", elsewhere)
+        disk.create_table("ns.e", metadata_location=elsewhere)
     with pytest.raises(tl.RegistrationFailed, match="a file of this lakehouse"):
         disk.register([{"kind": "table", "namespace": "ns", "name": "e", "metadata_location": f"file://{elsewhere}"}])
 
     # All is elsewhere but for one data file, which a manifest names.
     orders = catalog.load_table("sales.orders")
-    disk.create_external_table("ns.orders", orders.metadata_location)
+    disk.create_table("ns.orders", metadata_location=orders.metadata_location)
     orders.add_files([plain_file(disk)])
     with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):
         disk.alter_table("ns.orders", metadata_location=orders.metadata_location)
     with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):
-        disk.create_external_table("ns.more", orders.metadata_location)
+        disk.create_table("ns.more", metadata_location=orders.metadata_location)
     with pytest.raises(tl.RegistrationFailed, match=r"plain\.parquet, a file of this lakehouse"):
         disk.register(
             [{"kind": "table", "namespace": "ns", "name": "more", "metadata_location": orders.metadata_location}]
@@ -217,14 +217,13 @@ def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
     def respelled(uri: str) -> str:
         return uri.replace("/lake/", f"/lake{spelling}", 1)
 
+    location = respelled(f"file://{local_path(disk.table('ns.t').iceberg.metadata_location)}")
     with pytest.raises(tl.InvalidLocation, match="not a qualified location"):
-        disk.create_external_table(
-            "ns.e", respelled(f"file://{local_path(disk.table('ns.t').iceberg.metadata_location)}")
-        )
+        disk.create_table("ns.e", metadata_location=location)
     orders = catalog.load_table("sales.orders")
     orders.add_files([respelled(plain_file(disk))])
     with pytest.raises(tl.InvalidLocation, match=r"plain\.parquet, a file of this lakehouse"):
-        disk.create_external_table("ns.e", orders.metadata_location)
+        disk.create_table("ns.e", metadata_location=orders.metadata_location)
     assert disk.tables() == ["ns.t"]
 
 
@@ -233,7 +232,7 @@ def test_fsck_reports_an_external_table_whose_files_vacuum_would_delete(
 ) -> None:
     """An earlier release registered such a table without a check."""
     orders = catalog.load_table("sales.orders")
-    disk.create_external_table("ns.orders", orders.metadata_location)
+    disk.create_table("ns.orders", metadata_location=orders.metadata_location)
     assert disk.maintenance.fsck(files=True).findings == ()
     orders.add_files([plain_file(disk)])
     with pytest.MonkeyPatch.context() as former_release:
@@ -251,4 +250,4 @@ def test_an_external_table_whose_manifests_cannot_be_read_is_refused(disk: tl.La
     assert snapshot is not None
     local_path(snapshot.manifest_list).unlink()
     with pytest.raises(tl.InvalidLocation, match="a manifest that cannot be read"):
-        disk.create_external_table("ns.orders", orders.metadata_location)
+        disk.create_table("ns.orders", metadata_location=orders.metadata_location)

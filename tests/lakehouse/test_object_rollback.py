@@ -169,7 +169,7 @@ def test_external_tables_come_back(shop: tl.Lakehouse, tmp_path: Path) -> None:
     elsewhere = tl.create(tmp_path / "elsewhere", durability="none")
     elsewhere.create_namespace("a")
     elsewhere.create_table("a.t", ROWS).append(ROWS)
-    shop.create_external_table("shop.ext", elsewhere.table("a.t").iceberg.metadata_location)
+    shop.create_table("shop.ext", metadata_location=elsewhere.table("a.t").iceberg.metadata_location)
     shop.drop_table("shop.ext")
     shop.rollback(shop.version - 1, objects=["shop.ext"])
     assert _rows(shop, "shop.ext") == 3

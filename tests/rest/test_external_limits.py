@@ -45,7 +45,7 @@ def elsewhere(tmp_path: Path, lake: tl.Lakehouse) -> tl.Table:
     table = other.table("else.where")
     table.append({"id": [7, 8]})
     lake.create_namespace("shop")
-    lake.create_external_table("shop.outside", table.iceberg.metadata_location)
+    lake.create_table("shop.outside", metadata_location=table.iceberg.metadata_location)
     return table
 
 

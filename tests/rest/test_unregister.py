@@ -19,7 +19,7 @@ def shop(lake: tl.Lakehouse, tmp_path: Path) -> tl.Lakehouse:
     """A managed table, and an external one in another lakehouse."""
     with_tables(lake, "shop.orders")
     other = with_tables(tl.create(str(tmp_path / "other"), durability="none"), "else.where")
-    lake.create_external_table("shop.outside", other.table("else.where").iceberg.metadata_location)
+    lake.create_table("shop.outside", metadata_location=other.table("else.where").iceberg.metadata_location)
     return lake
 
 
@@ -32,7 +32,7 @@ def test_unregistering_an_external_table_returns_its_metadata(http_client: Clien
         assert answer.body["metadata"] == loaded["metadata"]
     assert lake.tables("shop") == ["shop.orders"]
     assert http_client("POST", PATH.format("outside")).error == "NoSuchTableException"
-    lake.create_external_table("shop.again", answer.body["metadata-location"])
+    lake.create_table("shop.again", metadata_location=answer.body["metadata-location"])
     assert lake.table("shop.again").scan().to_arrow().num_rows == ROWS.num_rows
 
 

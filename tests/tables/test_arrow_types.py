@@ -202,7 +202,7 @@ def test_files_with_dictionaries_and_without_are_read_together(lake: tl.Lakehous
         pq.write_table(given, folder / f"{number}.parquet")
     table.iceberg.add_files([f"{table.location}/data/{number}.parquet" for number in range(len(files))])
     table = lake.table("a.mixed")
-    lake.create_external_table("a.elsewhere", table.iceberg.metadata_location)
+    lake.create_table("a.elsewhere", metadata_location=table.iceberg.metadata_location)
     scans = {
         "all rows": table.scan(),
         "some rows": table.scan("city > 'c1'"),

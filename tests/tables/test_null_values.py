@@ -121,7 +121,7 @@ def test_nulls_stay_null_for_every_writer_and_reader(lake: tl.Lakehouse, writer:
     table = lake.create_table("a.t", {"id": "bigint", **KINDS}, partition_spec=spec)
     WRITERS[writer](table)
     table = lake.table("a.t")
-    lake.create_external_table("a.elsewhere", table.iceberg.metadata_location)
+    lake.create_table("a.elsewhere", metadata_location=table.iceberg.metadata_location)
     found = {
         "all": table.scan().to_arrow(),
         "matching": table.scan("id >= 0").to_arrow(),

@@ -26,7 +26,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> tl.Table:
         other = SqlCatalog("federated", **properties)
         other.create_namespace("n")
         other.create_table("n.t", ROWS.schema)
-        lake.create_external_table("n.t", catalog=properties)
+        lake.create_table("n.t", catalog=properties)
     else:
         lake.create_table("n.t", ROWS.schema, partition_spec=["part"] if request.param == "partitioned" else None)
     table = lake.table("n.t")

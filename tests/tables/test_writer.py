@@ -639,6 +639,6 @@ def test_writers_are_for_managed_tables_of_the_latest_version(lake: tl.Lakehouse
     for table in (lake.at().table("raw.events"), lake.begin().table("raw.events")):
         with pytest.raises(tl.InvalidArgument, match="commits its own transactions"):
             table.writer()
-    lake.create_external_table("raw.outside", other.table("raw.events").iceberg.metadata_location)
+    lake.create_table("raw.outside", metadata_location=other.table("raw.events").iceberg.metadata_location)
     with pytest.raises(tl.InvalidArgument, match="only managed tables have writers"):
         lake.table("raw.outside").writer()

@@ -28,7 +28,7 @@ _CLOSED = "queries are confined to the lakehouse; allow_external=True lets them 
 #: Statements of DuckDB that are not supported, and what to use instead.
 _UNSUPPORTED = {
     "ANALYZE": "statistics are written with the files",
-    "ATTACH": "use lake.import_catalog or create_external_table",
+    "ATTACH": "use lake.import_catalog or create_table(catalog=…)",
     "BEGIN": _TRANSACTION,
     "CALL": "use the methods of the lakehouse, such as lake.maintenance.run()",
     "CHECKPOINT": "every commit is durable",

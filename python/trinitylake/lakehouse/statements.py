@@ -178,21 +178,24 @@ class Statements(Reader):
 
     # Tables
 
-    @checked_as(properties=table_properties)
+    @checked_as(properties=table_properties, catalog=text_mapping)
     def create_table(
         self,
         identifier: Identifier,
-        schema: SchemaLike,
+        schema: SchemaLike | None = None,
         *,
         partition_spec: PartitionSpec | str | Iterable[str] | None = None,
         sort_order: SortOrder | str | Iterable[str] | None = None,
         properties: Mapping[str, str] | None = None,
         primary_key: str | Iterable[str] = (),
+        metadata_location: str | PathLike[str] | None = None,
+        catalog: Mapping[str, str] | None = None,
+        catalog_table: Identifier | None = None,
         exist_ok: bool = False,
         message: str = "",
         author: str = "",
     ) -> Table:
-        """Create a managed Iceberg table (format §9), empty.
+        """Create a table (format §9): with `schema` an empty managed one, else one over Iceberg data outside.
 
         Args:
             identifier: its namespace must exist.
@@ -203,68 +206,46 @@ class Statements(Reader):
             sort_order: a pyiceberg `SortOrder`, or expressions: `["dep_time desc", "carrier"]`.
             properties: Iceberg table properties.
             primary_key: the columns that identify a row, which makes them required; `upsert` matches on them.
+            metadata_location: the URI of an Iceberg `*.metadata.json`. The table is "external": read-only, and at this
+                metadata until `alter_table(identifier, metadata_location=…)`.
+            catalog: what `pyiceberg.catalog.load_catalog` takes, without secrets. The table is "federated": its reads
+                and writes go to that catalog at once, without isolation, rollback or time travel.
+            catalog_table: the name in that catalog; by default the same as here.
             exist_ok: return the table if it exists, as it is.
 
         Raises `ObjectAlreadyExists` (for a view of that name too), `ObjectNotFound` for the namespace, and
-        `InvalidArgument` for a schema that Iceberg cannot have, or an expression that cannot be read or has no column.
+        `InvalidArgument` for a schema that Iceberg cannot have, or an expression that cannot be read or has no column,
+        and unless exactly one of `schema`, `metadata_location` and `catalog` is given.
         """
         from trinitylake.definitions import as_schema
         from trinitylake.tables.partitioning_and_sorting import words
 
         namespace, name = split(identifier)
+        if [schema is None, metadata_location is None, catalog is None].count(False) != 1:
+            raise InvalidArgument("create_table needs either a schema, a metadata_location or a catalog")
+        if catalog is None and catalog_table is not None:
+            raise InvalidArgument("catalog_table is the name in another catalog, so it needs a catalog")
         # Read once, before the first attempt: a generator or a stream is empty in the second.
         given = dict(properties or {})
-        declared = as_schema(schema, 3 if given.get("format-version") == "3" else 2)
+        declared = None if schema is None else as_schema(schema, 3 if given.get("format-version") == "3" else 2)
         spec, order = words(partition_spec, "partition_spec"), words(sort_order, "sort_order")
         keys = texts(primary_key, "primary_key")
-
-        def statement(transaction: OpenTransaction) -> Table:
-            if not (exist_ok and transaction._state().exists("table", namespace, name)):
-                transaction._staged_tables.create(namespace, name, declared, spec, order, given, keys)
-            return transaction.table((namespace, name))
-
-        return self._afterwards(namespace, name, self._execute(statement, CommitInfo(message, author)))
-
-    @checked_as(catalog=text_mapping)
-    def create_external_table(
-        self,
-        identifier: Identifier,
-        metadata_location: str | PathLike[str] | None = None,
-        *,
-        catalog: Mapping[str, str] | None = None,
-        table: Identifier | None = None,
-        properties: Mapping[str, str] | None = None,
-        message: str = "",
-        author: str = "",
-    ) -> Table:
-        """Create a table over Iceberg data outside of the lakehouse (format §9), from a metadata file or a catalog.
-
-        Args:
-            identifier: its namespace must exist.
-            metadata_location: the URI of an Iceberg `*.metadata.json`. The table is "external": read-only, and at this
-                metadata until `alter_table(identifier, metadata_location=…)`.
-            catalog: what `pyiceberg.catalog.load_catalog` takes, without secrets, instead of a metadata file. The table
-                is "federated": its reads and writes go to that catalog at once, without isolation, rollback or time
-                travel.
-            table: the name in that catalog; by default the same as here.
-            properties: table properties, stored here.
-
-        Raises `InvalidArgument` unless exactly one of `metadata_location` and `catalog` is given, and otherwise as
-        `create_table` does.
-        """
-        namespace, name = split(identifier)
-        if (metadata_location is None) == (catalog is None):
-            raise InvalidArgument("create_external_table needs either a metadata_location or a catalog")
-        if metadata_location is not None and table is not None:
-            raise InvalidArgument("table is the name in another catalog, so it needs a catalog")
-        source_table = full_name(*(split(table) if table is not None else (namespace, name)))
+        if declared is None and (spec or order or keys):
+            raise InvalidArgument(
+                "a table outside has its own layout: leave out partition_spec, sort_order, primary_key"
+            )
+        source_table = full_name(namespace, name) if catalog_table is None else full_name(*split(catalog_table))
 
         def statement(transaction: OpenTransaction) -> Table:
             tables = transaction._staged_tables
-            if catalog is not None:
-                tables.create_federated(namespace, name, catalog, source_table, properties or {})
+            if exist_ok and transaction._state().exists("table", namespace, name):
+                pass
+            elif declared is not None:
+                tables.create(namespace, name, declared, spec, order, given, keys)
+            elif catalog is not None:
+                tables.create_federated(namespace, name, catalog, source_table, given)
             else:
-                tables.create_external(namespace, name, str(metadata_location), properties or {})
+                tables.create_external(namespace, name, str(metadata_location), given)
             return transaction.table((namespace, name))
 
         return self._afterwards(namespace, name, self._execute(statement, CommitInfo(message, author)))
