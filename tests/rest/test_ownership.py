@@ -21,7 +21,7 @@ from rest.conftest import ROOT, WALT
 from rest.shop import COLUMNS, ROWS, VIEW_VERSION
 from trinitylake.rest import RestServer, S3Access, ServerOptions
 from trinitylake.rest.http.routes import CATALOG, OTHERS, SIGN
-from trinitylake.rest.security.principals import Principal
+from trinitylake.rest.security.authorization import Principal
 from trinitylake.rest.transactions.ownership import Ownership
 
 #: May do everything in the shop that Walt may, and make namespaces in it.

@@ -28,7 +28,7 @@ from rest.shop import ROWS
 from trinitylake.rest import RestServer, secret_redaction, server_metrics
 from trinitylake.rest.catalog.plan_cache import PlanCache
 from trinitylake.rest.secret_redaction import without_secrets
-from trinitylake.rest.security.principals import Grant, Role
+from trinitylake.rest.security.authorization import Grant, Role
 from trinitylake.rest.server_metrics import MetricsReports
 
 

@@ -16,7 +16,7 @@ from manifests_by_hand import list_for
 from rest.client import Answer, Client, running
 from rest.shop import COLUMNS, ROWS, VIEW_VERSION, new_table, with_tables
 from trinitylake.rest import RestServer
-from trinitylake.rest.security.principals import Grant, Principal, Role
+from trinitylake.rest.security.authorization import Grant, Principal, Role
 
 READER, WRITER, ADMIN, ROOT = (f"the-token-of-{role}-0123456789" for role in ("reader", "writer", "admin", "root"))
 RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}

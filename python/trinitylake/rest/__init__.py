@@ -21,14 +21,14 @@ for _library in ("starlette", "uvicorn"):
 if TYPE_CHECKING:
     from trinitylake.rest.http.server import RestServer, serve
     from trinitylake.rest.options import S3Access, ServerOptions
+    from trinitylake.rest.security.authorization import THIS_PROGRAM
     from trinitylake.rest.security.jwt_bearer import JwtSettings
-    from trinitylake.rest.security.principals import THIS_PROGRAM
 
 __all__ = ["THIS_PROGRAM", "JwtSettings", "RestServer", "S3Access", "ServerOptions", "serve"]
 
 # Imported at first use: name -> module. Worker processes need none of them, and only some servers need cryptography.
 _LAZY = {
-    "THIS_PROGRAM": "trinitylake.rest.security.principals",
+    "THIS_PROGRAM": "trinitylake.rest.security.authorization",
     "JwtSettings": "trinitylake.rest.security.jwt_bearer",
     "RestServer": "trinitylake.rest.http.server",
     "S3Access": "trinitylake.rest.options",

@@ -163,7 +163,7 @@ def error_response(code: int, type: str, message: str, headers: Mapping[str, str
 def response_of(error: Exception, message_of: Callable[[Exception], str]) -> Response:
     """The response for an exception. An unexpected exception is logged, and its text is not sent.
 
-    `message_of` returns the message for the principal (`security/hidden_names.py`).
+    `message_of` returns the message for the principal (`security/name_redaction.py`).
     """
     if isinstance(error, RestError):
         return error_response(error.code, error.type, message_of(error))

@@ -22,7 +22,7 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.security.principals import Principal
+from trinitylake.rest.security.authorization import Principal
 from trinitylake.rest.transactions.open_transactions import OpenTransactions
 
 LATEST = "latest"

@@ -29,8 +29,8 @@ from trinitylake.rest.files.signing import SignRequest, check, signed
 from trinitylake.rest.files.vending import Vendor
 from trinitylake.rest.request.call import SEPARATOR
 from trinitylake.rest.security.audit import audit
+from trinitylake.rest.security.authorization import Role, forbidden
 from trinitylake.rest.security.locations import has_role_on_files, is_own, path_of_object
-from trinitylake.rest.security.principals import Role, forbidden
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO

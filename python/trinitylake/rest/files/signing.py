@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.files.s3_store import S3Store, Scope
-from trinitylake.rest.security.principals import forbidden
+from trinitylake.rest.security.authorization import forbidden
 
 #: Query parameters of each operation. `x-id` repeats the name of the operation; S3 ignores it.
 _HINT = "x-id"

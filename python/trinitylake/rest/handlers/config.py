@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from trinitylake.rest.catalog.warehouses import LATEST, prefix_of
 from trinitylake.rest.request.call import Call, json_response
-from trinitylake.rest.security.principals import forbidden
+from trinitylake.rest.security.authorization import forbidden
 
 
 def config(call: Call) -> Response:

@@ -21,7 +21,7 @@ from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.request.body import MAX_VALUES
 from trinitylake.rest.request.call import Call, LaterResponse, json_response
 from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
-from trinitylake.rest.security.principals import Name
+from trinitylake.rest.security.authorization import Name
 from trinitylake.rest.transactions.table_writers import Key
 from trinitylake.tables.ingestion.text_rows import json_rows
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.request.call import Call, no_content
-from trinitylake.rest.security.principals import Role
+from trinitylake.rest.security.authorization import Role
 
 #: Of one report.
 MAX_REPORT_SIZE_BYTES = 64 << 10

@@ -45,8 +45,8 @@ from trinitylake.rest.handlers.plan_filter import filter_of, with_binary_values
 from trinitylake.rest.metadata_limits import BoundedFileIO
 from trinitylake.rest.request.body import HEAVY_VALUES, check_values
 from trinitylake.rest.request.call import Call, json_response, parsed_json
+from trinitylake.rest.security.authorization import Role
 from trinitylake.rest.security.locations import is_own, path_of_object
-from trinitylake.rest.security.principals import Role
 from trinitylake.rest.workers.foreign_files import ForeignFileIO
 from trinitylake.tables.transaction_table import TransactionTable
 

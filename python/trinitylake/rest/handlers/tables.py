@@ -44,8 +44,8 @@ from trinitylake.rest.handlers.table_changes import (
 from trinitylake.rest.metadata_limits import BoundedFileIO, too_many_incoming_files
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pagination import identifiers_response
+from trinitylake.rest.security.authorization import Role
 from trinitylake.rest.security.locations import is_own, path_of_object
-from trinitylake.rest.security.principals import Role
 from trinitylake.tables.table_definition import metadata_path
 
 

@@ -27,7 +27,7 @@ from trinitylake.rest.request.call import (
     json_response,
     no_content,
 )
-from trinitylake.rest.security.principals import forbidden
+from trinitylake.rest.security.authorization import forbidden
 from trinitylake.rest.transactions.ownership import Ownership
 
 #: Of the request that begins a transaction.

@@ -43,9 +43,9 @@ from trinitylake.rest.request.call import Call, LaterResponse, Service
 from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
 from trinitylake.rest.request.idempotency import answered_once
 from trinitylake.rest.security.audit import audit
+from trinitylake.rest.security.authorization import Principal
 from trinitylake.rest.security.guard import PRINCIPAL, Bearers, Guard
-from trinitylake.rest.security.hidden_names import message_for
-from trinitylake.rest.security.principals import Principal
+from trinitylake.rest.security.name_redaction import message_for
 from trinitylake.rest.server_metrics import MetricsReports, Outcome, ServerMetrics
 from trinitylake.rest.transactions.open_transactions import OpenTransactions
 from trinitylake.rest.transactions.table_writers import TableWriters

@@ -22,7 +22,7 @@ from trinitylake.rest.handlers.body_parts import name_in, renamed
 from trinitylake.rest.page import history, lakehouse, maintenance, objects, rows, search, tree
 from trinitylake.rest.request.call import Call, LaterResponse
 from trinitylake.rest.request.idempotency import Replay
-from trinitylake.rest.security.principals import Name, Role
+from trinitylake.rest.security.authorization import Name, Role
 
 Handler = Callable[[Call], Response | LaterResponse]
 #: Objects that a request names in its body.

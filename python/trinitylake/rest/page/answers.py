@@ -11,7 +11,7 @@ from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.catalog.warehouses import is_transaction
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, json_response
-from trinitylake.rest.security.principals import forbidden
+from trinitylake.rest.security.authorization import forbidden
 from trinitylake.rest.workers.page_jobs import PageJob
 from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied
 

@@ -15,7 +15,7 @@ from trinitylake.rest.maintenance.estimates import Estimate
 from trinitylake.rest.maintenance.schedule import MaintenanceSchedule
 from trinitylake.rest.page.answers import answer
 from trinitylake.rest.request.call import Call
-from trinitylake.rest.security.principals import forbidden
+from trinitylake.rest.security.authorization import forbidden
 
 _MAX_FOLDERS = 50
 

@@ -23,8 +23,8 @@ from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, version_of, whole_number, work
 from trinitylake.rest.request.call import Call
+from trinitylake.rest.security.authorization import Role, forbidden
 from trinitylake.rest.security.locations import has_role_on_files, is_own, path_of_object
-from trinitylake.rest.security.principals import Role, forbidden
 from trinitylake.rest.workers.page_jobs import QueryJob, RowChangesJob, TableRowsJob
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from trinitylake.rest.request.call import Call
-from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
+from trinitylake.rest.security.authorization import Name, Principal, Role, forbidden
 
 
 def parts_of(kind: str, namespace: str, name: str) -> Name:

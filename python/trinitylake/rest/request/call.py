@@ -23,8 +23,8 @@ from trinitylake.rest.catalog.served_catalog import Commit, ServedCatalog
 from trinitylake.rest.catalog.warehouses import LATEST, is_transaction, source_of
 from trinitylake.rest.errors import RestError, bad_request, client_faults, input_fault
 from trinitylake.rest.options import ServerOptions
+from trinitylake.rest.security.authorization import Principal, Role
 from trinitylake.rest.security.locations import LocationGate
-from trinitylake.rest.security.principals import Principal, Role
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from trinitylake.rest.catalog.listing import MAX_KEYS_AT_ONCE, Listed, children_
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.request.call import Call, json_response
-from trinitylake.rest.security.principals import Name, Role
+from trinitylake.rest.security.authorization import Name, Role
 
 #: Page size for a client that sends a token without a size.
 DEFAULT_PAGE_SIZE = 1000

@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinitylake.rest.errors import error_response
-from trinitylake.rest.security.principals import ANYBODY, Principal
+from trinitylake.rest.security.authorization import ANYBODY, Principal
 from trinitylake.rest.security.tokens import Tokens
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from typing import Any
 import jwt
 
 from trinitylake.errors import InvalidArgument
+from trinitylake.rest.security.authorization import Principal
 from trinitylake.rest.security.key_set import FetchedKeySet, FileKeySet
-from trinitylake.rest.security.principals import Principal
 
 logger = logging.getLogger("trinitylake.rest")
 

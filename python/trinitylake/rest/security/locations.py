@@ -34,7 +34,7 @@ from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.metadata_limits import BoundedFileIO, too_many_incoming_files
-from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
+from trinitylake.rest.security.authorization import Name, Principal, Role, forbidden
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound
-from trinitylake.rest.security.principals import Principal
+from trinitylake.rest.security.authorization import Principal
 
 TOKEN_MIN_LENGTH = 16
 _HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})")

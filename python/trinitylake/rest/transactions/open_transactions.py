@@ -30,7 +30,7 @@ from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.options import ServerOptions
-from trinitylake.rest.security.principals import Principal
+from trinitylake.rest.security.authorization import Principal
 from trinitylake.rest.transactions.memory import Entry, TransactionsInMemory
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY, Ownership, not_theirs, require_roles
 

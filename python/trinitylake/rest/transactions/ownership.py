@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from trinitylake import core
 from trinitylake.definitions import parse_lakehouse_def
 from trinitylake.rest.errors import RestError
-from trinitylake.rest.security.principals import Name, Principal, Role, forbidden
+from trinitylake.rest.security.authorization import Name, Principal, Role, forbidden
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.transaction import Transaction

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 from trinitylake.errors import CommitConflict, NamespaceNotEmpty, TrinityLakeError
-from trinitylake.rest.security.principals import Principal, Role
+from trinitylake.rest.security.authorization import Principal, Role
 
 #: Whether an object exists: its kind, namespace and name.
 Exists: TypeAlias = Callable[[Literal["table", "view"], str, str], bool]

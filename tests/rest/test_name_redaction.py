@@ -18,8 +18,8 @@ from rest.client import Answer, Client, running
 from rest.shop import ROWS, with_tables
 from trinitylake.errors import CommitConflict, NamespaceNotEmpty, Winner
 from trinitylake.rest.errors import bad_request, response_of
-from trinitylake.rest.security.hidden_names import message_for
-from trinitylake.rest.security.principals import Principal
+from trinitylake.rest.security.authorization import Principal
+from trinitylake.rest.security.name_redaction import message_for
 
 WRITER, ADMIN, ROOT = (f"the-token-of-{who}-0123456789" for who in ("writer", "admin", "root"))
 CONFLICT = CommitConflict(
