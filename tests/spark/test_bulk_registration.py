@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,7 @@ import trinitylake as tl
 from trinitylake import _core, core
 from trinitylake.definitions import new_view_def, serialize
 from trinitylake.spark import registration
-from trinitylake.spark.registration import LeafTask
-from trinitylake.spark.sorted_runs import END_OF_NAMESPACE, CutTask, bounds_of, read_stream
-
-
-@pytest.fixture(autouse=True)
-def several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few hundred objects are shared out as a million is."""
-    monkeypatch.setattr(registration, "PART_ROWS", 60)
-    monkeypatch.setattr(registration, "SAMPLED_OF", 1)
+from trinitylake.spark.registration import END_OF_NAMESPACE, LeafTask
 
 
 def new_lake(path: Path, name: str, order: int = 4) -> tl.Lakehouse:
@@ -220,32 +211,6 @@ def test_a_task_that_fails_once_is_tried_again(
     assert tree(together) == tree(alone)
     orphans = sum(path.endswith(".arrow") for path, _, _ in together._storage.list("")) - together.at().nodes().num_rows
     assert orphans > 1  # of the attempt that was lost, besides the empty root of version 0
-
-
-def test_runs_are_cut_where_parts_begin() -> None:
-    """Bytes of UTF-8 decide, as in the tree, and no run is larger than wished."""
-    texts = [
-        f"C{namespace}{END_OF_NAMESPACE}t{number}"
-        for number in range(40)
-        for namespace in ("a", "ä", "\U00010000", "\uffff")
-    ]
-    texts = texts[::3] + texts[1::3] + texts[2::3]
-    bounds = bounds_of(texts[::2], 5)
-    assert len(bounds) == 4
-    batches = [
-        pa.record_batch({"text": texts[start : start + 16], "location": ["l"] * 16, "is_new": [True] * 16})
-        for start in range(0, 160, 16)
-    ]
-    parts: dict[int, list[list[str]]] = {}
-    for piece in CutTask(bounds, run_rows=48)(batches):
-        for row in range(piece.num_rows):
-            parts.setdefault(piece["part"][row].as_py(), []).append(read_stream(piece["rows"][row])["text"].to_pylist())
-    assert all(piece == sorted(piece, key=str.encode) for pieces in parts.values() for piece in pieces)
-    whole = [sorted(chain(*parts[part]), key=str.encode) for part in sorted(parts)]
-    assert list(chain(*whole)) == sorted(texts, key=str.encode)
-    assert [part[0].encode() >= bound for part, bound in zip(whole[1:], bounds, strict=True)] == [True] * 4
-    assert max(map(len, whole)) < 80
-    assert all(len(pieces) <= 4 for pieces in parts.values())
 
 
 def test_rows_that_were_not_counted_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ definitions of tables. This module checks that the files of these tables exist, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -33,6 +33,8 @@ FindingKind: TypeAlias = Literal[
 Versions: TypeAlias = int | tuple[int, int] | Literal["all"] | None
 #: Called with the numbers of checked versions, of all versions, and of files read.
 OnProgress: TypeAlias = Callable[[int, int, int], object]
+#: Namespace, name, location and bytes of the definition of a table.
+FoundTable: TypeAlias = tuple[str, str, str, bytes]
 
 #: Tables whose files are checked concurrently.
 _PARALLEL_TABLES = 16
@@ -113,15 +115,20 @@ def fsck(
     message: str = "",
     author: str = "",
     progress: OnProgress | None = None,
+    new_check: Callable[[_core.Storage, bool], TableCheck] | None = None,
 ) -> FsckReport:
-    """Run `Lakehouse.fsck`. Files are read from the storage, never from caches of a handle."""
-    storage = storage.uncached()
+    """Run `Lakehouse.fsck`. Files are read from the storage, never from caches of a handle.
+
+    `new_check` makes the check of the files of tables, by default one on this machine.
+    """
+    storage, new_check = storage.uncached(), new_check or TableCheck
     made: int | None = None
     saved: list[str] = []
     lost: list[str] = []
     if repair or dry_run:
         made, saved, lost = _core.repair(storage, not repair or dry_run, message, author)
-    report, incomplete = _checked(storage, version, files or data, data, progress)
+    tables = new_check(storage, data) if files or data else None
+    report, incomplete = _checked(storage, version, tables, progress)
     found = [newest_whole_version(storage, *table) for table in incomplete]
     if not repair and not dry_run:
         hints = {
@@ -142,7 +149,7 @@ def fsck(
         found, whole = [one for one in found if one.version is None], []
     if whole and not dry_run:
         made = roll_back_tables(storage, whole, message, author) or made
-        report, _ = _checked(storage, version, files or data, data, progress)
+        report, _ = _checked(storage, version, new_check(storage, data) if files or data else None, progress)
     saved += [f"table {one.name} as of version {one.version}" for one in whole]
     lost += [f"table {one.name}: {one.loss}" for one in found]
     return replace(report, repair=Repair(made, tuple(saved), tuple(lost)))
@@ -164,26 +171,22 @@ def with_certificate(
 
 
 def _checked(
-    storage: _core.Storage, version: Versions, files: bool, data: bool, progress: OnProgress | None
+    storage: _core.Storage, version: Versions, tables: TableCheck | None, progress: OnProgress | None
 ) -> tuple[FsckReport, dict[tuple[str, str], set[tuple[str, str]]]]:
     """A report without repair, and each table whose current snapshot lacks files, with its names in the versions."""
     scope, first, last = _scope(version)
-    check = _core.Fsck(storage, scope, first, last, files)
+    check = _core.Fsck(storage, scope, first, last, tables is not None)
     findings: list[Finding] = []
-    tables = _TableCheck(storage, data) if files else None
-    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
-        while (step := check.next()) is not None:
-            found, managed = step
-            findings += [
-                Finding(_kind(one.kind), one.path, one.message, tuple(one.versions), tuple(one.affected))
-                for one in found
-            ]
-            if tables is not None:
-                for some in pool.map(tables.check, managed):
-                    findings += some
-            if progress is not None:
-                versions, total, nodes, definitions = check.counts()
-                progress(versions, total, nodes + definitions + (tables.looked_for if tables is not None else 0))
+    while (step := check.next()) is not None:
+        found, managed = step
+        findings += [
+            Finding(_kind(one.kind), one.path, one.message, tuple(one.versions), tuple(one.affected)) for one in found
+        ]
+        if tables is not None and managed:
+            findings += tables.check_all(managed)
+        if progress is not None:
+            versions, total, nodes, definitions = check.counts()
+            progress(versions, total, nodes + definitions + (tables.looked_for if tables is not None else 0))
     versions, _, nodes, definitions = check.counts()
     findings += _dangling_views(storage, None if scope != "range" else last)
     once = sorted(set(findings), key=lambda finding: (finding.path, finding.message))
@@ -216,7 +219,7 @@ def _dangling_views(storage: _core.Storage, number: int | None) -> list[Finding]
     return found
 
 
-class _TableCheck:
+class TableCheck:
     """Checks the files of managed tables; manifests that several definitions share are read once.
 
     Attributes:
@@ -235,7 +238,14 @@ class _TableCheck:
         self.names: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self.incomplete: set[str] = set()
 
-    def check(self, table: tuple[str, str, str, bytes]) -> list[Finding]:
+    def check_all(self, tables: Sequence[FoundTable]) -> list[Finding]:
+        """Findings about the files of tables."""
+        with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
+            found = [finding for some in pool.map(self._check, tables) for finding in some]
+        self.looked_for = self._named.looked_for
+        return found
+
+    def _check(self, table: FoundTable) -> list[Finding]:
         from trinitylake.tables.table_definition import metadata_path
 
         namespace, name, location, data = table
@@ -250,7 +260,6 @@ class _TableCheck:
         except TrinityLakeError as error:
             return [Finding("damaged", location, str(error), affected=(full_name(namespace, name),))]
         found = list(self._named.problems(path, definition.id))
-        self.looked_for = self._named.looked_for
         if any(kind == "missing" for kind, _, _ in found):
             self.incomplete.add(definition.id)
         affected = (f"table {full_name(namespace, name)}",)

@@ -312,8 +312,7 @@ class LakehouseMaintenance:
             dry_run: report what would be repaired, and write nothing.
             message: of the new versions, stored in the log.
             author: of the new versions, stored in the log.
-            engine: a Spark session whose executors check the nodes and definitions of one version, and its tables with
-                `files`. They check no other rules and repair nothing.
+            engine: a Spark session whose executors check the files of tables.
             progress: called from time to time with the numbers of checked versions, of all versions, and of files read.
             certificate: path of a certificate of `Erasure.write`; also check that the files that it lists do not exist.
             filter: the filter of that erasure; also search all files for matching rows and texts.
@@ -324,11 +323,6 @@ class LakehouseMaintenance:
         """
         from trinitylake.lakehouse.fsck import fsck, with_certificate
 
-        if engine is not None:
-            if repair or dry_run:
-                raise InvalidArgument("fsck repairs only without `engine`")
-            checked: FsckReport = engine_module(engine, "fsck").fsck(engine, self._handle.core, version, files, data)
-            return checked
         storage = self._handle.storage
         report = fsck(
             storage,
@@ -340,6 +334,7 @@ class LakehouseMaintenance:
             message=message,
             author=author,
             progress=progress,
+            new_check=None if engine is None else engine_module(engine, "fsck").check_on(engine),
         )
         if certificate is not None:
             report = with_certificate(report, storage, certificate, filter, key)

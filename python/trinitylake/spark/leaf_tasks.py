@@ -1,11 +1,11 @@
-"""Tasks that write the leaves of the tree for a sorted part, or only check that every object can have a key.
+"""Tasks that write the leaves of the tree for sorted objects, or only check that every object can have a key.
 
 Separate from `registration.py`, so that a Python worker that is started for these tasks imports little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,7 +13,8 @@ import pyarrow as pa
 from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import InvalidArgument, InvalidName
-from trinitylake.spark.sorted_runs import Batches, objects_of
+
+Batches = Iterable[pa.RecordBatch]
 
 PARTS = "number long, path string, text string, location string, error_kind string, error string"
 
@@ -36,8 +37,9 @@ class LeafTask:
         partition = context.partitionId()
         writer = _core.LeafWriter(self.storage.storage, self.definition, self.rows, self.first_rows.get(partition, 0))
         try:
-            for objects in objects_of(batches):
-                yield _as_parts(writer.write(objects))
+            for objects in batches:
+                if objects.num_rows:
+                    yield _as_parts(writer.write(objects))
         except (InvalidName, InvalidArgument) as error:
             yield _problem(error.kind, str(error))
             return
@@ -51,7 +53,7 @@ class KeyTask:
     sizes: tuple[int, int, int]
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for objects in objects_of(batches):
+        for objects in batches:
             try:
                 _core.check_sort_texts(objects["text"], self.sizes)
             except (InvalidName, InvalidArgument) as error:

@@ -1,21 +1,21 @@
 """Registration of objects on executors, with the same tree as registration on a single machine.
 
-The objects are sorted and counted part by part (`sorted_runs.py`). The first row of each leaf depends only on the
-number of objects. So each task writes the leaves inside its part, and sends the rows at both ends to the driver. The
-driver joins the parts, builds the levels above and commits.
+Spark sorts, counts and checks the objects. The first row of each leaf depends only on the number of objects. So each
+task writes the leaves inside its partition, and sends the rows at both ends to the driver. The driver joins the parts,
+builds the levels above and commits.
 
 A file of a task counts only if the driver names it in the new version. A task that failed, was killed or ran twice
-leaves unreferenced files with unique names, which `vacuum` deletes. Memory: a task holds one part; the driver holds one
-row for each leaf and a sample of the names.
+leaves unreferenced files with unique names, which `vacuum` deletes. Memory: tasks stream, and Spark's sort spills to
+disk; the driver holds one row for each leaf.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial, reduce
-from itertools import accumulate
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -53,20 +53,8 @@ from trinitylake.lakehouse.bulk.registration import (
     needs_definitions,
 )
 from trinitylake.spark.key_ranges import KeyRange, ranges_of
-from trinitylake.spark.leaf_tasks import PARTS, KeyTask, LeafTask
+from trinitylake.spark.leaf_tasks import PARTS, Batches, KeyTask, LeafTask
 from trinitylake.spark.runtime import require_driver
-from trinitylake.spark.sorted_runs import (
-    END_OF_NAMESPACE,
-    PART_ROWS,
-    PIECES,
-    SAMPLED_OF,
-    SORTED,
-    Batches,
-    CutTask,
-    PartTask,
-    bounds_of,
-    names_of_kind,
-)
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
@@ -75,8 +63,12 @@ if TYPE_CHECKING:
 REFUSED_MAX = 1_000
 #: Definition files whose age a task asks for at a time.
 AGES_AT_ONCE = 256
+#: Ranges of keys for each core: they differ in size, so a core that is done takes another one.
+PARTS_PER_CORE = 4
 #: The first character of the key of each kind (format §4).
 LETTERS = {"namespace": "B", "table": "C", "view": "D"}
+#: Between namespace and name in the text of a key (see `sort_texts` in the core).
+END_OF_NAMESPACE = "\x01"
 
 _LOCATED = "kind string, namespace string, name string, location string, error_kind string, error string"
 _OLD = "location string, problem string"
@@ -91,8 +83,8 @@ def register(
 ) -> Registration:
     """Run `trinitylake.Lakehouse.register` on executors. A failure of Spark itself raises Spark's error."""
     require_driver(spark, "registration")
-    if not hasattr(DataFrame, "repartitionById"):
-        raise InvalidArgument("registration by executors needs PySpark 4.1")
+    if not hasattr(DataFrame, "toArrow"):
+        raise InvalidArgument("registration by executors needs PySpark 4")
     frame = _frame(spark, objects)
     base = lake.core.latest()
     sizes = KeySizes.of(lake.definition)
@@ -105,46 +97,26 @@ def register(
             frame = _with_locations(
                 frame, definition_writer(lake, base, options.file_io_properties), options.dry_run, kept
             )
-        sources = [Source(frame, _text(), True)]
-        if existing is not None:
-            sources.append(Source(existing, f.col("text"), False))
-        rows = _sorted(spark, sources, options.replace, kept)
-        counts = _counts(rows, base)
+        parts = spark.sparkContext.defaultParallelism * PARTS_PER_CORE
+        text = f.when(~f.col("location").rlike(NO_PATH), _text()).alias("text")
+        rows = _sorted(frame.select(text, "location"), existing, parts, kept)
+        counts = _counts(rows, base, options.replace)
         _check_whole(rows, counts)
+        objects = rows.select("text", "location")
         if options.dry_run:
-            _check_parts(rows.select("rows").mapInArrow(KeyTask(sizes), PARTS).toArrow())
+            _check_parts(objects.mapInArrow(KeyTask(sizes), PARTS).toArrow())
             return Registration(None, *counts.kinds)
         task = LeafTask(StorageForTasks(lake.storage), base.definition, counts.rows, counts.first_rows)
-        parts = rows.select("rows").mapInArrow(task, PARTS).toArrow()
-        _check_parts(parts)
-        parts = parts.select(["number", "path", "text", "location"]).set_column(
-            0, "number", parts["number"].cast(pa.uint64())
+        written = objects.mapInArrow(task, PARTS).toArrow()
+        _check_parts(written)
+        written = written.select(["number", "path", "text", "location"]).set_column(
+            0, "number", written["number"].cast(pa.uint64())
         )
         kinds = counts.kinds
         version = lake.core.register_parts(
-            base, counts.rows, parts, options.message, options.author, (kinds[0], kinds[1], kinds[2])
+            base, counts.rows, written, options.message, options.author, (kinds[0], kinds[1], kinds[2])
         )
         return Registration(version, *counts.kinds)
-
-
-@dataclass(frozen=True)
-class Source:
-    """Source of objects: location of their texts, and whether they are new."""
-
-    frame: DataFrame
-    text: Column
-    is_new: bool
-
-    def objects(self) -> DataFrame:
-        """The objects in the form that tasks sort."""
-        text = f.when(~f.col("location").rlike(NO_PATH), self.text)
-        return self.frame.select(text.alias("text"), "location", f.lit(self.is_new).alias("is_new"))
-
-    def sample(self) -> tuple[int, list[str]]:
-        """Number of rows, and a text for some of them."""
-        drawn = f.when(f.col("chance") * SAMPLED_OF < 1, self.text)
-        row = self.frame.withColumn("chance", f.rand()).agg(f.count(f.lit(1)), f.collect_list(drawn)).collect()[0]
-        return row[0], row[1]
 
 
 @dataclass(frozen=True)
@@ -178,16 +150,27 @@ def _text() -> Column:
     return f.concat(letter, "namespace", f.lit(END_OF_NAMESPACE), name)
 
 
-def _sorted(spark: SparkSession, sources: list[Source], replace: bool, kept: ExitStack) -> DataFrame:
-    """The objects in key order, each partition a range. Cached, because the same rows must be counted and written."""
-    samples = [source.sample() for source in sources]
-    parts = -(-sum(count for count, _ in samples) // PART_ROWS)
-    bounds = bounds_of(
-        [text for _, texts in samples for text in texts], max(parts, spark.sparkContext.defaultParallelism)
+def _sorted(added: DataFrame, existing: DataFrame | None, parts: int, kept: ExitStack) -> DataFrame:
+    """Each object once, in key order, with the numbers of its occurrences, and how many are new or incomplete.
+
+    Each partition is a range of keys. Cached, because the same rows must be counted and written. A new object takes the
+    place of an existing one.
+    """
+    objects = added.withColumn("is_new", f.lit(True))
+    if existing is not None:
+        objects = objects.union(existing.select("text", "location", f.lit(False)))
+    is_incomplete = f.col("text").isNull() | f.col("location").isNull()
+    each_once = (
+        objects.repartitionByRange(parts, "text")
+        .groupBy("text")
+        .agg(
+            f.max_by("location", "is_new").alias("location"),
+            f.count(f.lit(1)).alias("all"),
+            f.count_if(f.col("is_new")).alias("new"),
+            f.count_if(is_incomplete).alias("incomplete"),
+        )
     )
-    objects = reduce(DataFrame.union, (source.objects() for source in sources))
-    pieces = objects.mapInArrow(CutTask(bounds), PIECES).repartitionById(len(bounds) + 1, "part")
-    return _keep(pieces.mapInArrow(PartTask(replace), SORTED), kept)
+    return _keep(each_once.sortWithinPartitions("text"), kept)
 
 
 def _keep(frame: DataFrame, kept: ExitStack) -> DataFrame:
@@ -196,36 +179,53 @@ def _keep(frame: DataFrame, kept: ExitStack) -> DataFrame:
     return frame
 
 
-def _counts(rows: DataFrame, base: _core.Version) -> Counts:
-    """Sum of the counts of tasks. Raises `InvalidArgument` for a null in a required column, `ObjectAlreadyExists`."""
-    groups = rows.where("objects is not null").drop("rows", "namespace", "exists").orderBy("part").collect()
+def _counts(rows: DataFrame, base: _core.Version, replace: bool) -> Counts:
+    """Count the objects. Raises `InvalidArgument` for a null in a required column, `ObjectAlreadyExists`."""
+    is_twice = (f.col("new") > 1) if replace else (f.col("all") > 1)
+    groups = (
+        rows.groupBy(f.spark_partition_id().alias("part"), f.substring("text", 1, 1).alias("letter"))
+        .agg(
+            f.count(f.lit(1)).alias("objects"),
+            f.sum("new").alias("new"),
+            f.sum("incomplete").alias("incomplete"),
+            f.min(f.when(is_twice, f.col("text"))).alias("twice"),
+        )
+        .orderBy("part")
+        .collect()
+    )
     if incomplete := sum(group.incomplete for group in groups):
         raise InvalidArgument(
             f"{incomplete} objects have a null in kind, namespace or location, a location that is no path below the "
             f"root, or a kind other than {', '.join(OBJECT_KINDS)}"
         )
+    if twice := [group.twice for group in groups if group.twice is not None]:
+        first = min(twice, key=str.encode)
+        letter, (namespace, name) = first[0], first[1:].split(END_OF_NAMESPACE, 1)
+        kind: Any = next(kind for kind in OBJECT_KINDS if LETTERS[kind] == letter)
+        shown = f"{kind} {namespace}.{name}" if name else f"{kind} {namespace}"
+        exists = base.exists(kind, namespace, name)
+        raise ObjectAlreadyExists(f"{shown} exists" if exists else f"{shown} is registered twice")
+    first_rows: dict[int, int] = {}
+    total, views, new = 0, 0, Counter[str]()
     for group in groups:
-        if group.twice is not None:
-            letter, (namespace, name) = group.twice[0], group.twice[1:].split(END_OF_NAMESPACE, 1)
-            kind: Any = next(kind for kind in OBJECT_KINDS if LETTERS[kind] == letter)
-            shown = f"{kind} {namespace}.{name}" if name else f"{kind} {namespace}"
-            exists = base.exists(kind, namespace, name)
-            raise ObjectAlreadyExists(f"{shown} exists" if exists else f"{shown} is registered twice")
-    ends = list(accumulate((group.objects for group in groups), initial=0))
-    first_rows = {group.part: first for group, first in zip(groups, ends, strict=False)}
-    kinds = [sum(group[f"new_{kind}s"] for group in groups) for kind in OBJECT_KINDS]
-    return Counts(ends[-1], first_rows, sum(group.views for group in groups), kinds)
+        first_rows.setdefault(group.part, total)
+        total += group.objects
+        views += group.objects if group.letter == LETTERS["view"] else 0
+        new[group.letter] += group.new
+    return Counts(total, first_rows, views, [new[LETTERS[kind]] for kind in OBJECT_KINDS])
 
 
 def _check_whole(rows: DataFrame, counts: Counts) -> None:
     """Check that every table and view is in an existing namespace, and no view has the name of a table."""
-    by_namespace = rows.where("namespace is not null").groupBy("namespace").agg(f.max("exists").alias("exists"))
-    for row in by_namespace.where("not exists").limit(1).collect():
+    name = f.expr("substring(text, 2)")
+    namespace = f.substring_index(name, END_OF_NAMESPACE, 1).alias("namespace")
+    exists = f.max(f.col("text") < LETTERS["table"]).alias("exists")
+    for row in rows.where("text < 'E'").groupBy(namespace).agg(exists).where("not exists").limit(1).collect():
         raise ObjectNotFound(f"namespace {row.namespace} does not exist; register it with its tables and views")
     if not counts.views:
         return
     views, tables = (
-        rows.select("rows").mapInArrow(names_of_kind(LETTERS[kind]), "name string") for kind in ("view", "table")
+        rows.where(f.col("text").startswith(LETTERS[kind])).select(name.alias("name")) for kind in ("view", "table")
     )
     for row in views.join(tables, "name", "left_semi").limit(1).collect():
         raise ObjectAlreadyExists(
