@@ -190,7 +190,7 @@ class _ErasureRun:
                 transaction.rollback()
         planned = replace(planned, mentions=())
         if not is_expired:
-            return self._verified(self._with_history(planned))
+            return self._verified(self._with_history(found, planned))
         if versions:
             return self._verified(self._without_history(found, planned))
         done = self._verified(self._collected(planned))
@@ -199,19 +199,17 @@ class _ErasureRun:
             done = self._verified(self._without_history(found, planned))
         return done
 
-    def _with_history(self, planned: Erasure) -> Erasure:
+    def _with_history(self, found: Survey, planned: Erasure) -> Erasure:
         """Replace the metadata files of all versions, and collect the files that they named before."""
-        found = self._survey()
         leases = [f"erase-{id}" for id in sorted(found.ids)]
         is_interrupted = not {one.id for one in self._core.saved_transactions()}.isdisjoint(leases)
-        if not is_interrupted and not self._affected(found):
+        paths = self._affected(found)
+        if not paths and not is_interrupted:
             return self._collected(planned)
         with _Lease(self._handle, leases, self._message(), self._request.author) as lease:
             rewritten: dict[str, None] = {}
             version = None
             for _ in range(_MAX_ATTEMPTS):
-                found = self._survey()
-                paths = self._affected(found)
                 for path in paths:  # the oldest first: an entry that removes a file names what replaced it
                     if (metadata := self._metadata(found, path)) is not None:
                         self._erased(found, metadata)
@@ -221,6 +219,8 @@ class _ErasureRun:
                 rewritten |= dict.fromkeys(more)
                 if committed is None and not more:
                     break
+                found = self._survey()
+                paths = self._affected(found)
             else:
                 raise self._too_many_changes()
         if rewritten or version is not None:
