@@ -113,9 +113,7 @@ def all_cases() -> Iterator[Case]:
                     if statement in ("update", "sql") and not kind.is_in_sql:
                         continue
                     for version, in_place in product(range(kind.format_version, 4), (False, True)):
-                        # Version 1 keeps a removed partition field, so that no other column may have its name.
-                        is_named = version == 1 and (transform, evolution) == ("v", "readded")
-                        if not is_named and (version > 1 or not in_place):
+                        if version > 1 or not in_place:
                             yield Case(name, transform, evolution, statement, version, in_place)
 
 

@@ -12,7 +12,7 @@ import random
 import time
 import urllib.parse
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,9 @@ def add_spec(*fields: dict[str, Any], **more: Any) -> dict[str, Any]:
 def part(name: str = "p", transform: str = "bucket[4]", source: int = 1, id: int | None = 1000) -> dict[str, Any]:
     field = {"name": name, "transform": transform, "source-id": source}
     return field if id is None else {**field, "field-id": id}
+
+
+CURRENT = {"action": "set-current-schema", "schema-id": -1}
 
 
 def commit(http_client: Client, *updates: dict[str, Any]) -> Answer:
@@ -388,6 +391,36 @@ def test_partition_spec_that_others_cannot_load_is_refused(http_client: Client, 
     assert http_client.table(ORDERS) == before
 
 
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (part(transform="hour"), "type long"),
+        (part(transform="truncate[3]", source=2), "type double"),
+        (part(name="c"), "has the name of a column"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_default", [True, False])
+@pytest.mark.usefixtures("shop")
+def test_partition_spec_that_java_cannot_bind_is_refused(
+    http_client: Client, field: dict[str, Any], message: str, is_default: bool
+) -> None:
+    """Only the default spec was checked. Java binds all specs to the current schema, and could not load the table."""
+    assert commit(http_client, add_schema(column(1, "id"), column(2, "c", "double")), CURRENT).code == 200
+    default = [{"action": "set-default-spec", "spec-id": -1}] if is_default else []
+    answer = commit(http_client, add_spec(field), *default)
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert message in answer.body["error"]["message"]
+
+
+@pytest.mark.usefixtures("shop")
+def test_schema_under_which_java_cannot_bind_a_former_spec_is_refused(http_client: Client) -> None:
+    assert commit(http_client, add_spec(part())).code == 200
+    answer = commit(http_client, add_schema(column(1, "id"), column(2, "p")), CURRENT)
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert "has the name of a column" in answer.body["error"]["message"]
+
+
 @pytest.mark.usefixtures("shop")
 def test_partition_field_id_means_the_same_in_all_specs(http_client: Client) -> None:
     assert commit(http_client, add_spec(part())).code == 200
@@ -570,17 +603,15 @@ def random_update(chosen: random.Random, metadata: dict[str, Any]) -> dict[str, 
 REFUSALS = (ValueError, KeyError, ValidationError, IcebergValidationError)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_iceberg_rust_loads_all_accepted_metadata(
-    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def accepted_metadata(
+    metadata: TableMetadata, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[TableMetadata, list[dict[str, Any]]]]:
+    """Metadata after random updates that were accepted, and the last updates."""
     chosen = random.Random(seed)
     offset = 0
     real = time.time_ns
     monkeypatch.setattr(metadata_updates.time, "time_ns", lambda: real() + offset)
     parse: Callable[[Any], TableUpdate] = TypeAdapter(TableUpdate).validate_python
-    metadata = shop.table("shop.orders").iceberg.metadata
-    accepted = 0
     for _ in range(60):
         offset = chosen.randint(-HOUR_MILLIS, HOUR_MILLIS) * 1_000_000  # commits come from hosts with other clocks
         sent = []
@@ -591,8 +622,17 @@ def test_iceberg_rust_loads_all_accepted_metadata(
             result = apply_updates(metadata, [parse(one) for one in sent])
         except REFUSALS:
             continue
-        refused = loaded_by_rust(result, tmp_path)
-        assert refused is None or has_void_of_dropped_column(result), (refused, sent)
-        accepted += 1
+        yield result, sent
         metadata = result
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_iceberg_rust_loads_all_accepted_metadata(
+    shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    accepted = 0
+    for metadata, sent in accepted_metadata(shop.table("shop.orders").iceberg.metadata, seed, monkeypatch):
+        refused = loaded_by_rust(metadata, tmp_path)
+        assert refused is None or has_void_of_dropped_column(metadata), (refused, sent)
+        accepted += 1
     assert accepted > 2

@@ -70,6 +70,8 @@ def own_error(error: Exception, subject: str | Callable[[], str] = "") -> Trinit
     if not _is_of_a_library(error):
         return None
     text = f"no value of {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+    if type(error).__module__.partition(".")[0] == "pyarrow" and len(error.args) > 1:  # the last one names the column
+        text = ": ".join(map(str, error.args[::-1]))
     about = subject() if callable(subject) else subject
     return InvalidArgument(f"{about}: {text}" if about else text)
 

@@ -23,6 +23,7 @@ from pyiceberg.transforms import (
     IdentityTransform,
     Transform,
     TruncateTransform,
+    UnknownTransform,
     VoidTransform,
 )
 from pyiceberg.types import (
@@ -204,6 +205,15 @@ def _check_columns(metadata: TableMetadata) -> None:
             raise ValueError(f"two {what} of the table have one id: {sorted(ids)}")
     check_defaults(metadata)
     schema = metadata.schema()
+    for field in (one for spec in metadata.partition_specs for one in spec.fields):
+        # Java binds all specs, also those that are not the default, to the current schema.
+        if field.source_id not in schema.field_ids:
+            continue
+        type = schema.find_type(field.source_id)
+        if not isinstance(field.transform, UnknownTransform) and not field.transform.can_transform(type):
+            raise ValueError(f"partition field {field.name!r}: {field.transform} does not apply to the type {type}")
+        if _column_id(schema, field.name) not in (None, field.source_id):
+            raise ValueError(f"partition field {field.name!r} has the name of a column that it is not an identity of")
     for field in metadata.spec().fields:
         named = _column_id(schema, field.name)
         if schema.find_column_name(field.source_id) is None:
