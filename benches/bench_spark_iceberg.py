@@ -98,7 +98,7 @@ def spark_read(bench: Bench) -> None:
 
 
 def spark_write(bench: Bench) -> None:
-    """Appends to a partitioned table, and MERGE of a fiftieth of its rows, half of them new, by copy-on-write."""
+    """Appends to a partitioned table, and MERGE of a fiftieth of its rows, half of them new, in both modes."""
     rows, rounds = bench.size(5_000_000, 20_000), bench.size(3, 1)
     from pyspark.sql import functions as f
 
@@ -123,10 +123,6 @@ def spark_write(bench: Bench) -> None:
         bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(1.2))
         bench.cost(f"Python data source that discards {rows:,} rows", times["discarding"], PLAIN, times["plain"])
 
-        for table in ("plain.n.m", "lake.n.m", "lake.n.merged"):
-            given.writeTo(table).using("iceberg").partitionedBy(f.col("carrier")).tableProperty(
-                "write.merge.mode", "copy-on-write"
-            ).create()
         half = rows // 100
 
         def changes(number: int) -> DataFrame:
@@ -136,24 +132,31 @@ def spark_write(bench: Bench) -> None:
                 *(f"{text} AS {name}" for name, text in {**COLUMNS, "note": "'changed'"}.items())
             )
 
-        def by_sql(catalog: str, number: int) -> None:
+        def by_sql(table: str, number: int) -> None:
             changes(number).createOrReplaceTempView("changes")
             clauses = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-            spark.sql(f"MERGE INTO {catalog}.n.m AS t USING changes AS s ON t.id = s.id {clauses}")
+            spark.sql(f"MERGE INTO {table} AS t USING changes AS s ON t.id = s.id {clauses}")
 
-        def by_function(number: int) -> None:
-            merge = tl.spark.merge(changes(number), lake.uri, "n.merged", on="id", durability="none")
+        def by_function(table: str, number: int) -> None:
+            merge = tl.spark.merge(changes(number), lake.uri, table, on="id", durability="none")
             merge.when_matched_update().when_not_matched_insert().execute()
 
-        times = _warm(
-            rounds,
-            function=by_function,
-            sql=lambda number: by_sql("lake", number),
-            plain=lambda number: by_sql("plain", number),
-        )
-        what = f"MERGE of {2 * half:,} rows into {rows:,}, copy-on-write"
-        bench.cost(f"tl.spark.merge: {what}", times["function"], PLAIN, times["plain"], at_most(2.0))
-        bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(1.1))
+        for mode in ("copy-on-write", "merge-on-read"):
+            names = [f"{catalog}_{mode.replace('-', '_')}" for catalog in ("plain.n.m", "lake.n.m", "lake.n.merged")]
+            for table in names:
+                given.writeTo(table).using("iceberg").partitionedBy(f.col("carrier")).tableProperty(
+                    "write.merge.mode", mode
+                ).create()
+            plain, sql, function = names
+            times = _warm(
+                rounds,
+                function=lambda number, table=function: by_function(table.removeprefix("lake."), number),
+                sql=lambda number, table=sql: by_sql(table, number),
+                plain=lambda number, table=plain: by_sql(table, number),
+            )
+            what = f"MERGE of {2 * half:,} rows into {rows:,}, {mode}"
+            bench.cost(f"tl.spark.merge: {what}", times["function"], PLAIN, times["plain"], at_most(2.0))
+            bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(1.1))
 
 
 def spark_tpch(bench: Bench) -> None:

@@ -138,7 +138,7 @@ def test_streams_of_iceberg_read_and_write_tables_of_the_catalog(
             .trigger(availableNow=True)
             .toTable(f"{catalog}.nyc.copy")
         )
-        assert query.awaitTermination(60)
+        query.awaitTermination()
 
     copy()
     assert ids(spark, f"SELECT * FROM {catalog}.nyc.copy") == [1, 2, 3]
