@@ -14,8 +14,8 @@ import math
 import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -88,12 +88,15 @@ _NUMBERS = (LongLiteral, FloatLiteral, DoubleLiteral, DecimalLiteral)
 _LARGEST_FLOAT = (2 - 2.0**-23) * 2.0**127
 _BITS = {IntegerType: 31, LongType: 63}
 _MAX_DIGITS = 400
+#: Negations. Of an order only `>` and `>=` remain.
 _NEGATED: dict[type, type] = {
     NotNull: IsNull,
     NotNaN: IsNaN,
     NotEqualTo: EqualTo,
     NotIn: In,
     NotStartsWith: StartsWith,
+    LessThan: GreaterThanOrEqual,
+    LessThanOrEqual: GreaterThan,
 }
 
 
@@ -119,6 +122,14 @@ class RowFilter:
         except RecursionError:
             raise ValueError("the filter is nested too deeply") from None
         return cls(root, frozenset(compiling.field_ids), compiling.size)
+
+    @classmethod
+    def among(cls, schema: Schema, values: Mapping[str, Sequence[Any]]) -> RowFilter:
+        """A filter for rows whose columns have one of some values: encoded as in summaries, ascending, without NaN."""
+        fields = [(schema.find_field(name), found) for name, found in values.items()]
+        paths = dict(_paths(schema.as_struct(), ()))
+        tests = [_Test(one.field_id, one.field_type, paths[one.field_id], In, found) for one, found in fields]
+        return cls(_Joined([_Constant(True), *tests], FALSE), frozenset(one.id for one in tests), len(tests))
 
     def outcomes(self, summaries: Summaries) -> int:
         """The possible outcomes for rows with summaries, which are looked up by the id of a column."""
@@ -249,7 +260,7 @@ class _Test(_Node):
     Attributes:
         id, kind_of_value: id and type of the column.
         path: names of the structs that contain the column, from the outermost, and its name.
-        kind: `IsNull`, `IsNaN`, `StartsWith`, `In` or a comparison that is no negation.
+        kind: `IsNull`, `IsNaN`, `StartsWith`, `In`, `GreaterThan` or `GreaterThanOrEqual`.
         values: to compare with, encoded as in column summaries, ascending and without NaN; empty if no value of the
             column can satisfy the comparison.
         has_nan: whether NaN is one of the values.
@@ -259,7 +270,7 @@ class _Test(_Node):
     kind_of_value: IcebergType
     path: tuple[str, ...]
     kind: type
-    values: list[Any] = field(default_factory=list)
+    values: Sequence[Any] = ()
     has_nan: bool = False
 
     def outcomes(self, summaries: Summaries) -> int:
@@ -277,37 +288,27 @@ class _Test(_Node):
         return found or FALSE
 
     def _of_nan(self) -> bool:
-        if self.kind in (GreaterThanOrEqual, IsNaN):
-            return True
-        if self.kind is GreaterThan:
-            return not self.has_nan
-        return self.has_nan and self.kind is not LessThan
+        """Whether NaN satisfies the comparison."""
+        if self.kind in (In, GreaterThan):
+            return self.has_nan == (self.kind is In)
+        return self.kind in (IsNaN, GreaterThanOrEqual)
 
     def _of_values(self, column: ColumnSummary) -> int:
-        lower, upper, kind = column.lower, column.upper, self.kind
-        if kind in (IsNull, IsNaN):
-            return FALSE
-        if kind in (EqualTo, In):
+        lower, upper = column.lower, column.upper
+        if self.kind is In:
             return self._among(column)
-        if self.has_nan:
-            return TRUE if kind in (LessThan, LessThanOrEqual) else FALSE
-        if not self.values:
+        if not self.values:  # nothing but NULL and NaN is asked for, or no value can satisfy the comparison
             return FALSE
         (value,) = self.values
-        if kind is StartsWith:
+        if self.kind is StartsWith:
             size = len(value)
             may = (upper is None or upper >= value) and (lower is None or lower[:size] <= value)
             must = lower is not None and upper is not None and lower[:size] == value == upper[:size]
-            return (TRUE if may else 0) | (0 if must else FALSE)
-        if kind in (LessThan, GreaterThanOrEqual):
-            below = TRUE if lower is None or lower < value else 0
-            above = FALSE if upper is None or upper >= value else 0
+        elif self.kind is GreaterThan:
+            may, must = upper is None or upper > value, lower is not None and lower > value
         else:
-            below = TRUE if lower is None or lower <= value else 0
-            above = FALSE if upper is None or upper > value else 0
-        if kind in (LessThan, LessThanOrEqual):
-            return below | above
-        return (FALSE if below else 0) | (TRUE if above else 0)
+            may, must = upper is None or upper >= value, lower is not None and lower >= value
+        return (TRUE if may else 0) | (0 if must else FALSE)
 
     def _among(self, column: ColumnSummary) -> int:
         lower, upper, values = column.lower, column.upper, self.values
@@ -320,71 +321,34 @@ class _Test(_Node):
         return (TRUE if may else 0) | (0 if must else FALSE)
 
     def matches(self, rows: _Rows) -> Any:
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        column = rows.column(self.path)
-        kind = self.kind
-        if kind is IsNull:
+        column, values = rows.column(self.path), self.values
+        if self.kind is IsNull:
             return pc.is_null(column)
         is_floating = isinstance(self.kind_of_value, FloatType | DoubleType)
-        if kind is IsNaN:
-            return pc.is_nan(column) if is_floating else self._for_all(column, False)
-        if kind is In:
-            found = self._for_all(column, False, pc.is_in(column, value_set=self._value_set(column.type)))
-            return pc.or_(found, pc.is_nan(column)) if self.has_nan else found
-        if self.has_nan:
-            found = pc.is_nan(column)
-            if kind is GreaterThan:
-                return self._for_all(column, False)
-            return (
-                self._for_all(column, True)
-                if kind is LessThanOrEqual
-                else found
-                if kind is not LessThan
-                else pc.invert(found)
-            )
-        if not self.values:
-            found = self._for_all(column, False)
+        if self.kind is In and len(values) != 1:
+            zeros = [0.0, -0.0] if is_floating and 0.0 in values else []  # which Arrow distinguishes in value sets
+            found = _known(column, pc.is_in(column, value_set=_array([*values, *zeros], column.type)))
+        elif not values:
+            found = _known(column, False)
+        elif self.kind is StartsWith:
+            found = pc.starts_with(column, _array(values, column.type)[0].as_py())
         else:
-            value = _array(self.values, column.type)[0]
-            found = (
-                _COMPARISONS[kind](pc)(column, value)
-                if kind is not StartsWith
-                else pc.starts_with(column, value.as_py())
-            )
-        if is_floating and kind in (GreaterThan, GreaterThanOrEqual):
-            found = pc.or_(found, pc.is_nan(column))
-        assert isinstance(found, pa.Array | pa.ChunkedArray)
-        return found
-
-    def _value_set(self, type: pa.DataType) -> pa.Array:
-        values = self.values
-        if isinstance(self.kind_of_value, FloatType | DoubleType) and 0.0 in values:
-            # Arrow distinguishes the zeros in value sets.
-            values = [*values, 0.0, -0.0]
-        return _array(values, type)
-
-    @staticmethod
-    def _for_all(column: Any, value: bool, found: Any = None) -> Any:
-        """A constant, or `found`, for rows with a value, and null for others."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        answer = pa.scalar(value) if found is None else found
-        return pc.if_else(pc.is_valid(column), answer, pa.scalar(None, pa.bool_()))
+            compare = {In: pc.equal, GreaterThan: pc.greater, GreaterThanOrEqual: pc.greater_equal}[self.kind]
+            found = compare(column, _array(values, column.type)[0])
+        return pc.or_(found, pc.is_nan(column)) if is_floating and self._of_nan() else found
 
 
-_COMPARISONS: dict[type, Callable[[Any], Any]] = {
-    EqualTo: lambda pc: pc.equal,
-    LessThan: lambda pc: pc.less,
-    LessThanOrEqual: lambda pc: pc.less_equal,
-    GreaterThan: lambda pc: pc.greater,
-    GreaterThanOrEqual: lambda pc: pc.greater_equal,
-}
+def _known(column: Any, answer: Any) -> Any:
+    """The answer for rows with a value, and null for others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.is_valid(column), answer, pa.scalar(None, pa.bool_()))
 
 
-def _array(values: list[Any], type: pa.DataType) -> pa.Array:
+def _array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     """An array of values in the encoding of column summaries, in which dates and times are numbers."""
     import pyarrow as pa
 
@@ -430,9 +394,8 @@ class _Compiling:
             raise ValueError(self._unknown_column(predicate.term)) from None
         self.field_ids.add(field.field_id)
         kind: type = next(one for one in type(predicate).__mro__ if one in _NEGATED or one in _KINDS)
-        if kind in _NEGATED:
-            return _Not(self._test(_NEGATED[kind], field, predicate))
-        return self._test(kind, field, predicate)
+        test = self._test(_NEGATED.get(kind, kind), field, predicate)
+        return _Not(test) if kind in _NEGATED else test
 
     def _test(self, kind: type, field: NestedField, predicate: UnboundPredicate) -> _Test:
         path = self._paths[field.field_id]
@@ -440,16 +403,17 @@ class _Compiling:
         try:
             if isinstance(predicate, SetPredicate):
                 self.size += len(predicate.literals)
-                kind, values = _in_list([*predicate.literals], field.field_type)
+                compared = [_compared(In, literal, field.field_type) for literal in predicate.literals]
+                values = list({value for _, found in compared for value in found})
             elif isinstance(predicate, LiteralPredicate):
-                kind, values = _compared(kind, predicate.literal, field.field_type)
+                kind, values = _compared(In if kind is EqualTo else kind, predicate.literal, field.field_type)
         except (TypeError, ValueError) as error:
             raise ValueError(f"column {'.'.join(path)!r}: {error}") from None
         numbers = sorted(value for value in values if not _is_nan(value))
         return _Test(field.field_id, field.field_type, path, kind, numbers, len(numbers) < len(values))
 
 
-_KINDS = (IsNull, IsNaN, StartsWith, In, EqualTo, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
+_KINDS = (IsNull, IsNaN, StartsWith, In, EqualTo, GreaterThan, GreaterThanOrEqual)
 
 
 def _parts(filter: BooleanExpression, kind: type) -> Iterator[BooleanExpression]:
@@ -470,14 +434,6 @@ def _paths(struct: StructType, above: tuple[str, ...]) -> Iterator[tuple[int, tu
             yield from _paths(one.field_type, path)
 
 
-def _in_list(literals: list[Literal[Any]], type: IcebergType) -> tuple[type, list[Any]]:
-    found: set[Any] = set()
-    for literal in literals:
-        _, values = _compared(EqualTo, literal, type)
-        found.update(values)
-    return In, list(found)
-
-
 def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[type, list[Any]]:
     """The equivalent comparison with a value of the column's type; without a value if none can satisfy it."""
     if kind is StartsWith and not isinstance(type, StringType | BinaryType):
@@ -488,8 +444,6 @@ def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[typ
     floor, ceiling = nearest
     if floor is not None and (floor == ceiling or _is_nan(floor)):
         return kind, [floor]
-    if kind in (LessThan, LessThanOrEqual):
-        return LessThanOrEqual, [] if floor is None else [floor]
     if kind in (GreaterThan, GreaterThanOrEqual):
         return GreaterThanOrEqual, [] if ceiling is None else [ceiling]
     return kind, []
