@@ -14,7 +14,6 @@ from tests import stepped_store
 import trinitylake as tl
 from benches.measure import Bench, at_most
 from trinitylake.iceberg_storage import metadata
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "name": [f"n{i}" for i in range(10)]})
 ROOT = "s3://bucket/lake"
@@ -75,7 +74,6 @@ def rounds(bench: Bench) -> None:
         measure("append, delete, append, with reads between", append_delete_append, 3.5)
         measure("scan of six small files, cached", lambda: lake.table("n.six").scan().to_arrow(), 1.5)
         metadata.cache.clear()
-        manifest_lists.clear()
         other = tl.open(ROOT, storage_options=store.storage_options)
         measure("scan of six small files, not cached", lambda: other.table("n.six").scan().to_arrow())
 

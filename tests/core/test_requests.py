@@ -28,7 +28,7 @@ from trinitylake.errors import CommitConflict, CorruptFile, InvalidLocation, Obj
 from trinitylake.iceberg import load
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.prefetch import MAX_FILES, MAX_SIZE_BYTES, Prefetch
 from trinitylake.rest import serve
 from trinitylake.tables.table_definition import name_metadata
@@ -54,7 +54,6 @@ class Shop:
     def elsewhere(self) -> tl.Lakehouse:
         """The lakehouse, as a process opens it that has read nothing yet."""
         metadata.cache.clear()
-        manifest_lists.clear()
         return tl.open(self.root, storage_options=self.store.storage_options)
 
     def traced(self, statement: Callable[[], Any]) -> Trace:
@@ -186,7 +185,6 @@ def test_a_scan_of_six_small_files_waits_only_for_what_it_cannot_know(shop: Shop
 
     shop.lake.table("n.six").append(ROWS)
     metadata.cache.clear()
-    manifest_lists.clear()
     # Of what another process has added: definition, metadata, manifest list, one manifest, one data file.
     trace = shop.traced(lambda: lake.table("n.six").scan().to_arrow())
     assert len(files_read(trace)) == 5, trace
@@ -307,7 +305,7 @@ def test_cached_files_need_the_right_to_read_them(shop: Shop) -> None:
     assert snapshot is not None
     io = OneFolder(shop.lake._storage)
     for read in (
-        lambda: manifest_lists.read(io, snapshot),
+        lambda: read_list(io, snapshot),
         lambda: metadata.read_metadata(io, table.metadata_location),
         lambda: snapshot.manifests(io),
     ):

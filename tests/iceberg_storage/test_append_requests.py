@@ -45,7 +45,7 @@ from pyiceberg.types import (
 import trinitylake as tl
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 
 COLUMNS = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -140,11 +140,7 @@ def test_metadata_of_few_rows_equals_that_of_pyiceberg(lake: tl.Lakehouse, spec:
         iceberg = lake.table(f"a.{name}").iceberg
         snapshot = iceberg.current_snapshot()
         assert snapshot is not None
-        files = [
-            entry.data_file
-            for one in manifest_lists.read(iceberg.io, snapshot)
-            for entry in read_entries(iceberg.io, one)
-        ]
+        files = [entry.data_file for one in read_list(iceberg.io, snapshot) for entry in read_entries(iceberg.io, one)]
         found.append((sorted(map(described, files), key=str), summary_of(snapshot.summary)))
         assert sorted(lake.table(f"a.{name}").scan(columns=["id"]).to_arrow()["id"].to_pylist()) == list(range(9))
     assert len(found[0][0]) == {"no partitions": 1, "partitions": 4, "buckets": 3}[spec]

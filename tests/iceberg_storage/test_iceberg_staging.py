@@ -218,7 +218,6 @@ def test_metadata_is_the_same_after_a_trip_through_the_file(lake: Lake) -> None:
 
 
 def test_encoded_metadata_is_independent_of_earlier_files(lake: Lake) -> None:
-    """The encoder reuses the text of the last file of a table; branches of history must not mix in it."""
     staged = lake.begin()
     for number in range(6):
         staged.table.append(rows(number))

@@ -319,7 +319,7 @@ def test_manifest_with_an_older_snapshot_id_is_checked(place: Place) -> None:
     odd = present_file(place) + "?x"
     add, _ = written_by_hand(place, odd, table.location())
     assert isinstance(add, AddSnapshotUpdate)
-    manifests = incoming_files.manifest_lists.read(table.io, add.snapshot)
+    manifests = incoming_files.read_list(table.io, add.snapshot)
     head = table.current_snapshot()
     updates = of_manifests(place, table.location(), 77, list(manifests), head.snapshot_id)
     with pytest.raises(tl.InvalidLocation, match="readers interpret differently"):

@@ -39,13 +39,11 @@ def registered(
     given.write_text(json.dumps(content))
     lake.register({"kind": ["table"], "namespace": ["n"], "name": ["t"], "metadata_location": [given.as_uri()]})
     cache.clear()
-    manifest_list.manifest_lists.clear()
     return tl.open(lake.uri).table("n.t")
 
 
 def keys(lake: tl.Lakehouse) -> list[int]:
     cache.clear()
-    manifest_list.manifest_lists.clear()
     return sorted(tl.open(lake.uri).table("n.t").scan().to_arrow()["k"].to_pylist())
 
 

@@ -27,7 +27,6 @@ from iceberg_disjoint import delete_first_row, rewrite
 from iceberg_storage import Store, make_store
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import metadata as metadata_module
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 
 UPGRADE = UpgradeFormatVersionUpdate.model_validate({"format-version": 3})
@@ -97,7 +96,6 @@ def first_row_ids(staged: StagedTable, snapshot: Snapshot) -> Iterator[tuple[str
 def row_ids(lake: Lake, snapshot: Snapshot | None = None) -> dict[int, int]:
     """The row ids of a snapshot, or the current one, by column `id`."""
     metadata_module.cache.clear()
-    manifest_lists.clear()
     staged = lake.begin()
     snapshot = snapshot or staged.table.current_snapshot()
     assert snapshot is not None

@@ -187,8 +187,7 @@ def test_an_idle_connection_is_closed_after_the_keep_alive_time(
 def test_requests_leave_only_caches_in_memory(
     server: RestServer, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for filled in (metadata.cache, metadata.encoder):
-        monkeypatch.setattr(filled, "_max_tables", 4)
+    monkeypatch.setattr(metadata.cache, "_max_tables", 4)
     ask = Client(server)
     schema = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
     change = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}

@@ -21,8 +21,8 @@ from pyiceberg.types import LongType
 import trinitylake as tl
 from position_deletes import delete_positions, delete_values
 from trinitylake.iceberg_storage.data_files import parquet_batches
+from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
 from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import matching_rows
 
 Row = dict[str, Any]
 NAN = float("nan")
@@ -109,7 +109,7 @@ class History:
 
     def ids_in(self, task: FileScanTask) -> list[int]:
         scan = self.table.scan(columns=["id"]).iceberg
-        return [id for batch in matching_rows(scan, [task]) for id in batch["id"].to_pylist()]
+        return [id for batch in streamed_rows(scan, [task], scan.projection()) for id in batch["id"].to_pylist()]
 
     def position_delete(self) -> None:
         tasks = [task for task in self.table.scan().iceberg.plan_files() if not task.delete_files]

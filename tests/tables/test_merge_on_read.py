@@ -19,7 +19,7 @@ from trinitylake.iceberg_storage.delete_files import (
     referenced_data_file,
 )
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 
 MODES = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
 
@@ -60,7 +60,7 @@ def files(table: tl.Table, content: DataFileContent) -> list[DataFile]:
     snapshot = table.iceberg.current_snapshot()
     assert snapshot is not None
     io = table.iceberg.io
-    entries = [entry for manifest in manifest_lists.read(io, snapshot) for entry in read_entries(io, manifest)]
+    entries = [entry for manifest in read_list(io, snapshot) for entry in read_entries(io, manifest)]
     return [entry.data_file for entry in entries if entry.data_file.content == content]
 
 
@@ -339,6 +339,6 @@ def test_manifests_of_delete_files_are_merged(lake: tl.Lakehouse) -> None:
         table.delete(f"id = {id}")
     snapshot = table.iceberg.current_snapshot()
     assert snapshot is not None
-    assert len(manifest_lists.read(table.iceberg.io, snapshot)) < 25
+    assert len(read_list(table.iceberg.io, snapshot)) < 25
     assert len(files(table, DataFileContent.POSITION_DELETES)) == 30
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(1, 60, 2))

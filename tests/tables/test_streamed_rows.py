@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import trinitylake as tl
+from trinitylake.iceberg_storage.data_files import read_ahead, streamed_rows
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
-from trinitylake.tables import read_ahead, streamed_rows
 
 FILES, ROWS = 12, 20_000
 

@@ -19,8 +19,8 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.data_files import live_rows, parquet_batches
+from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.tables import compaction, read_ahead
-from trinitylake.tables.read_ahead import ReadAhead
 
 WIDE = 512 << 10
 FILES, ROWS = 32, 50

@@ -26,7 +26,7 @@ from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeErro
 from trinitylake.iceberg_storage.locations import qualified_path
 from trinitylake.iceberg_storage.manifests.manifest_consistency import ManifestCheck, SpecsAndSchemas
 from trinitylake.iceberg_storage.manifests.manifest_file import entries_in_turn
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -109,7 +109,7 @@ class _NewFiles:
         return paths
 
     def _manifest_paths(self, snapshot: Snapshot, parent: Snapshot | None) -> Iterator[str]:
-        manifests = manifest_lists.read(self._io, snapshot)
+        manifests = read_list(self._io, snapshot)
         others = [one for one in manifests if one.manifest_path not in self._manifests]
         if any(one.added_snapshot_id != snapshot.snapshot_id for one in others):
             present = {one.manifest_path for one in self._lists_of(parent)}
@@ -156,7 +156,7 @@ class _NewFiles:
         if snapshot is None:
             return ()
         try:
-            return manifest_lists.read(self._io.of_lakehouse(), snapshot)
+            return read_list(self._io.of_lakehouse(), snapshot)
         except UNREADABLE:
             return ()
 

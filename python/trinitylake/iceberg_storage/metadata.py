@@ -2,14 +2,13 @@
 
 PyIceberg deep-copies the metadata each time that a transaction reads it, about 18 times per append. Its models are
 frozen and its updates replace lists, so the copies are unnecessary. Here each state shares unchanged parts with the
-state before, in memory and as encoded JSON.
+state before.
 
 A metadata file lists recent snapshots (`snapshot_retention.py`), about 0.6 KB each.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -18,19 +17,15 @@ import threading
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import nullcontext
-from operator import is_
 
-from pydantic import BaseModel
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
-from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.table.snapshots import MetadataLogEntry
 
 from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile
@@ -194,7 +189,7 @@ def _read(file: InputFile, uri: str, path: str) -> TableMetadata:
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:
         reason = " ".join(str(error).split())[:300]
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: {reason}", path=path or uri) from error
-    metadata = sized(indexed(encoder.intern(collected_by_lakehouse(metadata))), data)
+    metadata = sized(indexed(collected_by_lakehouse(metadata)), data)
     if isinstance(metadata, IndexedMetadataV3) and metadata.next_row_id is None:
         raise CorruptFile(f"{path or uri}: not Iceberg table metadata: next-row-id is missing", path=path or uri)
     return metadata
@@ -226,138 +221,6 @@ def new_file_stem(previous_uri: str | None) -> str:
     return f"{sequence:05d}-{uuid.uuid4()}"
 
 
-class _KnownTexts:
-    """Encodes a list as JSON, with cached texts of its items."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.items: Sequence[IcebergBaseModel] | None = None
-        self._texts: list[str] = []
-        self.text = ""
-
-    def render(self, items: Sequence[IcebergBaseModel]) -> str:
-        """The name of the list, its items as JSON, and a comma."""
-        if items is self.items:
-            return self.text
-        texts = self._of_grown(items)
-        if texts is None:
-            known = dict(zip(map(id, self.items or ()), self._texts, strict=True))
-            texts = [known.get(id(item)) or item.model_dump_json() for item in items]
-        self.items, self._texts = items, texts
-        self.text = f'"{self._name}":[{",".join(texts)}],'
-        return self.text
-
-    def _of_grown(self, items: Sequence[IcebergBaseModel]) -> list[str] | None:
-        """The texts of a list that lost at most its first item and gained items at its end, as logs do."""
-        before = self.items or ()
-        gone = 0 if items and before and items[0] is before[0] else 1
-        n_kept = len(before) - gone
-        if not 0 < n_kept <= len(items) or not all(map(is_, items, before[gone:])):
-            return None
-        return [*self._texts[gone:], *(item.model_dump_json() for item in items[n_kept:])]
-
-
-#: Lists of metadata with immutable items, and their names in a file.
-_LISTS = {
-    "snapshots": "snapshots",
-    "snapshot_log": "snapshot-log",
-    "metadata_log": "metadata-log",
-    "schemas": "schemas",
-    "partition_specs": "partition-specs",
-    "sort_orders": "sort-orders",
-}
-
-
-class _TableText:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.lists = {name: _KnownTexts(own) for name, own in _LISTS.items()}
-        self.size_bytes = 0
-
-
-class MetadataEncoder:
-    """Encodes metadata as JSON. Snapshots, schemas and other immutable items are encoded once.
-
-    Texts are kept in an LRU cache of tables with a limit in bytes. Safe to share between threads.
-    """
-
-    def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_size_bytes: int = CACHE_MAX_SIZE_BYTES) -> None:
-        self._tables: OrderedDict[uuid.UUID, _TableText] = OrderedDict()
-        self._size_bytes = 0
-        self._max_tables = max_tables
-        self._max_size_bytes = max_size_bytes
-        self._lock = threading.Lock()
-
-    def encode(self, metadata: TableMetadata) -> bytes:
-        """The bytes of a metadata file."""
-        metadata = indexed(metadata)
-        if metadata.format_version == 1:
-            return metadata.model_dump_json().encode()
-        # `include` is faster than `exclude`, for which PyIceberg looks up private attributes.
-        rest = BaseModel.model_dump_json(metadata, include=_rest_of(type(metadata)), exclude_none=True, by_alias=True)
-        text = self._table(metadata.table_uuid)
-        with text.lock:
-            lists = "".join([known.render(getattr(metadata, name)) for name, known in text.lists.items()])
-        self._count(metadata.table_uuid, text, len(lists))
-        return f"{{{lists}{rest[1:]}".encode()
-
-    def intern(self, metadata: TableMetadata) -> TableMetadata:
-        """The same metadata, in which snapshots that were encoded before replace equal ones."""
-        text = self._table(metadata.table_uuid)
-        snapshots, logs = text.lists["snapshots"], text.lists["snapshot_log"]
-        known = {_snapshot_key(one): one for one in snapshots.items or () if isinstance(one, Snapshot)}
-        logged = {_log_key(one): one for one in logs.items or () if isinstance(one, SnapshotLogEntry)}
-        if not known:
-            return metadata
-        update = {
-            "snapshots": [known.get(_snapshot_key(one), one) for one in metadata.snapshots],
-            "snapshot_log": [logged.get(_log_key(one), one) for one in metadata.snapshot_log],
-        }
-        return metadata.model_copy(update=update)
-
-    def _table(self, table_uuid: uuid.UUID) -> _TableText:
-        with self._lock:
-            if (text := self._tables.get(table_uuid)) is None:
-                text = self._tables[table_uuid] = _TableText()
-                self._drop()
-            else:
-                self._tables.move_to_end(table_uuid)
-            return text
-
-    def _count(self, table_uuid: uuid.UUID, text: _TableText, size_bytes: int) -> None:
-        with self._lock:
-            if self._tables.get(table_uuid) is text:  # not dropped meanwhile
-                self._size_bytes += size_bytes - text.size_bytes
-                text.size_bytes = size_bytes
-                self._drop()
-
-    def _drop(self) -> None:
-        while len(self._tables) > 1 and (
-            len(self._tables) > self._max_tables or self._size_bytes > self._max_size_bytes
-        ):
-            _, dropped = self._tables.popitem(last=False)
-            self._size_bytes -= dropped.size_bytes
-
-
-encoder = MetadataEncoder()
-
-
-@functools.cache
-def _rest_of(kind: type[TableMetadata]) -> set[str]:
-    return {name for name in kind.model_fields if name not in _LISTS}
-
-
-def _snapshot_key(snapshot: Snapshot) -> tuple[object, ...]:
-    """Fields that identify a snapshot and its content."""
-    return (
-        snapshot.snapshot_id,
-        snapshot.parent_snapshot_id,
-        snapshot.sequence_number,
-        snapshot.timestamp_ms,
-        snapshot.schema_id,
-        snapshot.manifest_list,
-    )
-
-
-def _log_key(entry: SnapshotLogEntry) -> tuple[int, int]:
-    return entry.snapshot_id, entry.timestamp_ms
+def encoded(metadata: TableMetadata) -> bytes:
+    """The JSON of a metadata file."""
+    return indexed(metadata).model_dump_json().encode()

@@ -28,7 +28,7 @@ from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
 from trinitylake.iceberg_storage.metadata import (
-    encoder,
+    encoded,
     new_file_stem,
     read_metadata,
     with_log_entry,
@@ -80,7 +80,7 @@ class TableRelocation:
         folder = relocated.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{relocated.location}/metadata"
         name = f"{new_file_stem(metadata_path)}{file_suffix(relocated.properties)}"
         path = self._io.path_of(f"{folder.rstrip('/')}/{name}")
-        self._store(path, file_bytes(encoder.encode(relocated), path))
+        self._store(path, file_bytes(encoded(relocated), path))
         return path
 
     def _relocated(self, metadata: TableMetadata) -> TableMetadata | None:

@@ -131,6 +131,11 @@ class RowFilter:
         tests = [_Test(one.field_id, one.field_type, paths[one.field_id], In, found) for one, found in fields]
         return cls(_Joined([_Constant(True), *tests], FALSE), frozenset(one.id for one in tests), len(tests))
 
+    def and_also(self, other: RowFilter) -> RowFilter:
+        """A filter for rows that match both."""
+        root = _Joined([self._root, other._root], FALSE)
+        return RowFilter(root, self.field_ids | other.field_ids, self.size + other.size)
+
     def outcomes(self, summaries: Summaries) -> int:
         """The possible outcomes for rows with summaries, which are looked up by the id of a column."""
         return self._root.outcomes(summaries)
@@ -335,8 +340,8 @@ class _Test(_Node):
         elif self.kind is StartsWith:
             found = pc.starts_with(column, _array(values, column.type)[0].as_py())
         else:
-            compare = {In: pc.equal, GreaterThan: pc.greater, GreaterThanOrEqual: pc.greater_equal}[self.kind]
-            found = compare(column, _array(values, column.type)[0])
+            comparisons: dict[type, Any] = {In: pc.equal, GreaterThan: pc.greater, GreaterThanOrEqual: pc.greater_equal}
+            found = comparisons[self.kind](column, _array(values, column.type)[0])
         return pc.or_(found, pc.is_nan(column)) if is_floating and self._of_nan() else found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.metadata import encoder, new_file_stem, read_metadata
+from trinitylake.iceberg_storage.metadata import encoded, new_file_stem, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
 from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 
@@ -32,5 +32,5 @@ def cloned_metadata(io: LakehouseFileIO, path: str, table_uuid: str, folder: str
         }
     )
     new_path = io.path_of(f"{folder}/metadata/{new_file_stem(None)}{file_suffix(properties)}")
-    io.put(new_path, file_bytes(encoder.encode(copy), new_path), overwrite=False)
+    io.put(new_path, file_bytes(encoded(copy), new_path), overwrite=False)
     return new_path, io.path_of(metadata.location.rstrip("/"))

@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 from trinitylake import _core
 from trinitylake.errors import CommitConflict, InvalidLocation, ObjectAlreadyExists
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
-from trinitylake.iceberg_storage.metadata import encoder, read_metadata
+from trinitylake.iceberg_storage.metadata import encoded, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes
 from trinitylake.iceberg_storage.relocation import (
     DATA_FILE,
@@ -73,7 +73,7 @@ class TableExport(TableRelocation):
         copied = self._relocated(wanted) or wanted
         for statistics in [*wanted.statistics, *wanted.partition_statistics]:
             self._take(statistics.statistics_path, statistics.file_size_in_bytes, is_new=False)
-        self._store(metadata_path, file_bytes(encoder.encode(copied), metadata_path))
+        self._store(metadata_path, file_bytes(encoded(copied), metadata_path))
         return metadata_path
 
     def _relocated_uri(self, uri: str) -> str:

@@ -28,7 +28,7 @@ from trinitylake.definitions import PREVIOUS_METADATA_LOCATION, parse_lakehouse_
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
-from trinitylake.iceberg_storage.metadata import encoder, metadata_folder, new_file_stem, read_metadata
+from trinitylake.iceberg_storage.metadata import encoded, metadata_folder, new_file_stem, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
 from trinitylake.iceberg_storage.row_erasure import TableEraser
 from trinitylake.lakehouse.erasure_certificate import new_certificate, without_values, write_certificate
@@ -335,7 +335,7 @@ class _ErasureRun:
             if erased is metadata:
                 continue
             lease.check()
-            if not self._storage.replace(path, before, file_bytes(encoder.encode(erased), path)):
+            if not self._storage.replace(path, before, file_bytes(encoded(erased), path)):
                 raise CommitConflict(f"another process changed {path} during the erasure: erase again")
             replaced.append(path)
             if self._request.progress is not None:
@@ -393,7 +393,7 @@ class _ErasureRun:
     def _stored(self, metadata: TableMetadata) -> str:
         name = f"{new_file_stem(None)}{file_suffix(metadata.properties)}"
         path = self._io.path_of(f"{metadata_folder(metadata)}/{name}")
-        self._io.put(path, file_bytes(encoder.encode(metadata), path), overwrite=False)
+        self._io.put(path, file_bytes(encoded(metadata), path), overwrite=False)
         return path
 
     def _drop_tags(self, transaction: Transaction, found: Survey) -> None:

@@ -30,19 +30,19 @@ from trinitylake.iceberg_storage.data_files.data_file_sizes import TARGET_FILE_S
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BYTES
+from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile, carried_schema
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder
+from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD, runs
 from trinitylake.iceberg_storage.delete_files import file_key, of_one_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import row_order
-from trinitylake.tables.read_ahead import ReadAhead
-from trinitylake.tables.streamed_rows import READ_AHEAD, runs
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -168,7 +168,7 @@ def _at_rest(
 
 def _deletes_of_snapshot(metadata: TableMetadata, io: FileIO) -> list[DataFile]:
     snapshot = metadata.current_snapshot()
-    manifests = () if snapshot is None else manifest_lists.read(io, snapshot)
+    manifests = () if snapshot is None else read_list(io, snapshot)
     deletes = [one for one in manifests if one.content == ManifestContent.DELETES]
     return [entry.data_file for manifest in deletes for entry in read_entries(io, manifest)]
 
@@ -281,9 +281,8 @@ class _Writing:
 
     def _rows(self, group: Group) -> Iterator[pa.Table]:
         def read(run: list[FileScanTask]) -> Iterator[pa.Table]:
-            for batches in _alike(self._live.batches_of(run, self._target.names)):
-                # Each step afterwards costs as much for a part of one file as for one of all of them.
-                yield pa.Table.from_batches(batches).combine_chunks().cast(self._target)
+            for batch in self._live.batches_of(run, self._target.names):
+                yield pa.Table.from_batches([batch]).cast(self._target)
             with self._lock:
                 for _ in run:
                     self._done += 1
@@ -310,27 +309,6 @@ def together(tables: Iterable[pa.Table], size_bytes: int) -> Iterator[pa.Table]:
         parts.append(table)
     if parts:
         yield pa.concat_tables(parts).combine_chunks()
-
-
-def _alike(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """The same batches, those together that have one schema and take little memory: each step costs the same for one
-    row as for thousands."""
-    most_size_bytes = min(BATCH_SIZE_BYTES, SORTED_ROWS_SIZE_BYTES)
-    part: list[pa.RecordBatch] = []
-    schema: pa.Schema | None = None
-    part_size_bytes = 0
-    for batch in batches:
-        # `nbytes` would be exact, but lets other threads have Python meanwhile, and waits for its turn afterwards.
-        size_bytes = batch.get_total_buffer_size()
-        if part and (part_size_bytes + size_bytes > most_size_bytes or not batch.schema.equals(schema)):
-            yield part
-            part, part_size_bytes = [], 0
-        if not part:
-            schema = batch.schema
-        part.append(batch)
-        part_size_bytes += size_bytes
-    if part:
-        yield part
 
 
 def _data_sequence_number(metadata: TableMetadata) -> int | None:

@@ -14,13 +14,12 @@ from trinitylake.base.markup import shown
 from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.base.tracing import Span, begin, span
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.tables.row_result import RowResult
-from trinitylake.tables.streamed_rows import streamed_rows
 from trinitylake.tables.table_html import scan_html
 
 if TYPE_CHECKING:
@@ -71,13 +70,11 @@ class Scan(RowResult):
         tracing_span = begin("scan", self._table_name)
         try:
             with self._reading():
-                scan = self._scan.for_reading()
-                schema = arrow_schema(scan.projection())
-                rows = streamed_rows(scan, list(scan.plan_files()), scan.projection())
+                schema, rows = arrow_schema(self._scan.projection()), self._scan.batches()
         except BaseException as error:
             tracing_span.end(error)
             raise
-        return pa.RecordBatchReader.from_batches(schema, self._batches(rows, schema, tracing_span))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(rows, tracing_span))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The matching rows as dicts by column, read as they are needed."""
@@ -94,15 +91,13 @@ class Scan(RowResult):
                 )
             yield
 
-    def _batches(
-        self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, tracing_span: Span
-    ) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: Iterator[pa.RecordBatch], tracing_span: Span) -> Iterator[pa.RecordBatch]:
         returned, failed = 0, None
         try:
             with translated(self._subject):
                 for batch in rows:
                     returned += batch.num_rows
-                    yield typed(batch, schema)
+                    yield batch
         except Exception as error:
             failed = error
             raise

@@ -6,7 +6,7 @@ and data files of a remote store are fetched before the threads that decode them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,15 +20,15 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, ancestors_between_ids, is_parent_ancestor_of
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE, PlannedFile
+from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter, plan_files
 from trinitylake.iceberg_storage.file_io import WHOLE_FILE_MAX_SIZE_BYTES, LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 
@@ -103,9 +103,9 @@ class ReadAheadScan(DataScan):
         if (snapshot := self.snapshot()) is None:
             return []
         files = FilesOfFilter(self.table_metadata, self.row_filter, self.case_sensitive, max_looks=self._max_looks)
-        manifests = manifest_lists.read(self.io, snapshot)
+        manifests = read_list(self.io, snapshot)
         _read_manifests_ahead(self.io, manifests, files)
-        tasks = plan_files(self.io, manifests, self.row_filter, files)
+        tasks = plan_files(self.io, manifests, files)
         if self._reads_rows:
             read_data_ahead(self.io, tasks, self._columns())
         return tasks
@@ -117,27 +117,37 @@ class ReadAheadScan(DataScan):
         return scan
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
-        """All matching rows."""
-        return all_rows(self.for_reading(), dictionary_columns)
+        """All matching rows; requested columns are dictionaries."""
+        import pyarrow as pa
+
+        schema, batches = arrow_schema(self.projection()), list(self.batches())
+        rows = pa.Table.from_batches(batches) if batches else no_rows(schema)
+        for place, name in enumerate(schema.names):
+            if name in dictionary_columns:
+                rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
+        return rows
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         """The matching rows as a stream."""
         import pyarrow as pa
 
-        target = arrow_schema(self.projection())
         if dictionary_columns:
             return self.to_arrow(dictionary_columns).to_reader()
-        batches = matching_rows(self.for_reading(), self.for_reading().plan_files())
-        return pa.RecordBatchReader.from_batches(target, (typed(batch, target) for batch in batches))
+        return pa.RecordBatchReader.from_batches(arrow_schema(self.projection()), self.batches())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The matching rows. Files are planned by this call, and read as the iterator advances."""
+        wanted, tasks = self.projection(), list(self.for_reading().plan_files())
+        return (typed(batch, arrow_schema(wanted)) for batch in streamed_rows(self, tasks, wanted))
 
     def count(self) -> int:
         """The number of matching rows."""
         tasks = list(self.plan_files())
         whole = [task for task in tasks if task.residual == ALWAYS_TRUE]
         live = LiveRows(self.table_metadata, self.io, whole)
-        scan = self.update(limit=None, selected_fields=())
         read = [task for task in tasks if task.residual != ALWAYS_TRUE]
-        return sum(map(live.count, whole)) + sum(int(batch.num_rows) for batch in matching_rows(scan, read))
+        rows = streamed_rows(self.update(limit=None), read, Schema())
+        return sum(map(live.count, whole)) + sum(int(batch.num_rows) for batch in rows)
 
     def for_reading(self) -> ReadAheadScan:
         """The same scan for a caller that reads all the files that it plans."""
@@ -193,7 +203,7 @@ def scan_of(table: Table, **options: Any) -> ReadAheadScan:
 def files_of_branch(
     metadata: TableMetadata,
     io: FileIO,
-    filter: BooleanExpression,
+    filter: BooleanExpression | RowFilter,
     case_sensitive: bool = True,
     branch: str | None = MAIN_BRANCH,
 ) -> list[PlannedFile]:
@@ -202,9 +212,9 @@ def files_of_branch(
     if snapshot is None:
         return []
     files = FilesOfFilter(metadata, filter, case_sensitive)
-    manifests = manifest_lists.read(io, snapshot)
+    manifests = read_list(io, snapshot)
     _read_manifests_ahead(io, manifests, files)
-    return plan_files(io, manifests, filter, files)
+    return plan_files(io, manifests, files)
 
 
 def appended_files(
@@ -232,14 +242,13 @@ def appended_files(
     manifests = {
         manifest.manifest_path: manifest
         for one in appends
-        for manifest in manifest_lists.read(io, one)
+        for manifest in read_list(io, one)
         if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in ids
     }
     files = FilesOfFilter(metadata, filter, case_sensitive, max_looks=max_looks)
     return plan_files(
         io,
         manifests.values(),
-        filter,
         files,
         lambda entry: entry.snapshot_id in ids and entry.status == ManifestEntryStatus.ADDED,
     )
@@ -258,43 +267,6 @@ def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:
     if id is None or id == metadata.current_schema_id or all(one.schema_id != id for one in metadata.schemas):
         return metadata
     return metadata.model_copy(update={"current_schema_id": id})
-
-
-def all_rows(scan: DataScan, dictionary_columns: Sequence[str] = ()) -> pa.Table:
-    """All rows of a scan, with the types of its table; requested columns are dictionaries."""
-    import pyarrow as pa
-
-    target = arrow_schema(scan.projection())
-    parts = [typed(pa.Table.from_batches([batch]), target) for batch in matching_rows(scan, scan.plan_files())]
-    rows = pa.concat_tables(parts) if parts else no_rows(target)
-    for name in dictionary_columns:
-        if name in rows.column_names:
-            place = rows.column_names.index(name)
-            rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
-    return rows
-
-
-def matching_rows(scan: DataScan, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
-    """The rows of planned files that match the filter of a scan, up to its limit, file after file; several files are
-    read at the same time."""
-    tasks = list(tasks)
-    metadata, projected, left = scan.table_metadata, scan.projection(), scan.limit
-    live = LiveRows(metadata, scan.io, tasks)
-    filter = RowFilter.of(scan.row_filter, metadata.schema(), scan.case_sensitive)
-
-    def read(task: FileScanTask) -> list[pa.RecordBatch]:
-        return list(live.matching(task, projected, None if task.residual == ALWAYS_TRUE else filter))
-
-    if left is None:
-        for batches in ExecutorFactory.get_or_create().map(read, tasks):
-            yield from batches
-        return
-    for task in tasks:
-        for batch in live.matching(task, projected, None if task.residual == ALWAYS_TRUE else filter):
-            if left == 0:
-                return
-            yield batch.slice(0, left)
-            left -= min(left, batch.num_rows)
 
 
 def read_data_ahead(io: object, tasks: Iterable[FileScanTask], columns: frozenset[int] = frozenset()) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
@@ -31,7 +32,7 @@ from trinitylake.iceberg_storage.delete_files import is_vector, referenced_data_
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
-from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter
+from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter, Summaries
 
 #: Manifests of one plan that are read in parallel.
 _MAX_THREADS = 8
@@ -46,21 +47,28 @@ class FilesOfFilter:
 
     Args:
         metadata: of the table, for its partition specs.
-        filter: over the columns of `schema`, by default the current ones of the table.
+        filter: over the columns of `schema`, by default the current ones of the table; compiled or not.
         max_looks: the maximum number of tested predicates and values; None for no limit.
+
+    Attributes:
+        residual: the filter for files some of whose rows may not match; true for a compiled filter.
     """
 
     def __init__(
         self,
         metadata: TableMetadata,
-        filter: BooleanExpression,
+        filter: BooleanExpression | RowFilter,
         case_sensitive: bool = True,
         schema: Schema | None = None,
         max_looks: int | None = None,
     ) -> None:
         self.metadata = metadata
         columns = metadata.schema() if schema is None else schema
-        self.filter = RowFilter.of(filter, columns, case_sensitive)
+        self.residual: BooleanExpression = AlwaysTrue()
+        if isinstance(filter, RowFilter):
+            self.filter = filter
+        else:
+            self.filter, self.residual = RowFilter.of(filter, columns, case_sensitive), filter
         reliable = self.filter.field_ids - columns_with_moved_names(metadata)
         self._types: dict[int, IcebergType] = {id: columns.find_type(id) for id in reliable}
         self._fields: dict[int, list[tuple[int, PartitionField, IcebergType]]] = {}
@@ -77,13 +85,10 @@ class FilesOfFilter:
         """The outcomes of the filter for the rows of a data file. Raises `PlanTooLarge`."""
         if file.record_count == 0:
             return FALSE
+        partition = self._of_fields(file.spec_id, file.partition, of_partition)
 
         def summary(id: int) -> ColumnSummary:
-            found = of_metrics(file, id, self._types[id]) if id in self._types else ANYTHING
-            for position, field, type in self._fields.get(file.spec_id, ()):
-                if field.source_id == id:
-                    found = found.and_also(of_partition(field, type, file.partition[position]))
-            return found
+            return of_metrics(file, id, self._types[id]).and_also(partition(id)) if id in self._types else ANYTHING
 
         return self._outcomes(summary)
 
@@ -93,33 +98,28 @@ class FilesOfFilter:
 
     def may_be_in_partition(self, file: DataFile) -> bool:
         """Whether the partition of a data file or delete file may have rows that match."""
-
-        def summary(id: int) -> ColumnSummary:
-            found = ANYTHING
-            for position, field, type in self._fields.get(file.spec_id, ()):
-                if field.source_id == id:
-                    found = found.and_also(of_partition(field, type, file.partition[position]))
-            return found
-
-        return bool(self._outcomes(summary) & TRUE)
+        return bool(self._outcomes(self._of_fields(file.spec_id, file.partition, of_partition)) & TRUE)
 
     def may_be_in(self, manifest: ManifestFile) -> bool:
         """Whether a manifest may list files with rows that match."""
-        fields = self._fields.get(manifest.partition_spec_id)
-        if not fields or not manifest.partitions:
+        if not self._fields.get(manifest.partition_spec_id) or not manifest.partitions:
             return True
-        bounds = manifest.partitions
+        bounds = self._of_fields(manifest.partition_spec_id, manifest.partitions, of_manifest)
+        return bool(self._outcomes(bounds) & TRUE)
+
+    def _of_fields(self, spec_id: int, values: Any, summarize: Callable[..., ColumnSummary]) -> Summaries:
+        """Summaries of columns by the partition fields, for each of which there is one of `values`."""
 
         def summary(id: int) -> ColumnSummary:
             found = ANYTHING
-            for position, field, type in fields:
-                if field.source_id == id and position < len(bounds):
-                    found = found.and_also(of_manifest(field, type, bounds[position]))
+            for position, field, type in self._fields.get(spec_id, ()):
+                if field.source_id == id and position < len(values):
+                    found = found.and_also(summarize(field, type, values[position]))
             return found
 
-        return bool(self._outcomes(summary) & TRUE)
+        return summary
 
-    def _outcomes(self, summary: Callable[[int], ColumnSummary]) -> int:
+    def _outcomes(self, summary: Summaries) -> int:
         if self._looks_left is not None:
             self._looks_left -= self.filter.size
             if self._looks_left < 0:
@@ -140,7 +140,6 @@ class FilesOfFilter:
 def plan_files(
     io: FileIO,
     manifests: Iterable[ManifestFile],
-    filter: BooleanExpression,
     files: FilesOfFilter,
     is_wanted: Callable[[ManifestEntry], bool] = lambda entry: True,
 ) -> list[PlannedFile]:
@@ -149,7 +148,6 @@ def plan_files(
     Args:
         io: the file access of the table.
         manifests: of a snapshot, or some of them.
-        filter: the filter of `files`.
         files: tests files and manifests.
         is_wanted: selects entries.
 
@@ -189,7 +187,7 @@ def plan_files(
         else:
             by_position = deletes.for_data_file(number, file, partition_key=file.partition)
         every_delete = by_position | {one.file for one in by_values}
-        residual = AlwaysTrue() if outcomes == TRUE else filter
+        residual = AlwaysTrue() if outcomes == TRUE else files.residual
         return PlannedFile(file, every_delete, residual, entry.sequence_number, by_values)
 
     return [planned(entry, outcomes) for entry, outcomes in data]

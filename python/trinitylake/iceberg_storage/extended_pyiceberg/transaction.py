@@ -51,6 +51,7 @@ from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWrit
 from trinitylake.iceberg_storage.data_files.existing_files import existing_data_file
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
+from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
 from trinitylake.iceberg_storage.data_files.write_defaults import filled
 from trinitylake.iceberg_storage.extended_pyiceberg.delete_by_filter import delete_by_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
@@ -66,12 +67,11 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import (
     ReadAheadScan,
     ReadAheadTable,
     files_of_branch,
-    matching_rows,
 )
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer, manifest_content
 from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 from trinitylake.iceberg_storage.row_filter import RowFilter
@@ -221,7 +221,7 @@ class StagedTransaction(Transaction):
             tasks = files_of_branch(self.table_metadata, self._table.io, matching, case_sensitive, branch)
             scan = ReadAheadScan(self.table_metadata, self._table.io, matching, case_sensitive=case_sensitive)
             updates, found = [], []
-            for batch in matching_rows(scan, tasks):
+            for batch in streamed_rows(scan, tasks, schema):
                 there = typed(pa.Table.from_batches([batch]), arrow_schema(schema))
                 found.append(match_filter(there, keys))
                 if when_matched_update_all and len(part := upsert_util.get_rows_to_update(rows, there, keys)):
@@ -260,7 +260,7 @@ class StagedTransaction(Transaction):
 
     def _known_among(self, paths: Iterable[str], branch: str | None) -> list[str]:
         snapshot, io, wanted = self.table_metadata.snapshot_by_name(branch), self._table.io, set(paths)
-        manifests = () if snapshot is None else manifest_lists.read(io, snapshot)
+        manifests = () if snapshot is None else read_list(io, snapshot)
         return sorted({entry.data_file.file_path for one in manifests for entry in read_entries(io, one)} & wanted)
 
     def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:

@@ -1,14 +1,12 @@
-"""Manifest lists: reading, writing, and a cache of them."""
+"""Manifest lists: reading and writing."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from io import BytesIO
-from typing import NamedTuple, cast
+from typing import cast
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.file import AvroFile
@@ -29,7 +27,6 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from trinitylake._core import is_named_once
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.manifests.avro_file import avro_bytes
 from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, SizeBudget
@@ -43,21 +40,8 @@ from trinitylake.iceberg_storage.manifests.manifest_file import (
 )
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, assigned, next_row_id_of, with_fields
 
-MANIFEST_LIST_CACHE_MAX_MANIFESTS = 50_000
 #: Position of the field in a record.
 _ADDED_SNAPSHOT_ID = 6
-
-
-class WrittenList(NamedTuple):
-    """A manifest list that was written.
-
-    Attributes:
-        manifests: its manifests, with sequence numbers and row ids.
-        row_ids: how many row ids it assigned; None before format version 3.
-    """
-
-    manifests: tuple[ManifestFile, ...]
-    row_ids: int | None
 
 
 def write_list(
@@ -67,8 +51,8 @@ def write_list(
     manifests: Iterable[ManifestFile],
     snapshot_id: int,
     parent_snapshot_id: int | None,
-) -> WrittenList:
-    """Write the manifest list of a new snapshot of a table.
+) -> int | None:
+    """Write the manifest list of a new snapshot of a table; returns the number of row ids that it assigns, if any.
 
     New manifests get the next sequence number of `metadata` and, in format version 3, row ids. Raises `ValidationError`
     for delete files in a table of format version 1.
@@ -84,7 +68,7 @@ def write_list(
         numbered, next_row_id = assigned(numbered, first_row_id)
         row_ids = next_row_id - first_row_id
     _store(io, location, metadata, numbered, (snapshot_id, parent_snapshot_id, sequence_number, first_row_id))
-    return WrittenList(numbered, row_ids)
+    return row_ids
 
 
 def write_list_of(
@@ -116,7 +100,6 @@ def _store(
     avro_schema, writer = _list_writer(metadata.format_version)
     with io.new_output(location).create(overwrite=True) as stream:
         stream.write(avro_bytes(avro_schema, writer, manifests, header))
-    manifest_lists.put(location, ManifestList(snapshot_id, manifests))
 
 
 @lru_cache(maxsize=3)
@@ -138,38 +121,13 @@ def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> Manif
     return copy
 
 
-class ManifestList(NamedTuple):
-    """The content of a manifest list.
-
-    Attributes:
-        snapshot_id: the snapshot that it was written for; None if the file does not have it.
-        manifests: with sequence numbers.
-    """
-
-    snapshot_id: int | None
-    manifests: tuple[ManifestFile, ...]
-
-    def check(self, snapshot: Snapshot) -> None:
-        """Raise `CorruptFile` if it is that of another snapshot. One without changes may have that of its parent."""
-        if self.snapshot_id not in (None, snapshot.snapshot_id, snapshot.parent_snapshot_id):
-            raise CorruptFile(
-                f"the manifest list {snapshot.manifest_list} is that of snapshot {self.snapshot_id}, "
-                f"not {snapshot.snapshot_id}",
-                path=snapshot.manifest_list,
-            )
-
-
 def read_list(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-    """The manifests of a snapshot, from its manifest list.
+    """The manifests of a snapshot, from its manifest list, with sequence numbers.
 
-    Raises `CorruptFile` for a list that is damaged, is that of another snapshot, or names a manifest twice.
+    Raises `CorruptFile` for a list that is damaged, is that of another snapshot, or names a manifest twice. A snapshot
+    without changes may have the list of its parent.
     """
-    found = _read(io, snapshot.manifest_list)
-    found.check(snapshot)
-    return found.manifests
-
-
-def _read(io: FileIO, uri: str) -> ManifestList:
+    uri = snapshot.manifest_list
     with io.new_input(uri).open() as stream:
         data = stream.read()
     with decoding("manifest list", uri):
@@ -186,10 +144,12 @@ def _read(io: FileIO, uri: str) -> ManifestList:
             check_field_ids(file.schema)
             manifests = tuple(_with_snapshot(io, manifest) for manifest in file)
             id = file.header.meta.get("snapshot-id")
-            snapshot_id = None if id is None else int(id)
+            is_of_another = id is not None and int(id) not in (snapshot.snapshot_id, snapshot.parent_snapshot_id)
+    if is_of_another:
+        raise CorruptFile(f"the manifest list {uri} is that of snapshot {id}, not {snapshot.snapshot_id}", path=uri)
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
-    return ManifestList(snapshot_id, manifests)
+    return manifests
 
 
 def _with_snapshot(io: FileIO, manifest: ManifestFile) -> ManifestFile:
@@ -216,48 +176,3 @@ class FileInMemory(InputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         return cast(InputStream, BytesIO(self._data))
-
-
-class ManifestListCache:
-    """LRU cache of manifest lists by URI. A list is immutable. Safe to share between threads."""
-
-    def __init__(self) -> None:
-        self._lists: OrderedDict[str, ManifestList] = OrderedDict()
-        self._manifests = 0
-        self._lock = threading.Lock()
-
-    def read(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The manifests of a snapshot, from memory or from its file.
-
-        Raises as `read_list`, and `InvalidLocation` for a file that `io` refuses.
-        """
-        uri = snapshot.manifest_list
-        io.new_input(uri)
-        with self._lock:
-            if (found := self._lists.get(uri)) is not None:
-                self._lists.move_to_end(uri)
-        if found is None:
-            found = _read(io, uri)
-            self.put(uri, found)
-        found.check(snapshot)
-        return found.manifests
-
-    def put(self, uri: str, written: ManifestList) -> None:
-        """Add a list with its sequence numbers, if no other file can get its name."""
-        with self._lock:
-            if uri in self._lists or not is_named_once(uri):
-                return
-            self._lists[uri] = written
-            self._manifests += len(written.manifests)
-            while len(self._lists) > 1 and self._manifests > MANIFEST_LIST_CACHE_MAX_MANIFESTS:
-                _, dropped = self._lists.popitem(last=False)
-                self._manifests -= len(dropped.manifests)
-
-    def clear(self) -> None:
-        """Remove all lists."""
-        with self._lock:
-            self._lists.clear()
-            self._manifests = 0
-
-
-manifest_lists = ManifestListCache()

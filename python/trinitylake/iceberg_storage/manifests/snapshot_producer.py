@@ -47,7 +47,7 @@ from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_pa
 from trinitylake.iceberg_storage.delete_files import blob_of, file_key
 from trinitylake.iceberg_storage.locations import check_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists, write_list
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list, write_list
 from trinitylake.iceberg_storage.manifests.manifest_merging import FAN_IN, mergeable
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_ids import as_new, next_row_id_of
@@ -140,7 +140,7 @@ class SnapshotProducer:
             raise ValueError(f"Snapshot could not be found: {parent_id}")
         manifests = [*self._new_manifests(), *self._carried_over(parent)]
         location = self._new_location(f"snap-{self._id}-0-{self._names}.avro")
-        written = write_list(self._io, location, metadata, manifests, self._id, parent_id)
+        row_ids = write_list(self._io, location, metadata, manifests, self._id, parent_id)
         return Snapshot.model_validate(
             {
                 "snapshot-id": self._id,
@@ -150,7 +150,7 @@ class SnapshotProducer:
                 "summary": self._summary(parent),
                 "schema-id": metadata.current_schema_id,
                 "first-row-id": next_row_id_of(metadata),
-                "added-rows": written.row_ids,
+                "added-rows": row_ids,
             }
         )
 
@@ -168,7 +168,7 @@ class SnapshotProducer:
         if parent is None:
             present = []
         else:
-            manifests = manifest_lists.read(self._io, parent)
+            manifests = read_list(self._io, parent)
             present = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
         if self._operation == Operation.REPLACE and not self._removed and not self._added:
             return self._rewritten(present)

@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, M
 from pyiceberg.table.snapshots import Snapshot
 
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 
 
 @dataclass
@@ -31,7 +31,7 @@ class ChangedFiles:
 
 def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
     """The manifests that a snapshot wrote itself."""
-    manifests = manifest_lists.read(io, snapshot)
+    manifests = read_list(io, snapshot)
     return [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
 
 

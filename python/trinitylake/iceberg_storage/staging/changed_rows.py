@@ -23,7 +23,7 @@ from trinitylake.iceberg_storage.delete_files import file_key, is_vector, refere
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter
 from trinitylake.iceberg_storage.file_io import canonical_uri
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 #: The rows of a larger data file are not read for a conflict check.
@@ -76,7 +76,7 @@ class ChangedRows:
         gone = {canonical_uri(file.file_path) for file in changed.removed}
         if before.keys() - deleted.keys() - gone:  # rows that returned
             return True
-        for manifest in manifest_lists.read(self._io, snapshot) if deleted else ():
+        for manifest in read_list(self._io, snapshot) if deleted else ():
             if manifest.content != ManifestContent.DATA or not self._filter.may_be_in(manifest):
                 continue
             for entry in read_entries(self._io, manifest):
@@ -122,7 +122,7 @@ def merged_vectors(
     known = {file_key(file) for file in changed.removed_deletes}
     present = [
         entry.data_file
-        for manifest in manifest_lists.read(io, head)
+        for manifest in read_list(io, head)
         if manifest.content == ManifestContent.DELETES
         for entry in read_entries(io, manifest)
         if is_vector(entry.data_file) and canonical_uri(referenced_data_file(entry.data_file) or "") in data

@@ -22,7 +22,7 @@ from trinitylake.iceberg_storage.data_files.position_deletes import positions_in
 from trinitylake.iceberg_storage.delete_files import referenced_data_file
 from trinitylake.iceberg_storage.file_io import canonical_uri
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
@@ -95,7 +95,7 @@ def referenced_files(
     found = {path: own[path] for path in wanted & own.keys()}
     specs = {file.spec_id for file in changed.added_deletes}
     snapshot = metadata.snapshot_by_id(head) if head is not None else None
-    for manifest in manifest_lists.read(io, snapshot) if snapshot is not None else ():
+    for manifest in read_list(io, snapshot) if snapshot is not None else ():
         if found.keys() >= wanted:
             break
         if manifest.content == ManifestContent.DATA and manifest.partition_spec_id in specs:

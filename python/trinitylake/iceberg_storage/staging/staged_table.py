@@ -56,7 +56,7 @@ from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndS
 from trinitylake.iceberg_storage.metadata import (
     cache,
     cache_key,
-    encoder,
+    encoded,
     new_file_stem,
     read_metadata,
     with_log_entry,
@@ -196,7 +196,7 @@ class StagedTable:
         """The staged changes as JSON, for `resume`. Their files must be kept."""
         with self._lock:
             path, _ = self.finish()
-            base = None if self._base_metadata_path is not None else encoder.encode(self._base).decode()
+            base = None if self._base_metadata_path is not None else encoded(self._base).decode()
             return {
                 "base-metadata-path": self._base_metadata_path,
                 "base-metadata": base,
@@ -305,7 +305,7 @@ class StagedTable:
                     metadata = with_log_entry(metadata, self.io.uri_of(self._base_metadata_path), self._base)
                 uri = self._metadata_uri()
                 path = self.io.path_of(uri)
-                data = encoder.encode(metadata)
+                data = encoded(metadata)
                 self._finished = (self.metadata, path, file_bytes(data, path))
                 cache.put(cache_key(self.io, uri), sized(metadata, data))
                 sized_as(self.metadata, metadata)

@@ -26,8 +26,10 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_ROWS
+from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.iceberg_storage.data_files.row_lineage import ROW_ID
 from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
+from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD, runs
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -43,8 +45,6 @@ from trinitylake.tables.change_feed.file_changes import (
 )
 from trinitylake.tables.change_feed.row_comparison import ChangeType, RowIdentity, SideRows, compare_rows
 from trinitylake.tables.change_feed.table_versions import TableState, TableStep
-from trinitylake.tables.read_ahead import ReadAhead
-from trinitylake.tables.streamed_rows import READ_AHEAD, runs
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable

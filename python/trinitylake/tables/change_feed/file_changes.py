@@ -21,7 +21,7 @@ from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile
 from trinitylake.iceberg_storage.delete_files import blob_of
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter, plan_files
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-from trinitylake.iceberg_storage.manifests.manifest_list import manifest_lists
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def appended_files(last: TableFiles, snapshot_ids: Collection[int]) -> dict[int,
     """
     assert last.snapshot is not None
     # Manifests with these files were written by one of the snapshots, because a later one may merge earlier manifests.
-    own = [one for one in manifest_lists.read(last.io, last.snapshot) if one.added_snapshot_id in snapshot_ids]
+    own = [one for one in read_list(last.io, last.snapshot) if one.added_snapshot_id in snapshot_ids]
     files: dict[int, list[FileScanTask]] = {id: [] for id in snapshot_ids}
     for manifest in own:
         for entry in read_entries(last.io, manifest):
@@ -142,12 +142,12 @@ def file_changes(before: TableFiles | None, after: TableFiles | None) -> FileCha
 
 
 def _manifests(state: TableFiles | None) -> tuple[ManifestFile, ...]:
-    return () if state is None or state.snapshot is None else manifest_lists.read(state.io, state.snapshot)
+    return () if state is None or state.snapshot is None else read_list(state.io, state.snapshot)
 
 
 def _planned(state: TableFiles, manifests: tuple[ManifestFile, ...], shared: set[str]) -> Iterator[FileScanTask]:
     wanted = [one for one in manifests if one.content == ManifestContent.DELETES or one.manifest_path not in shared]
-    yield from plan_files(state.io, wanted, AlwaysTrue(), FilesOfFilter(state.metadata, AlwaysTrue()))
+    yield from plan_files(state.io, wanted, FilesOfFilter(state.metadata, AlwaysTrue()))
 
 
 def _deletes(task: FileScanTask) -> set[DeleteKey]:

@@ -6,29 +6,25 @@ keys here.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
-from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
+from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, StringType
 
 from trinitylake.iceberg_storage.data_files.bloom_filters import asked_columns, may_hold
-from trinitylake.iceberg_storage.data_files.partitioned_rows import transformed
+from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
-from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
+from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.tables.merging.dense_keys import whole_numbers
-from trinitylake.tables.streamed_rows import READ_AHEAD
 
 #: Bounds are not compared with more distinct values of a column, unless they are integers.
 MAX_VALUES = 1_000_000
@@ -48,10 +44,9 @@ def candidate_files(
     """
     if metadata.current_snapshot_id is None or keys.num_rows == 0:
         return []
-    moved = columns_with_moved_names(metadata)
-    reliable = [name for name in columns if metadata.schema().find_field(name).field_id not in moved]
-    tests = [*_bounds_tests(metadata, keys, reliable), *_partition_tests(metadata, keys, reliable)]
-    tasks = [task for task in files_of_branch(metadata, io, filter) if all(test(task.file) for test in tests)]
+    schema = metadata.schema()
+    values = {name: found for name in columns if (found := _ascending(keys.column(name), schema.find_type(name)))}
+    tasks = files_of_branch(metadata, io, RowFilter.of(filter, schema).and_also(RowFilter.among(schema, values)))
     return sorted(_by_bloom_filters(metadata, io, tasks, keys, columns), key=lambda task: task.file.file_path)
 
 
@@ -74,64 +69,12 @@ def _by_bloom_filters(
         return [task for task, is_one in zip(tasks, pool.map(is_candidate, tasks), strict=True) if is_one]
 
 
-def _bounds_tests(
-    metadata: TableMetadata, keys: pa.Table, columns: Sequence[str]
-) -> Iterable[Callable[[DataFile], bool]]:
-    """Tests whether the bounds of a column in a file contain a key."""
-    for name in columns:
-        field = metadata.schema().find_field(name)
-        if not isinstance(field.field_type, IntegerType | LongType | DateType | StringType | DecimalType):
-            continue  # NaN is not in bounds; other types are rarely keys
-        values = _ascending(keys.column(name), field.field_type)
-        if values is not None:
-            yield _within(field.field_id, field.field_type, values)
-
-
-def _within(id: int, kind: PrimitiveType, values: Sequence[Any]) -> Callable[[DataFile], bool]:
-    def test(file: DataFile) -> bool:
-        lower, upper = (file.lower_bounds or {}).get(id), (file.upper_bounds or {}).get(id)
-        if lower is None or upper is None:
-            return True
-        try:
-            low, high = from_bytes(kind, lower), from_bytes(kind, upper)
-            position = bisect_left(values, low)
-        except Exception:  # bounds of a former type exclude nothing
-            return True
-        return position < len(values) and bool(values[position] <= high)
-
-    return test
-
-
-def _ascending(column: pa.ChunkedArray, kind: PrimitiveType) -> Sequence[Any] | None:
-    """The values of a column without nulls, ascending; None for too many."""
+def _ascending(column: pa.ChunkedArray, kind: IcebergType) -> list[Any] | None:
+    """The values of a column without NULL, ascending; None for too many, and for types that are rarely keys."""
     if isinstance(kind, IntegerType | LongType | DateType):
-        numbers: Sequence[Any] = np.sort(whole_numbers(column.drop_null()))  # type: ignore[assignment]
+        numbers: list[Any] = np.sort(whole_numbers(column.drop_null())).tolist()
         return numbers
-    distinct = pc.unique(column).drop_null()
-    if len(distinct) > MAX_VALUES:
+    if not isinstance(kind, StringType | DecimalType):
         return None
-    values: list[Any] = distinct.to_pylist()  # Python orders them as Iceberg does
-    values.sort()
-    return values
-
-
-def _partition_tests(
-    metadata: TableMetadata, keys: pa.Table, columns: Sequence[str]
-) -> Iterable[Callable[[DataFile], bool]]:
-    """Tests whether the partition of a file contains a key, for integers and texts."""
-    names = {metadata.schema().find_field(name).field_id: name for name in columns}
-    for spec in metadata.partition_specs:
-        for position, field in enumerate(spec.fields):
-            name = names.get(field.source_id)
-            if name is None or not isinstance(field.transform, BucketTransform | IdentityTransform | TruncateTransform):
-                continue
-            kind = metadata.schema().find_field(name).field_type
-            if not isinstance(kind, IntegerType | LongType | StringType):
-                continue
-            values = transformed(keys.column(name), field.transform, kind)
-            inside = frozenset(pc.unique(values).to_pylist())
-            yield _in_partition(spec.spec_id, position, inside)
-
-
-def _in_partition(spec_id: int, position: int, inside: frozenset[Any]) -> Callable[[DataFile], bool]:
-    return lambda file: file.spec_id != spec_id or file.partition[position] in inside
+    distinct = pc.unique(column).drop_null()
+    return None if len(distinct) > MAX_VALUES else sorted(distinct.to_pylist())

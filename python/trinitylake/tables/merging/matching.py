@@ -17,7 +17,9 @@ from pyiceberg.table import FileScanTask
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.iceberg_storage.data_files.row_lineage import POSITION
+from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD
 from trinitylake.tables.merging.clauses import Clauses
 from trinitylake.tables.merging.dense_keys import DenseKeys
 from trinitylake.tables.merging.join_keys import join_columns, key_names, shown
@@ -27,8 +29,6 @@ from trinitylake.tables.merging.take_rows import take_rows
 CHUNK_ROWS = 1_000_000
 #: The most: a larger source is joined with them more than once.
 MAX_CHUNK_ROWS = 8_000_000
-#: Files whose keys are read at the same time.
-READ_AHEAD = 4
 
 
 @dataclass
@@ -191,7 +191,7 @@ def _joined(one: Hits, other: Hits) -> Hits:
 
 
 def _rows_of(live: LiveRows, tasks: Sequence[FileScanTask], types: pa.Schema) -> Iterator[pa.Table]:
-    """The columns of all files, with the position of the row and the number of the file; small files are read ahead."""
+    """The columns of all files, with the position of the row and the number of the file; files are read ahead."""
     placed = types.append(pa.field(POSITION.name, pa.int64()))
 
     def read(number: int) -> Iterator[pa.Table]:
@@ -199,13 +199,7 @@ def _rows_of(live: LiveRows, tasks: Sequence[FileScanTask], types: pa.Schema) ->
             table = pa.Table.from_batches([batch]).cast(placed)
             yield table.append_column("trinitylake:file", pa.array(np.full(batch.num_rows, number, dtype=np.int32)))
 
-    small = [number for number, task in enumerate(tasks) if task.file.record_count <= CHUNK_ROWS]
-    with ThreadPoolExecutor(READ_AHEAD, "trinitylake-merge") as pool:
-        for start in range(0, len(small), READ_AHEAD):
-            for tables in pool.map(lambda number: list(read(number)), small[start : start + READ_AHEAD]):
-                yield from tables
-    for number in sorted(set(range(len(tasks))) - set(small)):
-        yield from read(number)
+    return iter(ReadAhead(range(len(tasks)), read, READ_AHEAD))
 
 
 def _chunks(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:

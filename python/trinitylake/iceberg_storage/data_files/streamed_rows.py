@@ -10,9 +10,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.row_filter import RowFilter
-from trinitylake.tables.read_ahead import ReadAhead
 
 #: Runs of files that are read concurrently.
 READ_AHEAD = 4
