@@ -489,7 +489,7 @@ def test_a_table_that_was_replaced_conflicts(lake: Lake, store: Store) -> None:
 
 def test_a_table_that_is_new_here_cannot_be_redone_on_another(lake: Lake, store: Store) -> None:
     id = str(lake.begin().metadata.table_uuid)
-    staged = StagedTable.create(("ns", "t"), id, store.root, "ns/t", SCHEMA, io=lake.io)
+    staged = StagedTable.create(("ns", "t"), id, "ns/t", SCHEMA, io=lake.io)
     with pytest.raises(TableConflict, match="assert-create"):
         staged.reapply(lake.path)
 

@@ -65,7 +65,7 @@ class Lake:
         self.commit(staged)
 
     def begin(self) -> StagedTable:
-        return StagedTable.load(("ns", "t"), self.path, self.storage.root, io=self.io)
+        return StagedTable.load(("ns", "t"), self.path, io=self.io)
 
     def commit(self, staged: StagedTable) -> StagedTable:
         self.path, data = staged.finish()
@@ -105,7 +105,7 @@ def test_a_new_table_is_an_ordinary_iceberg_table(tmp_path: Path) -> None:
 
 def test_a_table_created_and_filled_in_one_transaction_adds_one_metadata_file(store: Store) -> None:
     id = str(uuid.uuid4())
-    staged = StagedTable.create(("ns", "t"), id, store.root, "ns/t-1", SCHEMA, io=LakehouseFileIO(store))
+    staged = StagedTable.create(("ns", "t"), id, "ns/t-1", SCHEMA, io=LakehouseFileIO(store))
     assert staged.changed
     assert staged.created
     assert store.list("") == []
@@ -273,9 +273,7 @@ def test_written_files_are_recorded_for_a_rollback(lake: Lake, store: Store) -> 
 
 def test_two_tables_of_a_transaction_know_their_own_files(store: Store) -> None:
     io = LakehouseFileIO(store)
-    tables = [
-        StagedTable.create(("ns", name), str(uuid.uuid4()), store.root, f"ns/{name}", SCHEMA, io=io) for name in "ab"
-    ]
+    tables = [StagedTable.create(("ns", name), str(uuid.uuid4()), f"ns/{name}", SCHEMA, io=io) for name in "ab"]
     for staged in tables:
         staged.table.append(rows(1))
     assert all(path.startswith("ns/a/") for path in tables[0].written_paths)

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.data_files import live_rows, parquet_batches
+from trinitylake.iceberg_storage.data_files import live_rows, parquet_batches, read_ahead
 from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
-from trinitylake.tables import compaction, read_ahead
+from trinitylake.tables import compaction
 
 WIDE = 512 << 10
 FILES, ROWS = 32, 50

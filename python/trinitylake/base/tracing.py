@@ -13,7 +13,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from opentelemetry import context, trace
@@ -132,32 +132,18 @@ def traced(operation: str) -> Callable[[Method], Method]:
     return decorate
 
 
-class _Found(NamedTuple):
-    """Cached tracer of a provider, which may be replaced at any time; creating a tracer is slow."""
-
-    get_tracer: Callable[[str], trace.Tracer] | None
-    provider: trace.TracerProvider | None
-    tracer: trace.Tracer | None
-
-
-_found = _Found(None, None, None)
-
-
 def _tracer() -> trace.Tracer | None:
-    global _found
-    api = sys.modules.get("opentelemetry.trace")
-    # Another thread may be importing the module, which then lacks the functions.
-    get_tracer: Callable[[str], trace.Tracer] | None = getattr(api, "get_tracer", None)
-    get_provider: Callable[[], trace.TracerProvider] | None = getattr(api, "get_tracer_provider", None)
-    if get_tracer is None or get_provider is None:
-        return None
-    found, provider = _found, get_provider()
-    if found.get_tracer is not get_tracer or found.provider is not provider:
-        tracer = get_tracer("trinitylake")
-        # The tracer of a missing provider: its spans are lost and not cheaper.
-        is_for_none = type(tracer).__name__ == "ProxyTracer"
-        _found = found = _Found(get_tracer, provider, None if is_for_none else tracer)
-    return found.tracer
+    # Another thread may be importing the module, which then lacks the function.
+    get_provider = getattr(sys.modules.get("opentelemetry.trace"), "get_tracer_provider", None)
+    return None if get_provider is None else _tracer_of(get_provider())
+
+
+@functools.lru_cache(maxsize=1)
+def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer | None:
+    """The tracer of a provider, which may be replaced at any time; creating a tracer is slow."""
+    tracer = provider.get_tracer("trinitylake")
+    # The tracer of a missing provider: its spans are lost and not cheaper.
+    return None if type(tracer).__name__ == "ProxyTracer" else tracer
 
 
 def _description(operation: str, collection: str, attributes: Mapping[str, Value] | None = None) -> dict[str, Any]:

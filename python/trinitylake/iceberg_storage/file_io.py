@@ -14,7 +14,7 @@ import sys
 import threading
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
@@ -34,9 +34,9 @@ from trinitylake.iceberg_storage.prefetch import Prefetch
 from trinitylake.iceberg_storage.range_reader import RangeReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping
 
-    from trinitylake._core import FileInParts
+    from trinitylake._core import FileInParts, Storage
 
 #: Files up to this size are fetched by one request; of larger files the request fetches the end, with the footer.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
@@ -49,29 +49,6 @@ _SAME_STORE = _core.scheme_spellings()
 _MAX_KNOWN_FOLDERS = 1000
 #: Files that are always read as a whole.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
-
-
-class Storage(Protocol):
-    """The used part of `trinitylake._core.Storage`. Paths are relative to `root`, which ends in "/"."""
-
-    @property
-    def root(self) -> str: ...
-    @property
-    def other_roots(self) -> Sequence[str]: ...
-    def get(self, path: str) -> bytes: ...
-    def get_range(self, path: str, offset: int, length: int) -> bytes: ...
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
-    def get_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]: ...
-    def read_ahead(self, paths: Sequence[str], max_size_bytes: int) -> None: ...
-    def size(self, path: str) -> int: ...
-    def list(self, prefix: str) -> list[tuple[str, int, int]]: ...
-    def exists(self, path: str) -> bool: ...
-    def put(self, path: str, data: bytes) -> None: ...
-    def begin(self, path: str) -> FileInParts | None: ...
-    def delete(self, path: str) -> None: ...
-    def check_retained(self, version: int) -> None: ...
-    @property
-    def collected_before_millis(self) -> int: ...
 
 
 class MissingFile(FileNotFoundError):

@@ -183,7 +183,7 @@ class AutocommitTable(FrozenTable):
         try:
             with translated(self._subject):
                 schema = self._iceberg().schema()
-                rows = conform(given, schema, limits=limits_of(self.schema), exactly=True)
+                rows = conform(given, schema, limits=limits_of(self.schema))
         except TrinityLakeError:
             return None
         return Batch(cast("pa.Table", rows), schema, self._definition.schema, info)
@@ -209,7 +209,7 @@ class AutocommitTable(FrozenTable):
             table = cast("TransactionTable", self._in(transaction))
             with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
                 assert isinstance(change, StagedTransaction)
-                rows = self._conformed(given, change, exactly=True).rows
+                rows = self._conformed(given, change).rows
                 schema, declared = change.table_metadata.schema(), table._definition.schema
                 members = take(lambda batch: batch.schema == schema and batch.declared == declared)
                 change.append_rows([rows, *(member.batch.rows for member in members if member.batch is not None)])
@@ -279,10 +279,10 @@ class AutocommitTable(FrozenTable):
             table = cast("TransactionTable", self._in(transaction))
             with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
                 assert isinstance(change, StagedTransaction)
-                parts, appends = [self._conformed(rows, change, exactly=True).rows], [queued]
+                parts, appends = [self._conformed(rows, change).rows], [queued]
                 for other in others:
                     try:
-                        parts.append(self._conformed(of_ipc(other.rows), change, exactly=True).rows)
+                        parts.append(self._conformed(of_ipc(other.rows), change).rows)
                     except (TrinityLakeError, pa.ArrowException):  # as their owner will find out
                         other.refuse()
                     else:

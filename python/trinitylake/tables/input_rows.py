@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 #: What a statement writes. Of these only a reader can be read no more than once.
 Rows: TypeAlias = "pa.Table | Spool | pa.RecordBatchReader"
 
-# Widths of Arrow offsets that Iceberg's writer takes as they are.
-_ALIKE = {(pa.string(), pa.large_string()), (pa.large_string(), pa.string()), (pa.binary(), pa.large_binary())}
 
 # Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
@@ -317,7 +315,6 @@ def conform(
     limits: Limits = NO_LIMITS,
     stream: bool = False,
     needed: Container[str] = (),
-    exactly: bool = False,
 ) -> pa.Table | pa.RecordBatchReader:
     """`rows` with the columns of an Iceberg schema, in its order.
 
@@ -327,7 +324,6 @@ def conform(
         limits: of declared types.
         stream: return a reader for rows that are not in memory, instead of reading them.
         needed: names of columns to add as null if they are missing and optional.
-        exactly: convert offsets of texts to the width of the schema, which copies them.
 
     Raises `InvalidArgument` with the name of the column for an unknown column, a required column that is missing or
     has a null, and a value that does not fit the type.
@@ -339,12 +335,12 @@ def conform(
         if stream:
             fields = _known_columns(rows.schema, target, given)
             batches = rows.batches() if isinstance(rows, Spool) else rows
-            return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, fields, given, limits))
+            return pa.RecordBatchReader.from_batches(fields, _conformed(batches, target, given, limits))
         rows = rows.read_all()
     for field in target if needed else ():
         if field.name in needed and field.name not in rows.column_names and field.nullable and field.name not in given:
             rows = rows.append_column(field.name, nulls(rows.num_rows, field.type))
-    return _conform_table(rows, target, given, limits, exactly)
+    return _conform_table(rows, target, given, limits)
 
 
 def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
@@ -355,22 +351,15 @@ def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
 
 
 def _conformed(
-    batches: Iterable[pa.RecordBatch], target: pa.Schema, fields: pa.Schema, given: Container[str], limits: Limits
+    batches: Iterable[pa.RecordBatch], target: pa.Schema, given: Container[str], limits: Limits
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from _conform_table(pa.Table.from_batches([batch]), target, given, limits).cast(fields).to_batches()
+        yield from _conform_table(pa.Table.from_batches([batch]), target, given, limits).to_batches()
 
 
-def _conform_table(
-    rows: pa.Table, target: pa.Schema, given: Container[str], limits: Limits, exactly: bool = False
-) -> pa.Table:
+def _conform_table(rows: pa.Table, target: pa.Schema, given: Container[str], limits: Limits) -> pa.Table:
     fields = target if rows.column_names == target.names else _known_columns(rows.schema, target, given)
-    if exactly:
-        columns = [fitting(rows.column(field.name), field, limits) for field in fields]
-        return pa.Table.from_arrays(columns, schema=fields)
-    columns = [_column(rows.column(field.name), field, limits) for field in fields]
-    schema = pa.schema([field.with_type(column.type) for field, column in zip(fields, columns, strict=True)])
-    return pa.Table.from_arrays(columns, schema=schema)
+    return pa.Table.from_arrays([fitting(rows.column(one.name), one, limits) for one in fields], schema=fields)
 
 
 def _known_columns(rows: pa.Schema, target: pa.Schema, given: Container[str]) -> pa.Schema:
@@ -628,9 +617,3 @@ def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
             )
     for name, part, target in _parts(given, kind):
         _check_parts(part, target, f"{path}.{name}")
-
-
-def _column(column: pa.ChunkedArray, field: pa.Field, limits: Limits) -> pa.ChunkedArray:
-    if column.type != field.type and (column.type, field.type) in _ALIKE:
-        field = field.with_type(column.type)
-    return fitting(column, field, limits)

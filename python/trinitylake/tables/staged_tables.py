@@ -94,13 +94,12 @@ class StagedTables:
         staged = StagedTable.create(
             (*namespace.split("."), name),
             definition.id,
-            self._storage.root,
             _core.managed_table_folder(namespace, name, definition.id),
             iceberg_schema,
             partition_spec(spec, iceberg_schema),
             sort_order(order, iceberg_schema),
             properties,
-            self._io,
+            io=self._io,
         )
         self.add(namespace, name, staged, definition, declared)
 

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
 _AT_LEAST_ONE = partial(whole_number, minimum=1)
-#: Fewer rows are written by the calling thread; other threads would take longer.
+#: Fewer rows share a commit with other appends.
 FEW_ROWS_SIZE_BYTES = 1 << 20
 
 
@@ -74,11 +74,10 @@ class _Input:
     """Rows with the columns of the table, in memory or as a stream, which are counted as they are written."""
 
     def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
-        self.is_stream = isinstance(rows, pa.RecordBatchReader)
-        self.count = 0 if self.is_stream else rows.num_rows
-        self.rows: Any = rows
-        if self.is_stream:
-            self.rows = pa.RecordBatchReader.from_batches(rows.schema, self._counted(rows))
+        is_table = isinstance(rows, pa.Table)
+        self.count = rows.num_rows if is_table else 0
+        self.rows: Any = rows if is_table else pa.RecordBatchReader.from_batches(rows.schema, self._counted(rows))
+        self.parts = [self.rows] if is_table else self.rows
 
     def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -416,18 +415,14 @@ class Table(ABC):
         return self._append(given, info)
 
     def _append(self, given: rows.Rows, info: CommitInfo, evolve_schema: bool = False) -> WriteResult:
-        is_few = _is_few(given)
-
         def operation(iceberg: IcebergTable) -> WriteResult:
             with translated(self._subject), iceberg.transaction() as change:
                 if evolve_schema:
                     with change.update_schema() as update:
                         follow(update, iceberg.schema(), given.schema, iceberg.metadata.format_version)
-                given_rows = self._conformed(given, change, exactly=is_few)
-                if isinstance(change, StagedTransaction) and given_rows.is_stream:
-                    change.append_stream(given_rows.rows)
-                elif isinstance(change, StagedTransaction) and is_few:
-                    change.append_rows([given_rows.rows])
+                given_rows = self._conformed(given, change)
+                if isinstance(change, StagedTransaction):
+                    change.append_rows(given_rows.parts)
                 else:
                     change.append(given_rows.rows)
             return WriteResult(0, 0, given_rows.count)
@@ -504,8 +499,8 @@ class Table(ABC):
                 with translated(self._subject), iceberg.transaction() as change:
                     given_rows = self._conformed(given, change)
                     deleted = _rows_deleted(iceberg, change, matching)
-                    if isinstance(change, StagedTransaction) and given_rows.is_stream:
-                        change.overwrite_stream(given_rows.rows, matching)
+                    if isinstance(change, StagedTransaction):
+                        change.overwrite_rows(given_rows.parts, matching)
                     else:
                         with _no_match_is_fine(self.type):
                             change.overwrite(given_rows.rows, overwrite_filter=matching)
@@ -513,14 +508,13 @@ class Table(ABC):
 
             return self._write(operation, note=CommitInfo(message, author))
 
-    def _conformed(self, given: rows.Rows, change: IcebergTransaction, *, exactly: bool = False) -> _Input:
+    def _conformed(self, given: rows.Rows, change: IcebergTransaction) -> _Input:
         """Rows with the columns and types of the table at this point of a change; a stream unless in memory."""
         schema, spec, limits = change.table_metadata.schema(), change.table_metadata.spec(), limits_of(self.schema)
         # PyIceberg streams into no partitions, and looks for the columns that they are by.
         parts = {name for field in spec.fields if (name := schema.find_column_name(field.source_id))}
-        if isinstance(change, StagedTransaction):
-            return _Input(rows.conform(given, schema, limits=limits, stream=True, needed=parts, exactly=exactly))
-        return _Input(rows.conform(given, schema, limits=limits, stream=spec.is_unpartitioned(), needed=parts))
+        can_stream = isinstance(change, StagedTransaction) or spec.is_unpartitioned()
+        return _Input(rows.conform(given, schema, limits=limits, stream=can_stream, needed=parts))
 
     @traced("delete")
     @checked

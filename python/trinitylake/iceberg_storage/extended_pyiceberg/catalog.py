@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import MetastoreCatalog, PropertiesUpdateSummary
 from pyiceberg.io import FileIO
@@ -43,18 +43,12 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
     ) -> StagedTable:
         """Staged table for `create_table_transaction`, which is not in the catalog before the commit."""
 
-    def create_table_transaction(
-        self,
-        identifier: str | Identifier,
-        schema: Schema | pa.Schema,
-        location: str | None = None,
-        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-        sort_order: SortOrder = UNSORTED_SORT_ORDER,
-        properties: Properties = EMPTY_DICT,
-    ) -> CreateTableTransaction:
-        """Transaction that creates a table, with all rows written until its commit."""
-        staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)
-        return CreatingTransaction(staged)
+    def create_table_transaction(self, *arguments: Any, **options: Any) -> CreateTableTransaction:
+        """Transaction that creates a table, with all rows written until its commit; arguments as for `stage_table`."""
+        return CreatingTransaction(self.stage_table(*arguments, **options))
+
+    def _create_staged_table(self, *arguments: Any, **options: Any) -> StagedTable:
+        return self.stage_table(*arguments, **options)
 
     def iceberg_schema(self, schema: Schema | pa.Schema, properties: Properties = EMPTY_DICT) -> Schema:
         """A PyIceberg or pyarrow schema as PyIceberg's, for a table with these properties."""
@@ -67,14 +61,3 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
         """Summary of changed properties: updated, removed, missing. Raises `ValueError` for one in both arguments."""
         summary, _ = self._get_updated_props_and_update_summary(present, removals, updates)
         return summary
-
-    def _create_staged_table(
-        self,
-        identifier: str | Identifier,
-        schema: Schema | pa.Schema,
-        location: str | None = None,
-        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-        sort_order: SortOrder = UNSORTED_SORT_ORDER,
-        properties: Properties = EMPTY_DICT,
-    ) -> StagedTable:
-        return self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)

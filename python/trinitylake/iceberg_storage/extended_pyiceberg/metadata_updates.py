@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 from pyiceberg.partitioning import INITIAL_PARTITION_SPEC_ID, PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
@@ -50,6 +51,8 @@ from trinitylake.iceberg_storage import metadata_invariants
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import check_schemas, indexed, upgraded
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, fits
 from trinitylake.iceberg_storage.snapshot_retention import without
+
+Identified = TypeVar("Identified", Schema, PartitionSpec, SortOrder)
 
 _FORMAT_VERSIONS = ("1", "2", "3")
 #: The id that means the object which the commit added last.
@@ -110,9 +113,7 @@ class MetadataBuilder:
         self.base = base
         self.metadata = base
         self._context = _TableMetadataUpdateContext()
-        self._schema_ids: _Ids | None = None
-        self._spec_ids: _Ids | None = None
-        self._order_ids: _Ids | None = None
+        self._ids: dict[str, _Ids] = {}  # by the attribute that holds the id
 
     def apply(self, update: TableUpdate) -> None:
         """Apply one update. Raises `ValueError` if it does not fit; `InvalidArgument` is one, too."""
@@ -157,13 +158,12 @@ class MetadataBuilder:
                 return self._new_spec(update)
             case AddSortOrderUpdate():
                 return self._new_order(update)
-            case SetCurrentSchemaUpdate() if self._schema_ids is not None:
-                return SetCurrentSchemaUpdate.model_validate({"schema-id": self._schema_ids.given(update.schema_id)})
-            case SetDefaultSpecUpdate() if self._spec_ids is not None:
-                return SetDefaultSpecUpdate.model_validate({"spec-id": self._spec_ids.given(update.spec_id)})
-            case SetDefaultSortOrderUpdate() if self._order_ids is not None:
-                id = self._order_ids.given(update.sort_order_id)
-                return SetDefaultSortOrderUpdate.model_validate({"sort-order-id": id})
+            case SetCurrentSchemaUpdate(schema_id=id) if "schema_id" in self._ids:
+                return SetCurrentSchemaUpdate.model_validate({"schema-id": self._ids["schema_id"].given(id)})
+            case SetDefaultSpecUpdate(spec_id=id) if "spec_id" in self._ids:
+                return SetDefaultSpecUpdate.model_validate({"spec-id": self._ids["spec_id"].given(id)})
+            case SetDefaultSortOrderUpdate(sort_order_id=id) if "order_id" in self._ids:
+                return SetDefaultSortOrderUpdate.model_validate({"sort-order-id": self._ids["order_id"].given(id)})
             case SetSnapshotRefUpdate():
                 metadata_invariants.check_ref(update)
             case RemovePartitionSpecsUpdate() if self.metadata.snapshots:
@@ -180,26 +180,28 @@ class MetadataBuilder:
         return update
 
     def _new_schema(self, update: AddSchemaUpdate) -> AddSchemaUpdate | None:
-        schema = update.schema_
-        metadata_invariants.check_schema(schema)
-        if self._schema_ids is None:
-            self._schema_ids = _Ids(((_content(one, "schema_id"), one.schema_id) for one in self.metadata.schemas), 0)
-        chosen = schema.schema_id if "schema_id" in schema.model_fields_set else None
-        id, is_new = self._schema_ids.give(_content(schema, "schema_id"), chosen)
-        return AddSchemaUpdate(schema=schema.model_copy(update={"schema_id": id})) if is_new else None
+        metadata_invariants.check_schema(update.schema_)
+        schema = self._if_new(update.schema_, "schema_id", self.metadata.schemas, 0)
+        return None if schema is None else AddSchemaUpdate(schema=schema)
 
     def _new_spec(self, update: AddPartitionSpecUpdate) -> AddPartitionSpecUpdate | None:
+        known = self.metadata.partition_specs
         spec = self._with_field_ids(update.spec)
         metadata_invariants.check_spec(spec, self.metadata.schemas)
-        if self._spec_ids is None:
-            known = self.metadata.partition_specs
-            self._spec_ids = _Ids(((_content(one, "spec_id"), one.spec_id) for one in known), INITIAL_PARTITION_SPEC_ID)
-        chosen = spec.spec_id if "spec_id" in spec.model_fields_set else None
-        id, is_new = self._spec_ids.give(_content(spec, "spec_id"), chosen)
-        if not is_new:
+        if (new := self._if_new(spec, "spec_id", known, INITIAL_PARTITION_SPEC_ID)) is None:
             return None
-        metadata_invariants.check_field_ids(spec, self.metadata.partition_specs)
-        return AddPartitionSpecUpdate(spec=spec.model_copy(update={"spec_id": id}))
+        metadata_invariants.check_field_ids(spec, known)
+        return AddPartitionSpecUpdate(spec=new)
+
+    def _if_new(
+        self, one: Identified, id_name: str, known: Sequence[Identified], first: int, default: int | None = None
+    ) -> Identified | None:
+        """The object with its assigned id; None if the table has an equal one."""
+        if id_name not in self._ids:
+            self._ids[id_name] = _Ids(((_content(one, id_name), getattr(one, id_name)) for one in known), first)
+        chosen = getattr(one, id_name) if id_name in one.model_fields_set else None
+        id, is_new = self._ids[id_name].give(_content(one, id_name), chosen, default)
+        return one.model_copy(update={id_name: id}) if is_new else None
 
     def _with_field_ids(self, spec: PartitionSpec) -> PartitionSpec:
         """The spec with ids for fields that have none; a field of another spec with the same transform has its id."""
@@ -223,17 +225,11 @@ class MetadataBuilder:
         return spec.model_copy(update={"fields": tuple(fields)})
 
     def _new_order(self, update: AddSortOrderUpdate) -> AddSortOrderUpdate | None:
-        order = update.sort_order
-        metadata_invariants.check_order(order, self.metadata.schemas)
-        if self._order_ids is None:
-            known = self.metadata.sort_orders
-            self._order_ids = _Ids(((_content(one, "order_id"), one.order_id) for one in known), INITIAL_SORT_ORDER_ID)
-        chosen = order.order_id if "order_id" in order.model_fields_set else None
-        default = None if order.fields else UNSORTED_SORT_ORDER_ID
-        id, is_new = self._order_ids.give(_content(order, "order_id"), chosen, default)
-        if not is_new:
-            return None
-        return AddSortOrderUpdate.model_validate({"sort-order": order.model_copy(update={"order_id": id})})
+        metadata_invariants.check_order(update.sort_order, self.metadata.schemas)
+        default = None if update.sort_order.fields else UNSORTED_SORT_ORDER_ID
+        known = self.metadata.sort_orders
+        order = self._if_new(update.sort_order, "order_id", known, INITIAL_SORT_ORDER_ID, default)
+        return None if order is None else AddSortOrderUpdate.model_validate({"sort-order": order})
 
     def _checked_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the assigned id of its schema, and a time that fits the table.
@@ -241,11 +237,11 @@ class MetadataBuilder:
         Raises `StaleSnapshot` if its numbers are those of older metadata, and `ValueError` if it breaks a rule.
         """
         metadata = self.metadata
-        if self._spec_ids is not None and not self._spec_ids.is_as_chosen:  # its manifests have the chosen ids
+        if "spec_id" in self._ids and not self._ids["spec_id"].is_as_chosen:  # its manifests have the chosen ids
             raise StaleSnapshot("a partition spec gets another id than the writer of this snapshot chose for it")
         changes: dict[str, int] = {}
-        if snapshot.schema_id is not None and self._schema_ids is not None:
-            changes["schema_id"] = self._schema_ids.given(snapshot.schema_id)
+        if snapshot.schema_id is not None and "schema_id" in self._ids:
+            changes["schema_id"] = self._ids["schema_id"].given(snapshot.schema_id)
         is_new_table = not self.base.schemas  # it may have older snapshots
         earliest = metadata.snapshots[-1].timestamp_ms if metadata.snapshots else 0
         if not is_new_table:

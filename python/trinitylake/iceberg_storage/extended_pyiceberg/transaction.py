@@ -6,10 +6,9 @@ Each transaction works on a frozen view of its table. Two threads that write at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -263,7 +262,7 @@ class StagedTransaction(Transaction):
         manifests = () if snapshot is None else read_list(io, snapshot)
         return sorted({entry.data_file.file_path for one in manifests for entry in read_entries(io, one)} & wanted)
 
-    def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
+    def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterable[pa.Table | pa.RecordBatch]:
         """Rows that a PyIceberg user passes. Raises `ValueError` for columns that do not fit the table."""
         import pyarrow as pa
 
@@ -272,7 +271,7 @@ class StagedTransaction(Transaction):
         metadata = self.table_metadata
         rows = filled(rows, metadata.schema())
         check_columns_fit(metadata.schema(), rows.schema, metadata.format_version)
-        return iter([rows]) if isinstance(rows, pa.Table) else _tables(rows)
+        return [rows] if isinstance(rows, pa.Table) else rows
 
     def upgrade_table_version(self, format_version: TableVersion) -> Transaction:
         """Set the format version: 2 or 3, and never a lower one. Raises `ValueError`."""
@@ -306,36 +305,26 @@ class StagedTransaction(Transaction):
     def _commit_snapshot(self, producer: SnapshotProducer) -> None:
         self._apply(*producer.updates())
 
-    def append_rows(self, parts: Sequence[pa.Table]) -> None:
-        """Append few rows, with the columns and types of the table, in the thread of the caller.
-
-        The parts may lack optional columns, each part other ones.
-        """
-        import pyarrow as pa
-
+    def append_rows(self, parts: Iterable[pa.Table | pa.RecordBatch]) -> None:
+        """Append rows with the types of the table in bounded memory. Parts may lack optional columns."""
         check_writable(self.table_metadata)
-        alike = [pa.concat_tables(some).combine_chunks() for _, some in groupby(parts, lambda part: part.schema)]
-        if files := DataFileWriter(self.table_metadata, self._table.io).written(alike):
+        if files := self._written(parts):
             self.append_files(files)
 
-    def append_stream(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Append a stream of rows in bounded memory."""
-        check_writable(self.table_metadata)
-        if files := self._written(_tables(rows)):
-            self.append_files(files)
-
-    def overwrite_stream(self, rows: Iterable[pa.RecordBatch], filter: BooleanExpression) -> None:
-        """Replace the rows that match `filter` by a stream of rows, in bounded memory."""
+    def overwrite_rows(self, parts: Iterable[pa.Table | pa.RecordBatch], filter: BooleanExpression) -> None:
+        """Replace the rows that match `filter` by such rows."""
         with self._as_statement("overwrite"):
-            files = self._written(_tables(rows))
+            files = self._written(parts)
             self.delete(filter, _isolation_operation=Operation.OVERWRITE)
             if files:
                 self.append_files(files)
 
-    def _written(self, parts: Iterable[pa.Table]) -> list[DataFile]:
+    def _written(self, parts: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFile]:
         """Data files of rows; PyIceberg's threads store the files of several partitions at the same time."""
+        import pyarrow as pa
+
         writer = DataFileWriter(self.table_metadata, self._table.io, finishers=ExecutorFactory.get_or_create())
-        return writer.written(parts)
+        return writer.written(part if isinstance(part, pa.Table) else pa.Table.from_batches([part]) for part in parts)
 
     @property
     def io(self) -> FileIO:
@@ -407,13 +396,6 @@ class StagedTransaction(Transaction):
         made = self._updates[updates_before:]
         ids = tuple(update.snapshot.snapshot_id for update in made if isinstance(update, AddSnapshotUpdate))
         self._rows_read[reads_before:] = [replace(read, snapshot_ids=ids) for read in self._rows_read[reads_before:]]
-
-
-def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
-    for batch in batches:
-        yield pa.Table.from_batches([batch])
 
 
 def _check_pyiceberg_writes(metadata: TableMetadata) -> None:

@@ -23,6 +23,16 @@ from pyiceberg.table.update import (
 
 from trinitylake.iceberg_storage.commit_errors import TableConflict
 
+#: By update the requirement of Iceberg that it has, and the field of the metadata that this compares.
+_ASSERTED: dict[type, tuple[str, str]] = {
+    AddSchemaUpdate: ("assert-last-assigned-field-id", "last_column_id"),
+    SetCurrentSchemaUpdate: ("assert-current-schema-id", "current_schema_id"),
+    AddPartitionSpecUpdate: ("assert-last-assigned-partition-id", "last_partition_id"),
+    SetDefaultSpecUpdate: ("assert-default-spec-id", "default_spec_id"),
+    AddSortOrderUpdate: ("assert-default-sort-order-id", "default_sort_order_id"),
+    SetDefaultSortOrderUpdate: ("assert-default-sort-order-id", "default_sort_order_id"),
+}
+
 
 def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetadata, redone: Container[int]) -> None:
     """Refuse an update of a part that the newer metadata has changed since the update was staged.
@@ -55,30 +65,11 @@ def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetad
             kept = {ref.snapshot_id for ref in theirs.refs.values()} - {ref.snapshot_id for ref in ours.refs.values()}
             if needed := kept & set(update.snapshot_ids):
                 raise TableConflict(f"assert-ref-snapshot-id: snapshot {min(needed)} was given a branch or tag")
-        case AddSchemaUpdate() if ours.last_column_id != theirs.last_column_id:
-            raise TableConflict(
-                f"assert-last-assigned-field-id: expected {ours.last_column_id}, found {theirs.last_column_id}"
-            )
-        case SetCurrentSchemaUpdate() if ours.current_schema_id != theirs.current_schema_id:
-            raise TableConflict(
-                f"assert-current-schema-id: expected {ours.current_schema_id}, found {theirs.current_schema_id}"
-            )
-        case AddPartitionSpecUpdate() if ours.last_partition_id != theirs.last_partition_id:
-            raise TableConflict(
-                f"assert-last-assigned-partition-id: expected {ours.last_partition_id}, "
-                f"found {theirs.last_partition_id}"
-            )
-        case SetDefaultSpecUpdate() if ours.default_spec_id != theirs.default_spec_id:
-            raise TableConflict(
-                f"assert-default-spec-id: expected {ours.default_spec_id}, found {theirs.default_spec_id}"
-            )
-        case AddSortOrderUpdate() | SetDefaultSortOrderUpdate() if (
-            ours.default_sort_order_id != theirs.default_sort_order_id
-        ):
-            raise TableConflict(
-                f"assert-default-sort-order-id: expected {ours.default_sort_order_id}, "
-                f"found {theirs.default_sort_order_id}"
-            )
+    if (asserted := _ASSERTED.get(type(update))) is not None:
+        requirement, name = asserted
+        expected, found = getattr(ours, name), getattr(theirs, name)
+        if expected != found:
+            raise TableConflict(f"{requirement}: expected {expected}, found {found}")
 
 
 def ref_id(name: str, metadata: TableMetadata) -> int | None:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from weakref import ref
 
 from pyiceberg.catalog.noop import NoopCatalog
@@ -68,9 +68,6 @@ from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json,
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary, summarize_changes
 from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
 from trinitylake.iceberg_storage.update_checks import check_update
-
-if TYPE_CHECKING:
-    from trinitylake.iceberg_storage.file_io import Storage
 
 __all__ = ["StagedTable", "TableConflict"]
 
@@ -134,32 +131,31 @@ class StagedTable:
         cls,
         identifier: tuple[str, ...],
         table_id: str,
-        root: str,
         location_path: str,
         schema: SchemaLike,
         partition_spec: PartitionSpec | None = None,
         sort_order: SortOrder | None = None,
         properties: Mapping[str, str] | None = None,
-        io: LakehouseFileIO | Storage | None = None,
+        *,
+        io: LakehouseFileIO,
     ) -> StagedTable:
         """Create an empty table. No file is written yet.
 
         Args:
             identifier: namespace parts and name.
             table_id: the id of the table's definition; it becomes the Iceberg table UUID.
-            root: the root URI of the lakehouse.
             location_path: the folder of the table, as a path below the root.
             schema: anything that `to_iceberg_schema` takes.
             partition_spec: on the field ids of `schema`.
             sort_order: on the field ids of `schema`.
             properties: Iceberg table properties.
-            io: the file access of the lakehouse, or its storage.
+            io: the file access of the lakehouse.
 
         Raises:
             InvalidArgument: for a schema or property that Iceberg cannot have.
             InvalidLocation: for a write path outside of the table.
         """
-        own_io = _scoped(io)
+        own_io = io.scoped()
         location = own_io.uri_of(own_io.path_of(own_io.root + location_path.rstrip("/")))
         text = {str(name): str(value) for name, value in (properties or {}).items()}
         check_properties(text, location, own_io)
@@ -181,12 +177,12 @@ class StagedTable:
         cls,
         identifier: tuple[str, ...],
         metadata_location_path: str,
-        root: str = "",
-        io: LakehouseFileIO | Storage | None = None,
+        *,
+        io: LakehouseFileIO,
         table_id: str | None = None,
     ) -> StagedTable:
         """The table that a metadata file describes. Raises as `read_metadata` does."""
-        own_io = _scoped(io)
+        own_io = io.scoped()
         metadata = read_metadata(
             own_io, own_io.uri_of(metadata_location_path), metadata_location_path, table_id=table_id
         )
@@ -208,11 +204,9 @@ class StagedTable:
             }
 
     @classmethod
-    def resume(
-        cls, identifier: tuple[str, ...], saved: Mapping[str, Any], io: LakehouseFileIO | Storage
-    ) -> StagedTable:
+    def resume(cls, identifier: tuple[str, ...], saved: Mapping[str, Any], io: LakehouseFileIO) -> StagedTable:
         """Restore a table from the result of `saved`, also of another process."""
-        own_io = _scoped(io)
+        own_io = io.scoped()
         path = saved["base-metadata-path"]
         if path is None:
             base = indexed(TableMetadataUtil.parse_raw(saved["base-metadata"]))
@@ -586,9 +580,3 @@ class StagingCatalog(KeepsOldMetadata, NoopCatalog):
 
     def supports_server_side_planning(self) -> bool:
         return False
-
-
-def _scoped(io: LakehouseFileIO | Storage | None) -> LakehouseFileIO:
-    if io is None:
-        raise InvalidArgument("a staged table needs the file access of its lakehouse")
-    return io.scoped() if isinstance(io, LakehouseFileIO) else LakehouseFileIO(io)

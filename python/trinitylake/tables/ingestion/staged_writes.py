@@ -183,7 +183,7 @@ def conforming(table: DescribedTable) -> Callable[[pa.Table], pa.Table]:
     schema = table._schema()
     names = frozenset(schema.column_names)
     conform: Callable[..., Any] = partial(
-        input_rows.conform, schema=schema, limits=limits_of(table.schema), needed=names, exactly=True
+        input_rows.conform, schema=schema, limits=limits_of(table.schema), needed=names
     )
     return conform
 
