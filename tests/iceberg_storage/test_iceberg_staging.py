@@ -58,9 +58,7 @@ class Lake:
     def __init__(self, storage: Store, **options: object) -> None:
         self.storage = storage
         self.io = LakehouseFileIO(storage)
-        staged = StagedTable.create(
-            ("ns", "t"), str(uuid.uuid4()), storage.root, "ns/t-0badcafe", SCHEMA, io=self.io, **options
-        )
+        staged = StagedTable.create(("ns", "t"), str(uuid.uuid4()), "ns/t-0badcafe", SCHEMA, io=self.io, **options)
         self.path = ""
         self.commit(staged)
 

@@ -366,7 +366,7 @@ def test_files_of_a_new_table_are_adopted(place: Place) -> None:
     folder = f"{place.lake.uri}shop/made-{str(id)[:8]}"
     with place.lake.transaction() as txn:
         staged = StagedTable.create(
-            ("shop", "made"), str(id), place.lake.uri, f"shop/made-{str(id)[:8]}", ROWS.schema, io=place.table.io
+            ("shop", "made"), str(id), f"shop/made-{str(id)[:8]}", ROWS.schema, io=place.table.io
         )
         add, ref = written_by_hand(place, f"{folder}/data/f.parquet", folder)
         metadata = apply_updates(staged.metadata, (add, ref))
