@@ -122,7 +122,6 @@ def heading(kind: str, name: str, note: str = "") -> Markup:
 
 
 def utc_text(time: datetime) -> str:
-    """A time in UTC, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -49,7 +49,6 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_reference(value: str) -> bool:
-    """Whether a value is a reference to a secret."""
     return value.startswith((_FILE, _VARIABLE))
 
 

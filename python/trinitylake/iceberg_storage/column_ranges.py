@@ -73,7 +73,6 @@ def leaf_ids(metadata: pq.FileMetaData, columns: pa.Schema) -> list[int | None]:
 
 
 def _leaves(fields: pa.Schema | pa.StructType) -> Iterator[pa.Field]:
-    """The leaf columns in Parquet's order."""
     for field in fields:
         type = field.type
         if pa.types.is_map(type):

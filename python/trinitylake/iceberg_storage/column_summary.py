@@ -107,7 +107,6 @@ class ColumnSummary:
         )
 
     def has_bucket_of(self, value: Any) -> bool:
-        """Whether a value is in the buckets."""
         return all(least <= bucket(value) <= most for bucket, least, most in self.buckets)
 
     def may_hold(self, value: Any) -> bool:
@@ -184,7 +183,6 @@ def scaled(number: int, scale: int) -> Decimal:
 
 
 def of_metrics(file: DataFile, id: int, type: IcebergType) -> ColumnSummary:
-    """The summary of a column by the metrics of a file."""
     nulls = _count(file.null_value_counts, id)
     nans = _count(file.nan_value_counts, id)
     values = _count(file.value_counts, id)
@@ -203,7 +201,6 @@ def _count(counts: Mapping[int, int] | None, id: int) -> int | None:
 
 
 def of_partition(field: PartitionField, source: IcebergType, value: Any) -> ColumnSummary:
-    """The summary of the source column by a partition value."""
     if isinstance(field.transform, _UNRELATED):
         return ANYTHING
     if value is None:
@@ -215,7 +212,6 @@ def of_partition(field: PartitionField, source: IcebergType, value: Any) -> Colu
 
 
 def of_manifest(field: PartitionField, source: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
-    """The summary of the source column by the partition bounds of a manifest."""
     if isinstance(field.transform, _UNRELATED):
         return ANYTHING
     found = of_bounds(field.transform.result_type(source), bounds)
@@ -226,7 +222,6 @@ def of_manifest(field: PartitionField, source: IcebergType, bounds: PartitionFie
 
 
 def of_bounds(type: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
-    """The summary of the values of a partition field in a manifest."""
     return ColumnSummary(
         nulls=bounds.contains_null,
         nans=bounds.contains_nan is not False,

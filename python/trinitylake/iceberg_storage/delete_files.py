@@ -21,7 +21,6 @@ _CONTENT_SIZE_BYTES = _FIELDS.index("content_size_in_bytes")
 
 
 def is_vector(file: DataFile) -> bool:
-    """Whether a delete file is a deletion vector."""
     return bool(file.file_format == FileFormat.PUFFIN)
 
 

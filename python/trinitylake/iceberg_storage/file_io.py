@@ -217,7 +217,6 @@ class LakehouseFileIO(FileIO):
         return real[len(self._real_local_root) :] if real.startswith(self._real_local_root) else None
 
     def uri_of(self, path: str) -> str:
-        """The absolute URI of a path below the root."""
         return self.root + path
 
     def new_input(self, location: str) -> LakehouseInputFile:
@@ -463,7 +462,6 @@ class LakehouseInputFile(InputFile):
         return self._size_bytes
 
     def exists(self) -> bool:
-        """Whether the file exists."""
         return self._io.storage.exists(self._path)
 
     def open(self, seekable: bool = True) -> InputStream:
@@ -500,11 +498,9 @@ class LakehouseOutputFile(OutputFile):
         return self._size_bytes
 
     def exists(self) -> bool:
-        """Whether the file exists."""
         return self._io.storage.exists(self._path)
 
     def to_input_file(self) -> LakehouseInputFile:
-        """The same file for reading."""
         return LakehouseInputFile(self._io, self.location, self._size_bytes)
 
     def create(self, overwrite: bool = False) -> OutputStream:
@@ -518,7 +514,6 @@ class LakehouseOutputFile(OutputFile):
         return FileWriter(self, overwrite)
 
     def put(self, data: bytes, overwrite: bool) -> None:
-        """Write the whole file."""
         self._io.put(self._path, data, overwrite)
         self._size_bytes = len(data)
 
@@ -527,7 +522,6 @@ class LakehouseOutputFile(OutputFile):
         return self._io.begin(self._path, overwrite)
 
     def finish(self, parts: FileInParts, size_bytes: int) -> None:
-        """Complete a multipart upload."""
         parts.finish()
         self._io.remember(self._path)
         self._size_bytes = size_bytes

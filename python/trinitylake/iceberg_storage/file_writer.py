@@ -44,15 +44,12 @@ class FileWriter(io.RawIOBase):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the file in memory."""
         return self._waiting.tell()
 
     def writable(self) -> bool:
-        """Always True."""
         return True
 
     def tell(self) -> int:
-        """Bytes so far."""
         return self._parts_size_bytes + self._waiting.tell()
 
     def write(self, data: Buffer) -> int:

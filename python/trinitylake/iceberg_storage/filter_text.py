@@ -106,11 +106,9 @@ class _Parser:
 
     @property
     def next(self) -> _Token:
-        """The token that comes next."""
         return self._tokens[self._at]
 
     def unexpected(self, expected: str) -> InvalidArgument:
-        """The error for what comes next."""
         position = self.next.position
         line_start = self._words.rfind("\n", 0, position) + 1
         line = self._words[line_start:].partition("\n")[0]

@@ -57,7 +57,6 @@ def statistics_in(io: LakehouseFileIO, updates: Iterable[TableUpdate]) -> list[s
 
 
 def snapshots_of(updates: Iterable[TableUpdate]) -> list[Snapshot]:
-    """The snapshots that updates of a table add."""
     return [update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)]
 
 

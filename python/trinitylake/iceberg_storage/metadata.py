@@ -96,7 +96,6 @@ class MetadataCache:
                 self._size_bytes -= json_size_bytes(dropped)
 
     def clear(self) -> None:
-        """Remove all entries."""
         with self._lock:
             self._entries.clear()
             self._size_bytes = 0

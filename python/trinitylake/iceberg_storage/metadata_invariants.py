@@ -93,7 +93,6 @@ def check_schema(schema: Schema) -> None:
 
 
 def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
-    """Check a partition spec that is added to a table with these schemas."""
     _check_number(spec.spec_id, "the id of a partition spec", least=-1)
     ids: set[int] = set()
     names: set[str] = set()
@@ -130,7 +129,6 @@ def check_field_ids(spec: PartitionSpec, others: Iterable[PartitionSpec]) -> Non
 
 
 def check_order(order: SortOrder, schemas: Sequence[Schema]) -> None:
-    """Check a sort order that is added to a table with these schemas."""
     _check_number(order.order_id, "the id of a sort order", least=-1)
     for field in order.fields:
         _check_transform(field.transform)

@@ -26,5 +26,4 @@ def pickled(io: FileIO) -> FileIO | PickledIO:
 
 
 def unpickled(io: FileIO | PickledIO) -> FileIO:
-    """Restore the file access."""
     return io.kind(unpickled_options(io.properties)) if isinstance(io, PickledIO) else io

@@ -53,7 +53,6 @@ class RangeReader(io.RawIOBase):
         return self._position
 
     def size(self) -> int:
-        """The size of the object in bytes."""
         return self._size_bytes
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

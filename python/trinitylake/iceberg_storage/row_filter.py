@@ -141,7 +141,6 @@ class RowFilter:
         return self._root.outcomes(summaries)
 
     def may_match(self, summaries: Summaries) -> bool:
-        """Whether a row may match."""
         return bool(self.outcomes(summaries) & TRUE)
 
     def matches(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
@@ -156,11 +155,9 @@ class RowFilter:
         return pa.repeat(found, rows.num_rows) if isinstance(found, pa.Scalar) else found
 
     def matching(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that match."""
         return rows.filter(self.matches(rows))
 
     def others(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that do not match."""
         import pyarrow.compute as pc
 
         return rows.filter(pc.invert(pc.fill_null(self.matches(rows), False)))

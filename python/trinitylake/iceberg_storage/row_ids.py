@@ -48,7 +48,6 @@ def first_row_id_of_manifest(manifest: ManifestFile) -> int | None:
 
 
 def with_first_row_id(manifest: ManifestFile, of: ManifestFile) -> ManifestFile:
-    """A manifest with the first row id of another one."""
     manifest[_IN_MANIFEST] = first_row_id_of_manifest(of)
     return manifest
 

@@ -237,6 +237,5 @@ def predicates(filter: BooleanExpression) -> Iterator[UnboundPredicate]:
 
 
 def with_schema(metadata: TableMetadata, schema: Schema) -> TableMetadata:
-    """The metadata with another current schema."""
     others = [one for one in metadata.schemas if one.schema_id != schema.schema_id]
     return metadata.model_copy(update={"schemas": [*others, schema], "current_schema_id": schema.schema_id})

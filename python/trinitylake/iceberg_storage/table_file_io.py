@@ -34,12 +34,10 @@ class TableFileIO(LakehouseFileIO):
         self._folders = [(f"{one}/", f"{self.local_path(one)}/") for one in (path, *self._shared)]
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
-        """Pickling keeps the restriction."""
         io = LakehouseFileIO(self.storage, self.properties, check_kept=self.check_kept)
         return TableFileIO, (io, self._path, self._shared)
 
     def of_lakehouse(self) -> LakehouseFileIO:
-        """The access to the whole lakehouse."""
         return self._lakehouse
 
     def path_of(self, location: str) -> str:

@@ -185,7 +185,6 @@ def is_code_property(name: str) -> bool:
 
 
 def encrypted() -> InvalidArgument:
-    """Error for an encrypted table."""
     return InvalidArgument(
         f"the table property {ENCRYPTION_KEY!r} makes an encrypted table, whose keys would not be kept here: encrypt "
         "the storage instead"

@@ -51,7 +51,6 @@ def version_named_by_lakehouse(version: ViewVersion, transaction_catalog: str = 
 
 
 def is_transaction_catalog(name: str, transaction_catalog: str = "") -> bool:
-    """Whether a name belongs to a catalog of a transaction."""
     return (bool(name) and name == transaction_catalog) or _TRANSACTION_CATALOG.fullmatch(name) is not None
 
 

@@ -27,7 +27,6 @@ _SHOWN_LENGTH = 60
 
 
 def limits_of(schema: Schema) -> Limits:
-    """The limits of a table, from its declared schema."""
     return {column.name: column.type for column in schema.columns if _has_limit(column.type)}
 
 

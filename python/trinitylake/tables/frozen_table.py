@@ -93,7 +93,6 @@ class FrozenTable(Table):
 
 
 def table_of_state(storage: _core.Storage, state: TableState) -> IcebergTable:
-    """Read-only table of a version."""
     return FrozenTable(storage, *state.key, serialize(state.definition), state.version)._iceberg()
 
 
@@ -101,7 +100,6 @@ class ReadOnlyIcebergTable(ReadAheadTable):
     """A PyIceberg table that refuses to begin a transaction."""
 
     def transaction(self) -> NoReturn:
-        """Raises `InvalidArgument`."""
         raise InvalidArgument(_READ_ONLY.format(".".join(self.name())))
 
 
@@ -111,7 +109,6 @@ class ReadOnlyCatalog(NoopCatalog):
     def commit_table(
         self, table: IcebergTable, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> NoReturn:
-        """Raises `InvalidArgument`."""
         raise InvalidArgument(_READ_ONLY.format(".".join(table.name())))
 
 

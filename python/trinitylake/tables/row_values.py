@@ -28,7 +28,6 @@ _ZERO_FRACTION = re.compile(r"\.0+$")
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column as Python objects."""
     if not _has_nanoseconds(column.type):
         try:
             return column.to_pylist()  # type: ignore[no-any-return]
@@ -38,7 +37,6 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def json_value(value: Any) -> Any:
-    """A Python value as a JSON value."""
     match value:
         case float() if not math.isfinite(value):
             return float_text(value)
@@ -120,7 +118,6 @@ def moment_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
 
 
 def json_text(value: Any) -> str | None:
-    """A value as JSON text; None for None."""
     return None if value is None else json.dumps(json_value(value), ensure_ascii=False)
 
 

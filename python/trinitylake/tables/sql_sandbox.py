@@ -146,7 +146,6 @@ def arrow_result(connection: Any, sql: str, parameters: Any = None) -> Any:
 
 
 def quoted(name: str) -> str:
-    """A name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -182,5 +181,4 @@ def names_in_query(columns: Iterable[str]) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """A text as SQL literal."""
     return "'" + text.replace("'", "''") + "'"

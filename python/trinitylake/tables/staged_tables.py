@@ -387,7 +387,6 @@ class StagedTables:
 
     @property
     def changed_names(self) -> list[str]:
-        """The full names of the changed tables."""
         return [table.name for table in self._changed()]
 
     @property

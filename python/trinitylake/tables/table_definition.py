@@ -95,7 +95,6 @@ class _Counterparts:
         self._by_name = {one.name: one for one in reversed(declared) if not one.id}
 
     def of(self, column: Column) -> Column | None:
-        """The same column."""
         return self._by_id.get(column.id) or self._by_name.get(column.name)
 
 

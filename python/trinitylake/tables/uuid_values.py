@@ -22,7 +22,6 @@ _Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def has_uuids(kind: pa.DataType) -> bool:
-    """Whether a type is UUID, or contains one."""
     if isinstance(kind, pa.UuidType):
         return True
     return any(has_uuids(kind.field(number).type) for number in range(kind.num_fields))

@@ -44,7 +44,6 @@ class EqualityDeleteIndex:
         self._by_scope[_scope(self._metadata, file)].append(EqualityDelete(sequence_number, file))
 
     def of(self, file: DataFile, sequence_number: int) -> list[EqualityDelete]:
-        """The deletes that may apply to a data file."""
         if not self._by_scope:
             return []
         scopes: tuple[Scope, ...] = None, (file.spec_id, spelled(file.partition))

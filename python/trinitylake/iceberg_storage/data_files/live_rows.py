@@ -111,13 +111,11 @@ class LiveRows:
         return np.concatenate([np.empty(0, np.int64), *found])
 
     def deleted(self, task: FileScanTask) -> np.ndarray:
-        """The positions of the deleted rows of one file, ascending."""
         if isinstance(task, PlannedFile) and task.equality_deletes:
             return np.setdiff1d(np.arange(task.file.record_count), self.positions(task))
         return self.deletes.get(task.file.file_path, np.empty(0, np.int64))
 
     def count(self, task: FileScanTask) -> int:
-        """The number of live rows of one file."""
         if isinstance(task, PlannedFile) and task.equality_deletes:
             return len(self.positions(task))
         gone = self.deletes.get(task.file.file_path)
@@ -211,7 +209,6 @@ class LiveRows:
                 yield with_lineage(rows, batch, task) if is_computed else rows
 
     def _read_orc(self, task: FileScanTask, wanted: Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of an ORC file, a stripe at a time."""
         from pyarrow import orc
 
         location = task.file.file_path

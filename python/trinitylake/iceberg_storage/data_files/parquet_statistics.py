@@ -214,7 +214,6 @@ class RowGroupSummaries:
                     self._places[id] = paths.index(path), type
 
     def of(self, row_group: int, id: int) -> ColumnSummary:
-        """The summary of one column in one row group."""
         if id not in self._places:
             return ANYTHING
         place, type = self._places[id]

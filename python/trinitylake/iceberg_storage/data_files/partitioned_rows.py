@@ -232,7 +232,6 @@ def shown(transform: Transform[Any, Any], type: IcebergType, value: Any) -> str:
 
 
 def values_of(record: Record) -> list[Any]:
-    """The values of the fields of a record."""
     return [record[position] for position in range(len(record))]
 
 

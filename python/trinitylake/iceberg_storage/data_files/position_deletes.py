@@ -156,7 +156,6 @@ class RowDeletes:
         self.removed += [task.file, *of_one_data_file(task.delete_files)]
 
     def delete(self, task: FileScanTask, positions: np.ndarray) -> None:
-        """Delete the rows of a data file at positions."""
         known = self.deletes.get(task.file.file_path, positions[:0])
         self._positions.append((task.file, np.union1d(known, positions)))
         self.removed += of_one_data_file(task.delete_files)

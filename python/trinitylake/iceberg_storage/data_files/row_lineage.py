@@ -119,7 +119,6 @@ def with_positions(
 
 
 def row_groups_at(file: pq.FileMetaData, positions: np.ndarray) -> list[int]:
-    """The row groups of a file that have a row at one of some positions, which are ascending."""
     ends = np.cumsum([file.row_group(number).num_rows for number in range(file.num_row_groups)])
     return [int(number) for number in np.unique(np.searchsorted(ends, positions, side="right"))]
 
@@ -133,7 +132,6 @@ def at_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> It
 
 
 def without_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """The rows except those of `at_positions`."""
     for batch in batches:
         listed = _listed(batch, positions)
         if listed is None:

@@ -94,5 +94,4 @@ def _column(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
 
 
 def by_columns(order: SortOrder) -> bool:
-    """Whether rows are sorted by columns, without transforms."""
     return bool(order.fields) and all(isinstance(field.transform, IdentityTransform) for field in order.fields)

@@ -97,7 +97,6 @@ class ReadAheadScan(DataScan):
         return Schema(*columns.fields, *computed)
 
     def plan_files(self) -> Iterable[FileScanTask]:
-        """The files that the scan has to read."""
         if self.catalog is not None and self.catalog.supports_server_side_planning():
             return super().plan_files()
         if (snapshot := self.snapshot()) is None:

@@ -101,7 +101,6 @@ def indexed(metadata: TableMetadata) -> TableMetadata:
 
 
 def snapshot_ids(metadata: TableMetadata) -> Set[int]:
-    """The ids of all snapshots of a table."""
     if isinstance(metadata, _SnapshotIndex):
         return metadata.snapshot_ids()
     return {one.snapshot_id for one in metadata.snapshots}
@@ -125,7 +124,6 @@ def sized(metadata: TableMetadata, text: bytes) -> TableMetadata:
 
 
 def sized_as(metadata: TableMetadata, other: TableMetadata) -> TableMetadata:
-    """The same metadata with the sizes of another one."""
     metadata.__dict__[_SIZE], metadata.__dict__[_PARSED_SIZE] = other.__dict__[_SIZE], other.__dict__[_PARSED_SIZE]
     return metadata
 

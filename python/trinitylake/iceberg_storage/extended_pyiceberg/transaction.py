@@ -294,7 +294,6 @@ class StagedTransaction(Transaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
     ) -> None:
-        """Append data files that are already written, as one snapshot."""
         self._commit_snapshot(self._producer(Operation.APPEND, snapshot_properties, branch).add(files))
 
     def _producer(

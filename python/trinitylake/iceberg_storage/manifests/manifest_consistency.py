@@ -129,7 +129,6 @@ class FileCheck:
         self._paths: set[str] = set() if paths is None else paths
 
     def check(self, file: DataFile) -> None:
-        """Check one file."""
         path = file.file_path
         for count, what in ((file.record_count, "rows"), (file.file_size_in_bytes, "bytes")):
             if count is None or count < 0:
@@ -195,7 +194,6 @@ class ManifestCheck:
         self._rows: dict[ManifestEntryStatus, int] = dict.fromkeys(ManifestEntryStatus, 0)
 
     def check(self, entry: ManifestEntry) -> None:
-        """Check one entry."""
         file = entry.data_file
         self._files[entry.status] += 1
         self._rows[entry.status] += file.record_count

@@ -111,7 +111,6 @@ class SnapshotProducer:
         return self
 
     def remove(self, files: Iterable[DataFile]) -> SnapshotProducer:
-        """Remove data files and delete files."""
         self._removed.update((file_key(file), file) for file in files)
         return self
 
@@ -353,5 +352,4 @@ class _PartitionPaths:
 
 
 def manifest_content(file: DataFile) -> ManifestContent:
-    """The content of the manifests that list a file."""
     return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES

@@ -69,7 +69,6 @@ class Intervening:
 
     @classmethod
     def nothing(cls, io: FileIO) -> Intervening:
-        """No snapshots."""
         return cls(io, (), "")
 
     def check_rows(
@@ -181,7 +180,6 @@ class Intervening:
 
     @cached_property
     def _row_changes(self) -> list[tuple[Snapshot, ChangedFiles]]:
-        """The snapshots that changed rows, with what they changed."""
         return [
             (snapshot, changed_files(self._io, snapshot))
             for snapshot in self._snapshots

@@ -241,7 +241,6 @@ class StagedTable:
 
     @property
     def base(self) -> TableMetadata:
-        """The metadata that the changes are staged on."""
         return self._base
 
     @property

@@ -48,11 +48,9 @@ class Hits:
     computed: list[dict[str, pa.Array]]
 
     def sorted(self) -> Hits:
-        """The hits in the order of the rows."""
         return self.take(np.argsort(self.positions, kind="stable"))
 
     def take(self, numbers: np.ndarray) -> Hits:
-        """The hits with these indices."""
         chosen = pa.array(numbers)
         computed = [{name: values.take(chosen) for name, values in one.items()} for one in self.computed]
         return Hits(self.positions[numbers], self.source[numbers], self.clause[numbers], computed)

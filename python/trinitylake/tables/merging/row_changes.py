@@ -78,7 +78,6 @@ class PlacedRows:
         self.schema = pa.schema([*fields, pa.field(FILE, pa.int32()), pa.field(POSITION, pa.int64())])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows with some of the columns, in that order."""
         own = [*(name for name in columns if name not in (FILE, POSITION)), POSITION]
         target = pa.schema([self.schema.field(name) for name in columns])
         read_data_ahead(self.io, self.tasks)
