@@ -19,7 +19,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, StringType
-from test_iceberg_staging import BY_CITY, SCHEMA, Lake, ids, rows
+from test_iceberg_staging import BY_CITY, Lake, ids, new_table, rows
 
 from iceberg_storage import STORES, Store, make_store
 from trinitylake.iceberg_storage import metadata as metadata_module
@@ -487,9 +487,8 @@ def test_a_table_that_was_replaced_conflicts(lake: Lake, store: Store) -> None:
         staged.reapply(other.path)
 
 
-def test_a_table_that_is_new_here_cannot_be_redone_on_another(lake: Lake, store: Store) -> None:
-    id = str(lake.begin().metadata.table_uuid)
-    staged = StagedTable.create(("ns", "t"), id, "ns/t", SCHEMA, io=lake.io)
+def test_a_table_that_is_new_here_cannot_be_redone_on_another(lake: Lake) -> None:
+    staged = new_table(lake.io, "ns/t")
     with pytest.raises(TableConflict, match="assert-create"):
         staged.reapply(lake.path)
 

@@ -25,13 +25,14 @@ import trinitylake as tl
 from manifests_by_hand import data_file, manifest_of, new_snapshot_id, snapshot_of
 from rest.client import TOKEN, Client, running
 from rest.shop import new_table
+from trinitylake.definitions import to_iceberg_schema
 from trinitylake.errors import RefusedObject, RegistrationFailed, TrinityLakeError
 from trinitylake.iceberg import load, table_writing
 from trinitylake.iceberg_storage import incoming_files
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.manifests import snapshot_producer
 from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
-from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.iceberg_storage.new_metadata import new_metadata
 from trinitylake.lakehouse.bulk.definition_writer import ObjectRow
 from trinitylake.lakehouse.bulk.registration import definition_writer
 from trinitylake.rest import RestServer
@@ -362,15 +363,12 @@ def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
 def test_files_of_a_new_table_are_adopted(place: Place) -> None:
     """A table was created with a snapshot that had been written long before, and whose files a collection had taken
     meanwhile: nobody looked how old they were, as is done for snapshots of tables that are there."""
-    id = uuid.uuid4()
-    folder = f"{place.lake.uri}shop/made-{str(id)[:8]}"
+    folder = f"{place.lake.uri}shop/made-1"
     with place.lake.transaction() as txn:
-        staged = StagedTable.create(
-            ("shop", "made"), str(id), f"shop/made-{str(id)[:8]}", ROWS.schema, io=place.table.io
-        )
+        base = new_metadata(place.table.io, "shop", "made", to_iceberg_schema(ROWS.schema), folder)
         add, ref = written_by_hand(place, f"{folder}/data/f.parquet", folder)
-        metadata = apply_updates(staged.metadata, (add, ref))
+        metadata = apply_updates(base, (add, ref))
         made = table_writing.create_table(txn, "shop", "made", metadata)
         paths = made.take_adopted()
-    assert f"shop/made-{str(id)[:8]}/data/f.parquet" in paths
+    assert "shop/made-1/data/f.parquet" in paths
     assert len(paths) == 3  # the list, the manifest and the file

@@ -10,11 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import MetadataLogEntry, Operation
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetStatisticsUpdate
 
@@ -324,29 +322,6 @@ def test_merged_manifests_keep_the_list_of_manifests_short(lake: tl.Lakehouse) -
     assert snapshot.summary is not None
     assert snapshot.summary.operation == Operation.APPEND
     assert len(snapshot.manifests(table.iceberg.io)) <= 12
-
-
-@settings(max_examples=200, deadline=None)
-@given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=12))
-def test_the_text_of_a_log_that_loses_and_gains_entries_is_that_of_its_entries(
-    steps: list[tuple[int, int, bool]],
-) -> None:
-    """Of a log that has lost one entry in front and gained one behind, only the new one is written as text."""
-    from trinitylake.iceberg_storage.metadata import _KnownTexts
-
-    known = _KnownTexts("log")
-    log: list[MetadataLogEntry] = []
-    for number, (lost, gained, is_turned) in enumerate(steps):
-        added = [
-            MetadataLogEntry.model_validate({"metadata-file": f"{number}-{n}", "timestamp-ms": n})
-            for n in range(gained)
-        ]
-        log = [*log[lost:], *added]
-        if is_turned:
-            log.reverse()
-        text = ",".join(entry.model_dump_json() for entry in log)
-        assert known.render(log) == f'"log":[{text}],'
-        assert known.render(log) == f'"log":[{text}],', "and the same again"
 
 
 def test_snapshots_are_retained_for_retries(lake: tl.Lakehouse) -> None:

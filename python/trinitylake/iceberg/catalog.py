@@ -49,6 +49,7 @@ from trinitylake.iceberg_storage.external_tables import load_external
 from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.iceberg_storage.new_metadata import new_metadata
 from trinitylake.iceberg_storage.staging.handle_commits import committed
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
@@ -360,7 +361,7 @@ class TrinityLakeCatalog(ViewCatalog):
     ) -> TableMetadata:
         """The metadata of a new table; nothing is written. Raises as `create_table` does."""
         converted = self.iceberg_schema(schema, properties)
-        return table_writing.new_metadata(
+        return new_metadata(
             self.file_io(), namespace, name, converted, location, partition_spec, sort_order, properties
         )
 

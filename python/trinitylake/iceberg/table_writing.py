@@ -24,57 +24,21 @@ from trinitylake.definitions import new_id, new_table_def, serialize
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg.namespaces import materialize_namespace, object_tuple
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import empty_table_metadata, indexed, new_table
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import empty_table_metadata, indexed
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import snapshots_of, statistics_of
 from trinitylake.iceberg_storage.locations import default_location, managed_location, qualified_path
 from trinitylake.iceberg_storage.metadata_invariants import check_metadata
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
-from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
+from trinitylake.iceberg_storage.table_properties import check_properties
 from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 from trinitylake.tables.registered_table import registered_table
 
 if TYPE_CHECKING:
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
-    from pyiceberg.table.sorting import SortOrder
 
     from trinitylake.lakehouse.transaction import Transaction
-
-
-def new_metadata(
-    io: LakehouseFileIO,
-    namespace: str,
-    name: str,
-    schema: Schema,
-    location: str | None,
-    partition_spec: PartitionSpec,
-    sort_order: SortOrder,
-    properties: Mapping[str, str],
-) -> TableMetadata:
-    """The metadata of a new table, with fresh field ids; nothing is written.
-
-    `location` is a folder below the root, by default one that the lakehouse chooses (format §9).
-
-    Raises:
-        InvalidLocation: for a location, or a property with one, that a managed table cannot have.
-        InvalidArgument: for a property that names code.
-        ValidationError: of pydantic, for a property without a value.
-    """
-    id = new_id()
-    metadata = new_table(
-        schema=schema,
-        partition_spec=partition_spec,
-        sort_order=sort_order,
-        location=managed_location(io, location) if location else default_location(io, namespace, name, id),
-        properties=with_gc_disabled(properties),
-        table_uuid=UUID(id),
-    )
-    check_properties(properties, metadata.location, io)
-    _check_new(metadata, io)
-    return metadata
 
 
 def create_table(
@@ -256,12 +220,8 @@ def metadata_from_updates(
         metadata = indexed(TableMetadataUtil.parse_obj(made.model_dump()))
     except (ValueError, KeyError) as error:
         raise CommitFailedException(f"the updates do not define a valid table {namespace}.{name}: {error}") from error
-    _check_new(metadata, io)
-    return collected_by_lakehouse(metadata)
-
-
-def _check_new(metadata: TableMetadata, io: LakehouseFileIO) -> None:
     check_properties(metadata.properties, metadata.location, io)
     statistics_of(io, metadata)
     for snapshot in metadata.snapshots:
         qualified_path(io, snapshot.manifest_list)
+    return collected_by_lakehouse(metadata)

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from pyiceberg.exceptions import ValidationError
+
 from trinitylake import _core
 from trinitylake.base.properties import change_properties
 from trinitylake.base.qualified_names import full_name
@@ -19,7 +21,6 @@ from trinitylake.definitions import (
     METADATA_LOCATION,
     SchemaLike,
     as_schema,
-    new_id,
     new_table_def,
     parse_table_def,
     read_definition,
@@ -29,6 +30,7 @@ from trinitylake.definitions import (
 from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, TrinityLakeError, Winner
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_remove
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.new_metadata import new_metadata
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
 from trinitylake.tables.table_definition import describe, with_primary_key
@@ -90,18 +92,16 @@ class StagedTables:
         """Stage a new managed table. Raises as `Statements.create_table` does."""
         declared = with_primary_key(as_schema(schema), primary_key)
         iceberg_schema = to_iceberg_schema(declared)
-        definition = new_table_def(new_id())
-        staged = StagedTable.create(
-            (*namespace.split("."), name),
-            definition.id,
-            _core.managed_table_folder(namespace, name, definition.id),
-            iceberg_schema,
-            partition_spec(spec, iceberg_schema),
-            sort_order(order, iceberg_schema),
-            properties,
-            io=self._io,
-        )
-        self.add(namespace, name, staged, definition, declared)
+        partitions, sorting = partition_spec(spec, iceberg_schema), sort_order(order, iceberg_schema)
+        text = {str(key): str(value) for key, value in properties.items()}
+        try:
+            metadata = new_metadata(self._io, namespace, name, iceberg_schema, None, partitions, sorting, text)
+        except TrinityLakeError:
+            raise
+        except (ValueError, ValidationError) as error:
+            raise InvalidArgument(f"cannot create table {full_name(namespace, name)}: {error}") from error
+        staged = StagedTable((*namespace.split("."), name), metadata, None, self._io.scoped())
+        self.add(namespace, name, staged, new_table_def(str(metadata.table_uuid)), declared)
 
     def add(
         self, namespace: str, name: str, staged: StagedTable, definition: TableDef, declared: Schema | None = None

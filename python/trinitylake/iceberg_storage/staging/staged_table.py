@@ -11,7 +11,6 @@ If another transaction committed the table first, `reapply` redoes the changes o
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,13 +18,11 @@ from typing import Any, NoReturn
 from weakref import ref
 
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError, ValidationException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCreate,
@@ -36,15 +33,13 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Identifier
 
 from trinitylake.base.pickling import refuse_staged_table
-from trinitylake.definitions.schema import SchemaLike, to_iceberg_schema
-from trinitylake.errors import InvalidArgument, InvalidLocation, TransactionClosed
+from trinitylake.errors import InvalidLocation, TransactionClosed
 from trinitylake.iceberg_storage.commit_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE_TABLE, RowsRead, rows_read
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     indexed,
-    new_table,
     parsed_size_bytes,
     sized,
     sized_as,
@@ -66,7 +61,6 @@ from trinitylake.iceberg_storage.snapshot_retention import trimmed
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary, summarize_changes
-from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
 from trinitylake.iceberg_storage.update_checks import check_update
 
 __all__ = ["StagedTable", "TableConflict"]
@@ -76,7 +70,7 @@ MAX_SCANS = 100
 
 
 class StagedTable:
-    """A managed table in a transaction. Made by `create` or `load`.
+    """A managed table in a transaction.
 
     Attributes:
         identifier: namespace parts and name, as PyIceberg shows them.
@@ -125,52 +119,6 @@ class StagedTable:
 
     def __reduce__(self) -> NoReturn:
         refuse_staged_table(".".join(self.identifier))
-
-    @classmethod
-    def create(
-        cls,
-        identifier: tuple[str, ...],
-        table_id: str,
-        location_path: str,
-        schema: SchemaLike,
-        partition_spec: PartitionSpec | None = None,
-        sort_order: SortOrder | None = None,
-        properties: Mapping[str, str] | None = None,
-        *,
-        io: LakehouseFileIO,
-    ) -> StagedTable:
-        """Create an empty table. No file is written yet.
-
-        Args:
-            identifier: namespace parts and name.
-            table_id: the id of the table's definition; it becomes the Iceberg table UUID.
-            location_path: the folder of the table, as a path below the root.
-            schema: anything that `to_iceberg_schema` takes.
-            partition_spec: on the field ids of `schema`.
-            sort_order: on the field ids of `schema`.
-            properties: Iceberg table properties.
-            io: the file access of the lakehouse.
-
-        Raises:
-            InvalidArgument: for a schema or property that Iceberg cannot have.
-            InvalidLocation: for a write path outside of the table.
-        """
-        own_io = io.scoped()
-        location = own_io.uri_of(own_io.path_of(own_io.root + location_path.rstrip("/")))
-        text = {str(name): str(value) for name, value in (properties or {}).items()}
-        check_properties(text, location, own_io)
-        try:
-            metadata = new_table(
-                schema=to_iceberg_schema(schema),
-                partition_spec=partition_spec or UNPARTITIONED_PARTITION_SPEC,
-                sort_order=sort_order or UNSORTED_SORT_ORDER,
-                location=location,
-                properties=with_gc_disabled(text),
-                table_uuid=uuid.UUID(table_id),
-            )
-        except (ValueError, ValidationError) as error:
-            raise InvalidArgument(f"cannot create table {'.'.join(identifier)}: {error}") from error
-        return cls(identifier, metadata, None, own_io)
 
     @classmethod
     def load(
