@@ -72,7 +72,7 @@ def test_a_program_ends_with_rows_that_were_not_taken(table: tl.Table, tmp_path:
     program = """
 import sys
 import trinitylake as tl
-from trinitylake.tables import read_ahead
+from trinitylake.iceberg_storage.data_files import read_ahead
 
 read_ahead.BUFFER_SIZE_BYTES = 1000
 reader = tl.open(sys.argv[1]).table("a.t").scan().to_arrow_batch_reader()

@@ -23,25 +23,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from trinitylake.base.parsed_size import count_values
 from trinitylake.iceberg_storage import metadata_invariants
-from trinitylake.iceberg_storage.pyiceberg_patches import nanosecond_defaults, variant
-
-__all__ = [
-    "INITIAL_ROW_ID",
-    "IndexedMetadata",
-    "IndexedMetadataV3",
-    "check_schemas",
-    "empty_table_metadata",
-    "indexed",
-    "json_size_bytes",
-    "nanosecond_defaults",
-    "new_table",
-    "parsed_size_bytes",
-    "sized",
-    "sized_as",
-    "snapshot_ids",
-    "upgraded",
-    "variant",
-]
+from trinitylake.iceberg_storage.pyiceberg_patches import nanosecond_defaults, variant  # noqa: F401  # for all metadata
 
 #: The next row id of a table that has no rows with ids.
 INITIAL_ROW_ID = 0
