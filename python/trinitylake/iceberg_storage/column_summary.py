@@ -289,14 +289,7 @@ def _begin_of(transform: Transform[Any, Any], source: IcebergType) -> Callable[[
 
 
 def _day_of_month(month: int) -> int:
-    """Days from 1970-01-01 to the first of a month, which is counted from January 1970.
+    """Days from 1970-01-01 to the first of a month, which is counted from January 1970."""
+    import numpy as np
 
-    Howard Hinnant's `days_from_civil`, which also covers years that Python's dates do not.
-    """
-    year, month = divmod(month, 12)
-    year += 1970
-    if month < 2:
-        year -= 1
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * ((month + 10) % 12) + 2) // 5
-    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+    return int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64))

@@ -45,8 +45,6 @@ METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 
 #: Schemes of the same store, as the core, and so garbage collection, knows them.
 _SAME_STORE = _core.scheme_spellings()
-#: Local folders whose real paths are cached.
-_MAX_KNOWN_FOLDERS = 1000
 #: Files that are always read as a whole.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
 
@@ -105,7 +103,6 @@ class LakehouseFileIO(FileIO):
         """
         self._ahead: dict[str, Prefetch] = {}
         self._columns: dict[str, Container[int]] = {}
-        self._real_folders: dict[str, str] = {}
         self._written: dict[str, None] = {}
         self._incoming: dict[str, None] = {}
         self._whole = whole
@@ -307,28 +304,10 @@ class LakehouseFileIO(FileIO):
         """
         if self._local_root is None or self._real_local_root is None:
             return None
-        real_path = self._followed(self._local_root + path)
+        real_path = os.path.realpath(self._local_root + path)
         if not real_path.startswith(self._real_local_root):
             raise InvalidLocation(f"{self.uri_of(path)!r} is a symbolic link to a path outside of the lakehouse")
         return real_path
-
-    def _followed(self, local_path: str) -> str:
-        """An absolute path without symbolic links.
-
-        Real paths of folders are cached: resolving one takes as long as reading a small file.
-        """
-        folder, _, name = local_path.rpartition("/")
-        real_folder = self._real_folders.get(folder)
-        if real_folder is None:
-            try:
-                real_folder = os.path.realpath(folder, strict=True)
-            except OSError:  # a link may be created there later
-                return os.path.realpath(local_path)
-            if len(self._real_folders) >= _MAX_KNOWN_FOLDERS:
-                self._real_folders.clear()
-            self._real_folders[folder] = real_folder
-        real_path = f"{real_folder}/{name}"
-        return os.path.realpath(real_path) if os.path.islink(real_path) else real_path
 
     def open_local(self, path: str) -> pa.NativeFile | None:
         """A local file that Arrow reads without Python; None if the root is not local.

@@ -33,26 +33,17 @@ _TOKEN = re.compile(
 )
 #: Makes a predicate of a column and a value.
 _Predicate: TypeAlias = Callable[..., BooleanExpression]
-_EQUAL: _Predicate = expressions.EqualTo
-_NOT_EQUAL: _Predicate = expressions.NotEqualTo
-_LESS: _Predicate = expressions.LessThan
-_AT_MOST: _Predicate = expressions.LessThanOrEqual
-_GREATER: _Predicate = expressions.GreaterThan
-_AT_LEAST: _Predicate = expressions.GreaterThanOrEqual
-_AMONG: _Predicate = expressions.In
-_BEGINS: _Predicate = expressions.StartsWith
-_IS_NULL: _Predicate = expressions.IsNull
-_IS_NAN: _Predicate = expressions.IsNaN
+_MADE: Any = expressions
 #: By operator, the predicate of a column on its left, and of one on its right.
 _OPERATORS: dict[str, tuple[_Predicate, _Predicate]] = {
-    "=": (_EQUAL, _EQUAL),
-    "==": (_EQUAL, _EQUAL),
-    "!=": (_NOT_EQUAL, _NOT_EQUAL),
-    "<>": (_NOT_EQUAL, _NOT_EQUAL),
-    "<": (_LESS, _GREATER),
-    "<=": (_AT_MOST, _AT_LEAST),
-    ">": (_GREATER, _LESS),
-    ">=": (_AT_LEAST, _AT_MOST),
+    "=": (_MADE.EqualTo, _MADE.EqualTo),
+    "==": (_MADE.EqualTo, _MADE.EqualTo),
+    "!=": (_MADE.NotEqualTo, _MADE.NotEqualTo),
+    "<>": (_MADE.NotEqualTo, _MADE.NotEqualTo),
+    "<": (_MADE.LessThan, _MADE.GreaterThan),
+    "<=": (_MADE.LessThanOrEqual, _MADE.GreaterThanOrEqual),
+    ">": (_MADE.GreaterThan, _MADE.LessThan),
+    ">=": (_MADE.GreaterThanOrEqual, _MADE.LessThanOrEqual),
 }
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "NULL", "NAN", "TRUE", "FALSE"})
 #: Maximum nesting of NOT and parentheses, because filters are evaluated recursively.
@@ -161,7 +152,7 @@ class _Parser:
             is_not = self._took("NOT")
             if not (is_null := self._took("NULL")):
                 self._expect("NAN", "null or nan" if is_not else "null, not null, nan or not nan")
-            test = _IS_NULL(column) if is_null else _IS_NAN(column)
+            test = _MADE.IsNull(column) if is_null else _MADE.IsNaN(column)
             return Not(test) if is_not else test
         is_not = self._took("NOT")
         if self._took("IN"):
@@ -171,7 +162,7 @@ class _Parser:
         elif self._took("BETWEEN"):
             low = self._value("a value")
             self._expect("AND", "and")
-            found = And(_AT_LEAST(column, low), _AT_MOST(column, self._value("a value")))
+            found = And(_MADE.GreaterThanOrEqual(column, low), _MADE.LessThanOrEqual(column, self._value("a value")))
         else:
             raise self.unexpected(
                 "in, like or between" if is_not else "a comparison: = == != <> < <= > >=, in, is, like or between"
@@ -220,7 +211,8 @@ class _Parser:
         while self._took(","):
             values.append(self._value())
         self._expect(")", ", or )")
-        return _AMONG(column, values)
+        found: BooleanExpression = _MADE.In(column, values)
+        return found
 
     def _like(self, column: Reference) -> BooleanExpression:
         if self.next.kind != "text":
@@ -235,7 +227,8 @@ class _Parser:
                 "and _ stands for any character. Use lake.sql, or filter the rows that the scan returns"
             )
         plain = plain.replace("\\%", "%").replace("\\_", "_")
-        return (_BEGINS if is_beginning else _EQUAL)(column, StringLiteral(plain))
+        make: _Predicate = _MADE.StartsWith if is_beginning else _MADE.EqualTo
+        return make(column, StringLiteral(plain))
 
     def _took(self, text: str) -> bool:
         """Read this word or sign if it is next; whether it was."""

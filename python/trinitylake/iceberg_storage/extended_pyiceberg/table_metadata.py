@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Set
-from operator import is_
 from typing import Any
 from uuid import UUID
 
@@ -45,15 +44,9 @@ class _SnapshotIndex:
         return self._by_id().keys()
 
     def _by_id(self) -> dict[int, Snapshot]:
-        snapshots = self.snapshots
         index: tuple[list[Snapshot], dict[int, Snapshot]] = self.__dict__.get("_index") or ([], {})
-        if index[0] is not snapshots:
-            # A newer list mostly extends the one that the index was copied from.
-            known, by_id = index
-            grown = len(known) <= len(snapshots) and all(map(is_, known, snapshots))
-            by_id = dict(by_id) if grown else {}
-            by_id.update((snapshot.snapshot_id, snapshot) for snapshot in snapshots[len(known) if grown else 0 :])
-            self.__dict__["_index"] = index = (snapshots, by_id)
+        if index[0] is not self.snapshots:
+            index = self.__dict__["_index"] = self.snapshots, {one.snapshot_id: one for one in self.snapshots}
         return index[1]
 
 
