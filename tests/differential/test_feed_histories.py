@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.tables.change_feed import feed, row_comparison
-from trinitylake.tables.read_ahead import ReadAhead
 
 from .feed_history import FeedHistory
 

@@ -27,10 +27,12 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     spans = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
-    monkeypatch.setattr(
-        trace, "set_tracer_provider", lambda given: monkeypatch.setattr(trace, "get_tracer", given.get_tracer)
-    )
+
+    def put(provider: TracerProvider) -> None:
+        monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+
+    put(provider)
+    monkeypatch.setattr(trace, "set_tracer_provider", put)
     return spans
 
 
