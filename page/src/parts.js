@@ -75,8 +75,9 @@ export function waiting(text = "Reading…") {
 
 /** Tabs of a view: links, so that each tab has an address. */
 export function tabs(label, chosen, entries) {
-  return h("nav", { class: "tabs", "aria-label": label }, entries.map(([key, text, href]) =>
-    h("a", { href, "aria-current": key === chosen ? "page" : null }, text)));
+  const made = entries.map(([key, text, href]) => h("a", { href, "aria-current": key === chosen ? "page" : null }, text));
+  requestAnimationFrame(() => made.find((one) => one.ariaCurrent)?.scrollIntoView({ block: "nearest", inline: "nearest" }));
+  return h("nav", { class: "tabs", "aria-label": label }, made);
 }
 
 /** A part of a view that loads after the rest is shown. */

@@ -116,7 +116,7 @@ def test_nothing_keeps_anybody_from_using_dialogs_and_results(browser: Browser, 
         "row": ("#/latest/table/shop/orders?tab=rows", [".data .no button"], "dialog dl"),
         "result": (f"#/latest/sql?q={query}", [".query button.main"], ".data td"),
         "chart": (f"#/latest/sql?q={query}", [".query button.main", ".switch button:last-child"], "canvas"),
-        "history": ("#/latest/sql", [".query .tools button:nth-last-child(2)"], "dialog .past-queries"),
+        "queries": ("#/latest/sql", [".query .tools button:nth-last-child(2)"], "dialog .past-queries"),
     }
     with running(lake) as server, running(lake, token=TOKEN) as closed:
         for scheme, width in (("light", 1280), ("dark", 400)):

@@ -20,8 +20,10 @@ import trinitylake as tl
 from page.driver import Browser
 from page.test_page import opened
 from page.test_page_of_files import FileServer, serving
+from trinitylake.base.pickling import StorageForTasks
 from trinitylake.page import write_files
-from trinitylake.rest.workers.page_jobs import texts_of
+from trinitylake.rest.workers.page_jobs import RowChangesJob, texts_of
+from trinitylake.tables.first_rows import first_rows
 
 pytestmark = pytest.mark.lane("browser")
 
@@ -118,8 +120,37 @@ def test_rows_are_shown_as_a_server_shows_them(browser: Browser, lake: tl.Lakeho
         assert browser.wait_for_text("Ünï <b>")
         found = browser.run(ASK, "latest", ["shop", "all"], 50)
         assert [one["name"] for one in found["columns"]] == ROWS.column_names
+        profiles = first_rows(table.iceberg, 50).profiles
+        for column, profile in zip(found["columns"], profiles, strict=True):
+            bounds = [None, None] if profile.bounds is None else texts_of(pa.chunked_array([profile.bounds]))
+            assert [column["nulls"], column["min"], column["max"]] == [profile.nulls, *bounds], column["name"]
         for row, wanted in zip(found["rows"], expected(table.scan().to_arrow()), strict=True):
             assert dict(zip(ROWS.column_names, row, strict=True)) == dict(zip(ROWS.column_names, wanted, strict=True))
+
+
+def test_changed_rows_are_those_that_a_server_finds(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
+    ask = ASK.replace("source.rows(at, name, limit)", "source.rowChanges(at, name, limit, 100)")
+    table = lake.create_table("shop.keyed", {"id": "int", "v": "varchar(9)"}, primary_key="id")
+    plain = lake.create_table("shop.plain", {"v": "int"})
+    since = lake.version
+    table.append([{"id": one, "v": f"v{one}"} for one in range(5)])
+    plain.append([{"v": one} for one in (1, 1, 1, 2)])
+    middle = lake.version
+    table.upsert([{"id": 1, "v": "new"}, {"id": 9, "v": None}])
+    table.delete("id = 3")
+    plain.overwrite([{"v": one} for one in (1, 2, 2)])
+    with serving(tmp_path) as server:
+        opened(browser, f"{server.url}/site", f"#/latest/compare/{middle}/{lake.version}?object=shop.keyed")
+        assert browser.wait_for_text("updated")
+        for name, first in ((("shop", "keyed"), middle), (("shop", "keyed"), since), (("shop", "plain"), middle)):
+            found = browser.run(ask, "latest", list(name), first)
+            job = RowChangesJob(StorageForTasks(lake._storage), lake.version, name, 100, None, first)
+            wanted = job.document(lake._core)
+            assert found["counts"] == wanted["counts"], (name, first)
+            lines = [
+                sorted(map(repr, zip(one["signs"], one["rows"], one["before"], strict=True))) for one in (found, wanted)
+            ]
+            assert lines[0] == lines[1], (name, first)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "uncompressed"])

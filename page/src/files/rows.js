@@ -4,9 +4,12 @@ import { Refused } from "../server.js";
 import { parquetMetadataAsync, parquetReadObjects } from "hyparquet";
 import { records } from "./avro.js";
 import { Damaged, decompressor } from "./core.js";
+import { profilesOf } from "./profiles.js";
 import { textOf } from "./values.js";
 
 const MAX_COLUMNS = 100, MAX_MANIFESTS = 40;
+/** Characters of a shown value. */
+const MAX_SHOWN = 1000;
 /** Limits of bytes: of one file for first rows, and of all files of a table for all rows. */
 const MAX_READ = 64 << 20;
 const REMOVED = 2, DELETES = 1;
@@ -16,21 +19,19 @@ const REMOVED = 2, DELETES = 1;
  * `part(location, start, end)` those of a range.
  */
 export async function firstRows({ metadata, limit, whole, part }) {
-  const schema = metadata.schemas?.find((one) => one["schema-id"] === metadata["current-schema-id"]) ?? metadata.schema;
-  const fields = schema.fields.slice(0, MAX_COLUMNS);
-  const answer = {
-    columns: fields.map((one) => ({ name: one.name, type: typeof one.type === "object" ? one.type.type : one.type })),
-    rows: [], problem: "", "omitted-columns": schema.fields.slice(MAX_COLUMNS).map((one) => one.name),
-  };
+  const { fields, answer } = answerOf(metadata);
+  const files = [];
   try {
-    for await (const file of dataFiles(metadata, whole)) {
-      const rows = await rowsOfFile(file, { fields, limit: limit - answer.rows.length, part, budget: { left: MAX_READ } });
-      for (const row of rows) answer.rows.push(row);
-      if (answer.rows.length >= limit) return answer;
-    }
+    for await (const file of dataFiles(metadata, whole)) files.push(file);
+    profilesOf(files, fields).forEach((one, at) => Object.assign(answer.columns[at], one));
   } catch (error) {
     if (!(error instanceof TooMany)) throw error;
-    return { ...answer, problem: `only ${MAX_MANIFESTS} manifests are read` };
+    answer.problem = `only ${MAX_MANIFESTS} manifests are read`;
+  }
+  for (const file of files) {
+    const rows = await rowsOfFile(file, { fields, limit: limit - answer.rows.length, part, budget: { left: MAX_READ } });
+    for (const row of rows) answer.rows.push(row);
+    if (answer.rows.length >= limit) return { ...answer, problem: "" };
   }
   return answer;
 }
@@ -38,14 +39,68 @@ export async function firstRows({ metadata, limit, whole, part }) {
 /** All rows of some fields, as complete texts. */
 export async function* rowsOfTable({ metadata, fields, whole, part }) {
   const budget = { left: MAX_READ };
+  for (const file of await allFiles(metadata, whole)) yield* await rowsOfFile(file, { fields, limit: Infinity, part, budget, longest: Infinity });
+}
+
+/**
+ * The rows that differ between two states of a table, from the files that only one of them has. The same answer as a
+ * server's, but updated rows are recognised by the primary key alone. `before` is null if the table did not exist.
+ */
+export async function changedRows({ before, after, limit, whole, part }) {
+  const { schema, fields, answer } = answerOf(after);
+  const [old, now] = [before ? await allFiles(before, whole) : [], await allFiles(after, whole)];
+  const budget = { left: MAX_READ };
+  const read = async (files, others) => {
+    const known = new Set(others.map((one) => one.file_path)), rows = [];
+    for (const file of files) if (!known.has(file.file_path)) for (const row of await rowsOfFile(file, { fields, limit: Infinity, part, budget, longest: Infinity })) rows.push(row);
+    return rows;
+  };
+  const removed = new Map();
+  for (const row of await read(old, now)) {
+    const text = JSON.stringify(row);
+    removed.set(text, [...(removed.get(text) ?? []), row]);
+  }
+  const added = (await read(now, old)).filter((row) => !removed.get(JSON.stringify(row))?.pop()); // others are only in another file
+  const keys = (schema["identifier-field-ids"] ?? []).map((id) => fields.findIndex((one) => one.id === id));
+  const keyOf = (row) => JSON.stringify(keys.map((at) => row[at]));
+  const byKey = new Map(keys.length && !keys.includes(-1) ? [...removed.values()].flat().map((row) => [keyOf(row), row]) : []);
+  const lines = { "~": [], "-": [], "+": [] };
+  for (const row of added) {
+    const was = byKey.get(keyOf(row));
+    if (was) byKey.delete(keyOf(row)), removed.get(JSON.stringify(was)).pop();
+    lines[was ? "~" : "+"].push([row, was ?? null]);
+  }
+  lines["-"] = [...removed.values()].flat().map((row) => [row, null]);
+  const shown = Object.entries(lines).flatMap(([sign, rows]) => rows.map(([row, was]) => [sign, row, was])).slice(0, limit);
+  const short = (row) => row && row.map((one) => (one !== null && one.length > MAX_SHOWN ? `${one.slice(0, MAX_SHOWN)}…` : one));
+  return {
+    ...answer, rows: shown.map(([, row]) => short(row)), signs: shown.map(([sign]) => sign), before: shown.map(([, , was]) => short(was)),
+    counts: Object.fromEntries(Object.entries(lines).map(([sign, rows]) => [sign, rows.length])), "is-counted": true,
+  };
+}
+
+/** The current schema of a table, the fields that are read, and an answer without rows. */
+function answerOf(metadata) {
+  const schema = metadata.schemas?.find((one) => one["schema-id"] === metadata["current-schema-id"]) ?? metadata.schema;
+  const fields = schema.fields.slice(0, MAX_COLUMNS);
+  return {
+    schema, fields,
+    answer: {
+      columns: fields.map((one) => ({ name: one.name, type: typeof one.type === "object" ? one.type.type : one.type })),
+      rows: [], problem: "", "omitted-columns": schema.fields.slice(MAX_COLUMNS).map((one) => one.name),
+    },
+  };
+}
+
+async function allFiles(metadata, whole) {
+  const files = [];
   try {
-    for await (const file of dataFiles(metadata, whole)) {
-      yield* await rowsOfFile(file, { fields, limit: Infinity, part, budget, longest: Infinity });
-    }
+    for await (const file of dataFiles(metadata, whole)) files.push(file);
   } catch (error) {
     if (!(error instanceof TooMany)) throw error;
     throw new Refused(413, `A table has more than ${MAX_MANIFESTS} manifests, which is more than this page reads.`);
   }
+  return files;
 }
 
 class TooMany extends Error {}
@@ -58,14 +113,12 @@ async function* dataFiles(metadata, whole) {
   if (lists.some((one) => one.content === DELETES && !(one.existing_files_count === 0 && one.added_files_count === 0))) {
     throw new Refused(501, "This table has delete files (merge-on-read), so its rows are shown by a server only.");
   }
-  let manifests = 0;
-  for (const { manifest_path: path } of lists.filter((one) => (one.content ?? 0) !== DELETES)) {
-    manifests += 1;
-    if (manifests > MAX_MANIFESTS) throw new TooMany();
-    for (const { status, data_file: file } of await records(await whole(path))) {
-      if (status !== REMOVED && (file.content ?? 0) === 0) yield file;
-    }
+  const manifests = lists.filter((one) => (one.content ?? 0) !== DELETES);
+  const read = manifests.slice(0, MAX_MANIFESTS).map(async ({ manifest_path: path }) => records(await whole(path)));
+  for (const entries of await Promise.all(read)) {
+    for (const { status, data_file: file } of entries) if (status !== REMOVED && (file.content ?? 0) === 0) yield file;
   }
+  if (manifests.length > MAX_MANIFESTS) throw new TooMany();
 }
 
 async function rowsOfFile(file, { fields, limit, part, budget, longest }) {

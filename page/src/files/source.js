@@ -7,6 +7,8 @@ import { describe, parsed } from "./metadata.js";
 /** Requests after which a search asks whether to continue. */
 const MAX_SEARCHED = 40;
 const PAGE = 500, LOG = 25, MAX_FOUND = 50;
+/** Tables whose rows and sizes are read for a list. */
+const MAX_TOTALED = 20;
 /** Changes of a transaction in the log. */
 const MAX_NAMED = 20;
 /** Limits of a comparison: versions in between, and concurrent lookups. */
@@ -86,6 +88,31 @@ export class FilesSource {
     });
   }
 
+  /** Rows that differ from those of version `since`. */
+  async rowChanges(at, name, since, limit, signal) {
+    const { changedRows } = await import("./rows.js");
+    const [table, after] = await this.#tableOf(at, name, signal);
+    if (after === null) throw new Refused(501, "Rows of a table in another catalog are shown by a server only.");
+    const [earlier, before] = await this.#tableOf(`version~${since}`, name, signal).catch((error) => {
+      if (error.code !== 404) throw error;
+      return [null, null];
+    });
+    return changedRows({ before: earlier?.id === table.id ? before : null, after, limit, ...this.#files(signal) });
+  }
+
+  /** Rows, size and last change of the first tables; null for the others, because each needs two requests. */
+  async totals(at, names, signal) {
+    const found = await Promise.all(names.map(async (name, place) => {
+      if (place >= MAX_TOTALED) return null;
+      const { type, totals, ...rest } = await this.table(at, name, signal).catch((error) => {
+        if (error.name === "AbortError") throw error;
+        return {};
+      });
+      return type === "managed" ? { ...totals, "last-updated-millis": rest["last-updated-millis"] } : null;
+    }));
+    return { tables: found };
+  }
+
   /** DuckDB is loaded on demand. */
   async sql(at, query, signal) {
     const { run } = await import("./sql/query.js");
@@ -138,13 +165,13 @@ export class FilesSource {
     return this.#definition(at, "view", name, signal);
   }
 
-  async search(at, text, namespace, next, signal) {
+  async search(at, text, namespace, next, signal, size = PAGE) {
     const root = await this.#rootPath(at, signal);
     const wanted = text.toLowerCase(), within = namespace?.join(".");
     const found = [];
     const before = this.requests;
     for (let start = next ?? null; ;) {
-      const page = await this.#answer({ all: { root, start, limit: PAGE } }, signal);
+      const page = await this.#answer({ all: { root, start, limit: size } }, signal);
       for (const one of page.items) {
         const own = within === undefined ? one.name.join(".") : one.name.at(-1);
         const isInside = within === undefined || (one.kind !== "namespace" && one.name.slice(0, -1).join(".") === within);

@@ -56,7 +56,7 @@ function partsOf(type) {
 }
 
 /** An integer from big-endian bytes in two's complement. */
-function whole(value) {
+export function whole(value) {
   if (!(value instanceof Uint8Array)) return BigInt(value);
   return BigInt.asIntN(8 * value.length, value.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n));
 }

@@ -94,7 +94,6 @@ function propertiesChanged(before, after) {
 
 function rowChanges({ source, lakehouse, one, from, to, signal }) {
   if (!lakehouse.may.rows) return note("", "This server shows no rows.");
-  if (!source.rowChanges) return note("", "Changed rows are shown by a server (trinitylake serve), not by this static page.");
   return later(signal, () => source.rowChanges(versionState(to), one.name, from, MAX_ROWS, signal), (found) => {
     const total = found.counts["+"] + found.counts["-"] + found.counts["~"];
     if (!total) return h("p", { class: "quiet" }, "No row changed.");

@@ -37,7 +37,6 @@ export async function namespace({ source, names, route, signal }) {
 
 /** The tables, with rows and sizes unless there are too many. */
 function tables({ source, names, at, name, signal }, list) {
-  if (!source.totals) return list();
   return later(signal, () => names.objects("table", name), (page) => (page.next || page.items.length > MAX_TOTALS || !page.items.length
     ? list() : tableList({ source, at, names: page.items, label: `Tables of ${name.join(".")}`, signal, whole: false })));
 }

@@ -22,15 +22,13 @@ export async function overview({ source, lakehouse, names, route, signal }) {
     totals ? ["Rows", number(sum(totals, "rows"))] : null, totals ? ["Size of data", size(sum(totals, "size-bytes"))] : null,
   ]));
   draw();
-  if (source.totals) content({ source, lakehouse, at, newest, signal, draw, tables });
+  content({ source, lakehouse, names, at, newest, signal, draw, tables });
   return h("div", {},
     heading(lakehouse.name ? shown(lakehouse.name) : "Lakehouse"),
     lakehouse.uri ? h("p", { class: "uri" }, shown(lakehouse.uri)) : null,
     numbers,
     h("div", { class: "overview" },
-      h("div", {}, source.totals ? tables : card("Namespaces", longList({
-        label: "Namespaces", empty: "No namespace yet.", signal, load: (next) => names.namespaces([], next), draw: (name) => objectLink(at, "namespace", name, false),
-      }))),
+      h("div", {}, tables),
       card("Activity", later(signal, () => newest, (found) => (found.entries.length
         ? [sparkline(found.entries), h("ul", { class: "brief" }, found.entries.slice(0, MAX_CHANGES).map((one) => h("li", {}, entryLine(one), h("span", { class: "quiet" }, when(one["created-at-millis"])))))]
         : h("p", { class: "quiet" }, "Nothing has changed yet."))),
@@ -40,15 +38,20 @@ export async function overview({ source, lakehouse, names, route, signal }) {
 }
 
 /** All tables of a small lakehouse, else the tables that changed last. */
-async function content({ source, lakehouse, at, newest, signal, draw, tables }) {
+async function content({ source, lakehouse, names, at, newest, signal, draw, tables }) {
   const all = await source.search(at, "", undefined, undefined, signal, MAX_TOTALS).catch(() => null);
   if (signal.aborted || !all) return;
-  const show = (title, found, then) => replace(tables, card(title, found.length ? tableList({ source, at, names: found, label: title, signal, then }) : h("p", { class: "quiet" }, "No table yet.")));
+  const show = (title, found, empty, then) => replace(tables, card(title, found.length ? tableList({ source, at, names: found, label: title, signal, then }) : h("p", { class: "quiet" }, empty)));
   if (all.next === null) {
     const of = (kind) => all.found.filter((one) => one.kind === kind);
     const counts = { namespaces: number(of("namespace").length), tables: number(of("table").length), views: of("view").length };
     draw(counts);
-    return show("Tables", of("table").map((one) => one.name), (totals) => draw(counts, totals));
+    return show("Tables", of("table").map((one) => one.name), "No table yet.", (totals) => draw(counts, totals));
+  }
+  if (!source.counts) { // without a server
+    return replace(tables, card("Namespaces", longList({
+      label: "Namespaces", empty: "No namespace yet.", signal, load: (next) => names.namespaces([], next), draw: (name) => objectLink(at, "namespace", name, false),
+    })));
   }
   if (lakehouse.may.counts) source.counts(at, signal).then((found) => {
     const most = found["max-counted"], text = (one) => (one > most ? `${number(most)}+` : number(one));
@@ -58,7 +61,7 @@ async function content({ source, lakehouse, at, newest, signal, draw, tables }) 
   for (const entry of (await newest.catch(() => ({ entries: [] }))).entries) {
     for (const one of entry.transactions.flatMap((each) => each.changes ?? [])) if (one.kind === "table" && one.sign !== "-") changed.set(JSON.stringify(one.name), one.name);
   }
-  if (!signal.aborted) show("Tables that changed last", [...changed.values()].slice(0, 20));
+  if (!signal.aborted) show("Tables that changed last", [...changed.values()].slice(0, 20), "The newest versions changed no table.");
 }
 
 function sum(totals, name) {

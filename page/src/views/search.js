@@ -8,7 +8,7 @@ export async function search({ source, route, signal, field }) {
   if (document.activeElement !== field) field.value = text;
   if (!text) return h("div", {}, heading("Search"), h("p", { class: "quiet" }, "Enter a part of a name in the field of the sidebar."));
   return h("div", {},
-    heading(["Names that contain “", shown(text), "”"]),
+    heading(h("span", {}, "Names that contain “", shown(text), "”")),
     card(null, longList({
       label: "Matching names", empty: "No name matches.", signal,
       load: async (next) => {
