@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trinitylake.tables.change_feed.row_alignment import AlignedRun, aligned_runs
+from trinitylake.tables.change_feed.copied_rows import CopiedRun, copied_runs
 from trinitylake.tables.change_feed.row_signatures import Signatures, signatures
 from trinitylake.tables.merging.differences import differing
 from trinitylake.tables.merging.take_rows import take_rows
@@ -212,7 +212,7 @@ def _pairs_by_key(removed: pa.Table, added: pa.Table, key: Sequence[str]) -> tup
 
 def _without_equal(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table]:
     """The rows of each side that have no equal one on the other side."""
-    if runs := aligned_runs(removed, added, [*identity.key, *identity.values]):
+    if runs := copied_runs(removed, added, [*identity.key, *identity.values]):
         then, now = (_covered(runs, side, table.num_rows) for side, table in enumerate((removed, added)))
         before, after = _filtered(removed, then), _filtered(added, now)
         differs = _differ(before, after, identity)
@@ -227,7 +227,7 @@ def _without_equal(removed: pa.Table, added: pa.Table, identity: RowIdentity) ->
     return _without(removed, matched[0]), _without(added, matched[1])
 
 
-def _covered(runs: Sequence[AlignedRun], side: int, count: int) -> npt.NDArray[np.bool_]:
+def _covered(runs: Sequence[CopiedRun], side: int, count: int) -> npt.NDArray[np.bool_]:
     """Whether each row of one side is in a run."""
     steps = np.zeros(count + 1, np.int8)
     begins = np.array([run[side] for run in runs])

@@ -1,8 +1,7 @@
-"""Aligns rows of removed files with rows of added ones.
+"""Finds rows that a writer probably copied from removed files to added ones, in their order.
 
-A writer that replaces a file copies most of its rows in their order. So rows are aligned by one column, in one pass,
-and only aligned rows are compared with each other. That is many times faster than a look-up of each row. Aligned rows
-may differ, because the column is a guess.
+One pass by one column finds them; each is then compared with its counterpart only. That is many times faster than a
+look-up of each row. They may differ, because the column is a guess.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SAMPLE_ROWS = 1024
 _MAX_BREAKS_PER_ROW = 1 / 64
 
 
-class AlignedRun(NamedTuple):
+class CopiedRun(NamedTuple):
     """Consecutive rows of both sides: the number of the first row on each, and how many they are."""
 
     removed: int
@@ -28,23 +27,23 @@ class AlignedRun(NamedTuple):
     length: int
 
 
-def aligned_runs(removed: pa.Table, added: pa.Table, columns: list[str]) -> list[AlignedRun]:
+def copied_runs(removed: pa.Table, added: pa.Table, columns: list[str]) -> list[CopiedRun]:
     """Runs of rows that probably are the same, in ascending order on both sides.
 
     Args:
         removed, added: rows with the same columns.
-        columns: those that may guide the alignment, the best one first if it identifies rows.
+        columns: those of which one may find the rows, the best one first if it identifies rows.
     """
     name = _most_distinct(removed, columns)
     if name is None:
         return []
     then, now = (_numbers(side.column(name)) for side in (removed, added))
-    runs: list[AlignedRun] = []
+    runs: list[CopiedRun] = []
     at, to = 0, 0
     breaks_left = 1000 + int(len(then) * _MAX_BREAKS_PER_ROW)
     while at < len(then) and to < len(now) and breaks_left:
         if count := _equal_count(then[at:], now[to:]):
-            runs.append(AlignedRun(at, to, count))
+            runs.append(CopiedRun(at, to, count))
             at, to = at + count, to + count
             continue
         breaks_left -= 1
