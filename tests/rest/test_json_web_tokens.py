@@ -162,7 +162,7 @@ def test_a_token_with_an_odd_time_is_no_error_of_the_server(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         answer = client("GET", "/v1/namespaces", token=signed(**{claim: value}))
-    assert answer.code == 401 or (answer.code == 200 and (claim != "exp" or value == 1e308))
+    assert answer.code == 401 or (answer.code == 200 and (claim != "exp" or value in (1e308, 10**400)))
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -205,12 +205,9 @@ def test_a_principal_without_grants_gets_nothing_from_any_route(client: Client) 
     assert lake.version == before
 
 
-@pytest.mark.parametrize("ends_after_seconds", [60, 600])
-def test_a_token_is_refused_after_its_expiry(
-    client: Client, monkeypatch: pytest.MonkeyPatch, ends_after_seconds: int
-) -> None:
-    """A verified token is cached for five minutes, and may expire before that."""
-    token = signed(exp=int(time.time()) + ends_after_seconds)
+def test_a_token_is_refused_after_its_expiry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that was accepted once was cached, and then accepted without a look at its expiry."""
+    token = signed(exp=int(time.time()) + 60)
     assert client("GET", "/v1/config", token=token).code == 200
 
     class Later:
@@ -218,10 +215,8 @@ def test_a_token_is_refused_after_its_expiry(
 
         @classmethod
         def now(cls, tz: Any = None) -> datetime:
-            return datetime.now(tz) + timedelta(seconds=ends_after_seconds + 100)
+            return datetime.now(tz) + timedelta(seconds=160)
 
-    later = time.time() + ends_after_seconds + 100
-    monkeypatch.setattr("trinitylake.rest.security.jwt_bearer.time.time", lambda: later)
     monkeypatch.setattr("jwt.api_jwt.datetime", Later)
     assert client("GET", "/v1/config", token=token).code == 401
 

@@ -67,7 +67,7 @@ class Observer:
 
         self._metrics.requests_running.inc()
         try:
-            if self._tracer is None or _is_not_exported(self._tracer):
+            if self._tracer is None:
                 await self._app(scope, receive, observed)
             else:
                 carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -103,11 +103,6 @@ class Observer:
                         }
                     },
                 )
-
-
-def _is_not_exported(tracer: trace.Tracer) -> bool:
-    """Whether no export of spans is configured: creating them would cost the same."""
-    return isinstance(tracer, trace.ProxyTracer) and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 class JsonLines(logging.Formatter):

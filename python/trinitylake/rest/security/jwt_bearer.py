@@ -8,9 +8,6 @@ that claim has no rights.
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +26,6 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 MAX_TOKEN_SIZE_BYTES = 16 << 10
 #: Of a subject.
 _NAME_MAX_LENGTH = 200
-_KEEP_TOKENS = 1000
-#: Time after which a token is verified again, because its key may have been withdrawn.
-_KEEP_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -64,8 +58,6 @@ class JwtBearers:
         if not settings.issuer or not settings.audience:
             raise InvalidArgument("tokens need an issuer and an audience to be checked against")
         self._settings = settings
-        self._verified: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
-        self._lock = threading.Lock()
         if "://" not in settings.jwks:
             self._keys: FileKeySet | FetchedKeySet = FileKeySet(Path(settings.jwks))
         elif settings.jwks.startswith("https://"):
@@ -84,26 +76,15 @@ class JwtBearers:
     def _principal(self, token: bytes, key: Callable[[str | None], jwt.PyJWK | None]) -> Principal | None:
         if len(token) > MAX_TOKEN_SIZE_BYTES or token.count(b".") != 2:
             return None
-        with self._lock:
-            known = self._verified.get(token)
-            if known is not None and known[0] > time.time():
-                self._verified.move_to_end(token)
-                return known[1]
         try:
             text = token.decode("ascii")
             if (found := key(jwt.get_unverified_header(text).get("kid"))) is None:
                 return None
             claims = self._claims(text, found)
-            principal = Principal.of(self._name(claims), self._grants(claims))
-            verified_until = min(float(claims["exp"]), time.time() + _KEEP_SECONDS)
+            return Principal.of(self._name(claims), self._grants(claims))
         except Exception as error:  # anybody may send a token, and libraries raise many errors for invalid ones
             logger.debug("invalid token: %s", type(error).__name__)
             return None
-        with self._lock:
-            self._verified[token] = verified_until, principal
-            while len(self._verified) > _KEEP_TOKENS:
-                self._verified.popitem(last=False)
-        return principal
 
     def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
         claims: dict[str, Any] = jwt.decode(
