@@ -592,3 +592,13 @@ def test_values_of_several_kinds_in_json_are_texts_and_that_is_said(loader: Load
 )
 def test_errors_about_files_name_what_helps(loader: Loader, name: str, content: str | bytes, words: str) -> None:
     assert re.search(words, loader.load(content, name=name, code=2).stderr)
+
+
+def test_confused_arguments_and_unknown_columns_name_the_way_out(loader: Loader) -> None:
+    loader.load("id,name\n1,a\n")
+    rows = loader.file("id,nam\n2,b\n", "more.csv")
+    assert "is a file: the table comes last" in loader.run("shop.t", rows, code=2).stderr
+    refused = loader.run(rows, "shop.t", code=2).stderr
+    assert "has no column 'nam'; did you mean 'name'?; --evolve-schema adds columns" in " ".join(refused.split())
+    loader.run(rows, "shop.t", "--evolve-schema")
+    assert loader.rows()[-1]["nam"] == "b" or loader.rows()[0]["nam"] == "b"

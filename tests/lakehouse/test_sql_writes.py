@@ -134,7 +134,7 @@ def test_merge_inserts_rows_of_a_source_with_braces(shop: tl.Lakehouse) -> None:
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("INSERT INTO shop.items VALUES (1)", "1 columns, and 4 are expected: id, name, price, day"),
+        ("INSERT INTO shop.items VALUES (1)", "1 column, and 4 are expected: id, name, price, day"),
         ("INSERT INTO shop.items (id, nam) VALUES (1, 'x')", "no column 'nam'; did you mean 'name'"),
         ("INSERT INTO shop.items (id, id) VALUES (1, 2)", "twice"),
         ("INSERT INTO shop.items (name) VALUES ('x')", "required columns are missing from the data: id"),

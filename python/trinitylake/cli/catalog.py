@@ -29,7 +29,9 @@ def create(
     node_file_max_size_bytes: Annotated[int, typer.Option(help="Target size of a node, uncompressed.")] = DEFAULTS[
         "node_file_max_size_bytes"
     ],
-    properties: Annotated[list[str] | None, typer.Option("--property", metavar="KEY=VALUE")] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="Property, repeatable.")
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="No error if the lakehouse exists.")] = False,
     options: Options = None,
     as_json: Json = False,

@@ -12,6 +12,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from trinitylake.base.arguments import hint
 from trinitylake.base.qualified_names import split
 from trinitylake.cli.command import (
     Author,
@@ -129,6 +130,8 @@ def load(
     A row that does not fit is an error, and nothing is loaded. Files are read as a stream in bounded memory; only
     --mode upsert keeps all rows in memory.
     """
+    if Path(table).is_file():
+        raise InvalidArgument(f"{table} is a file: the table comes last, after the files")
     if on and mode != "upsert":
         raise InvalidArgument("--on needs --mode upsert")
     if evolve_schema and mode != "append":
@@ -230,6 +233,12 @@ def _load(
             if target.partition_by or target.primary_key:
                 raise InvalidArgument(f"table {target.table} exists: --partition-by and --primary-key create a table")
             table = transaction.table(target.table)
+            known = table.schema.names
+            if not target.evolve_schema and (new := [name for name in rows.schema.names if name not in known]):
+                raise InvalidArgument(
+                    f"table {target.table} has no column {new[0]!r}; {hint(new[0], known)}; --evolve-schema adds "
+                    "columns, and --select renames or leaves out some"
+                )
         else:
             if not target.create:
                 raise ObjectNotFound(f"table {target.table} does not exist: use --create to create it")

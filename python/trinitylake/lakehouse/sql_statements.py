@@ -150,8 +150,8 @@ class SqlStatements:
             columns = [changes.column(name) for name in statement.columns or changes.columns]
             if len(columns) != len(given):
                 raise InvalidArgument(
-                    f"{shortened(statement.sql)}: the query has {len(given)} columns, and {len(columns)} are expected: "
-                    f"{', '.join(columns)}"
+                    f"{shortened(statement.sql)}: the query has {len(given)} column{'' if len(given) == 1 else 's'}, "
+                    f"and {len(columns)} are expected: {', '.join(columns)}"
                 )
         if len(set(columns)) != len(columns):
             raise InvalidArgument(f"{shortened(statement.sql)}: a column is named twice")
