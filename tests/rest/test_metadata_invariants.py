@@ -421,6 +421,46 @@ def test_schema_under_which_java_cannot_bind_a_former_spec_is_refused(http_clien
     assert "has the name of a column" in answer.body["error"]["message"]
 
 
+DEFAULTS = {
+    "decimal(9, 2)": (["1", 1, "x", "12345678.00", "NaN"], "1.50"),
+    "boolean": ([1, "true"], True),
+    "int": ([1.5, True, 2**31, "1"], 7),
+    "long": ([2**63], 2**62),
+    "double": (["1", True, 1], 1.0),
+    "float": ([1e300], 0.5),
+    "string": ([1.5, {}], "x"),
+    "date": (["x", 1e300], "2020-02-29"),
+    "fixed[2]": (["00", True], "0001"),
+    "uuid": (["x", 5], "00000000-0000-0000-0000-000000000001"),
+    "unknown": ([1], None),
+    "variant": (["x"], None),
+}
+
+
+@pytest.mark.parametrize("type", DEFAULTS)
+@pytest.mark.parametrize("name", ["initial-default", "write-default"])
+@pytest.mark.usefixtures("shop")
+def test_default_value_of_another_type_is_refused(http_client: Client, type: str, name: str) -> None:
+    """Values as they came from JSON were stored, with which Iceberg's Java could not load the table any more."""
+    assert commit(http_client, {"action": "upgrade-format-version", "format-version": 3}).code == 200
+    before = http_client.table(ORDERS)
+    wrong, right = DEFAULTS[type]
+    for value in wrong:
+        answer = commit(http_client, add_schema(column(1, "id"), column(2, "c", type) | {name: value}), CURRENT)
+        assert (answer.code, answer.error) == (400, "BadRequestException"), (value, answer)
+        assert http_client.table(ORDERS) == before
+    answer = commit(http_client, add_schema(column(1, "id"), column(2, "c", type) | {name: right}), CURRENT)
+    assert answer.code == 200, answer
+
+
+@pytest.mark.usefixtures("shop")
+def test_unknown_that_is_required_is_refused(http_client: Client) -> None:
+    assert commit(http_client, {"action": "upgrade-format-version", "format-version": 3}).code == 200
+    kind = {"type": "list", "element-id": 3, "element": "unknown", "element-required": True}
+    answer = commit(http_client, add_schema(column(1, "id"), column(2, "c", kind)), CURRENT)
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+
+
 @pytest.mark.usefixtures("shop")
 def test_partition_field_id_means_the_same_in_all_specs(http_client: Client) -> None:
     assert commit(http_client, add_spec(part())).code == 200

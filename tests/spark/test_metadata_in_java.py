@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 from py4j.protocol import Py4JError
+from pydantic import TypeAdapter
+from pyiceberg.table.update import TableUpdate
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
 from rest.shop import with_tables
-from rest.test_metadata_invariants import accepted_metadata
+from rest.test_metadata_invariants import CURRENT, DEFAULTS, accepted_metadata, add_schema, column
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 
 
 def refusal(spark: SparkSession, text: str) -> str | None:
@@ -52,3 +55,14 @@ def test_java_reads_a_column_with_the_name_of_a_dropped_partition_field(
         update_schema.add_column(name, "varchar")
     table.append({"id": [2], name: ["b"]})
     assert refusal(spark, table.iceberg.metadata.model_dump_json()) is None
+
+
+@pytest.mark.parametrize("type", DEFAULTS)
+def test_java_reads_default_values(spark: SparkSession, lake: tl.Lakehouse, type: str) -> None:
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"id": "bigint"}, properties={"format-version": "3"})
+    values = {"initial-default": DEFAULTS[type][1], "write-default": DEFAULTS[type][1]}
+    update = add_schema(column(1, "id"), column(2, "c", type) | values)
+    parsed: list[TableUpdate] = TypeAdapter(list[TableUpdate]).validate_python([update, CURRENT])
+    metadata = apply_updates(table.iceberg.metadata, parsed)
+    assert refusal(spark, metadata.model_dump_json()) is None

@@ -9,9 +9,13 @@ does not check most of them when it applies updates, so a commit that it accepts
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -27,6 +31,9 @@ from pyiceberg.transforms import (
     VoidTransform,
 )
 from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
     DecimalType,
     DoubleType,
     FixedType,
@@ -38,8 +45,15 @@ from pyiceberg.types import (
     MapType,
     NestedField,
     PrimitiveType,
+    StringType,
     StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
     UnknownType,
+    UUIDType,
 )
 
 from trinitylake.iceberg_storage.table_properties import is_number
@@ -74,6 +88,22 @@ COUNTERS = frozenset(
 )
 
 
+_LARGEST_FLOAT = 3.4028234663852886e38
+#: Types in memory of default values.
+_PYTHON_TYPES: dict[type, type] = {
+    BooleanType: bool,
+    StringType: str,
+    DateType: date,
+    TimeType: time,
+    TimestampType: datetime,
+    TimestamptzType: datetime,
+    TimestampNanoType: int,
+    TimestamptzNanoType: int,
+    UUIDType: UUID,
+    BinaryType: bytes,
+}
+
+
 def check_schema(schema: Schema) -> None:
     """Check ids and types of columns. PyIceberg checks their names."""
     _check_number(schema.schema_id, "the id of a schema", least=-1)
@@ -90,6 +120,29 @@ def check_schema(schema: Schema) -> None:
             case DecimalType(precision=precision, scale=scale):
                 _check_number(precision, f"the precision of {what}", least=1, most=MAX_DECIMAL_PRECISION)
                 _check_number(scale, f"the scale of {what}", most=precision)
+            case UnknownType() if field.required:
+                raise ValueError(f"{what} has the type unknown, whose only value is NULL, and is required")
+        for default in (field.initial_default, field.write_default):
+            if default is not None and not _is_value(default, field.field_type):
+                raise ValueError(f"the default value {str(default)[:100]!r} of {what} is no {field.field_type}")
+
+
+def _is_value(value: object, type: IcebergType) -> bool:
+    """Whether a default value that was read from JSON is one of a type. Nested types have none but NULL."""
+    match type:
+        case IntegerType() | LongType():
+            limit = 1 << (31 if isinstance(type, IntegerType) else 63)
+            return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+        case DecimalType(precision=precision, scale=scale):
+            if not isinstance(value, Decimal) or not value.is_finite():
+                return False
+            return value.as_tuple().exponent == -scale and value.adjusted() < precision - scale
+        case FloatType() | DoubleType():  # JSON has no infinity, and Java takes no 1 for 1.0
+            largest = _LARGEST_FLOAT if isinstance(type, FloatType) else sys.float_info.max
+            return isinstance(value, float) and -largest <= value <= largest
+        case FixedType(root=length):
+            return isinstance(value, bytes) and len(value) == length
+    return isinstance(value, _PYTHON_TYPES.get(type.__class__, ()))
 
 
 def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
