@@ -99,6 +99,35 @@ def test_partition_fields_change_as_in_ducklake_and_spark(shop: tl.Lakehouse, ch
     assert table.count() == 3
 
 
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_another_width_of_a_transform_replaces_the_partition_field(shop: tl.Lakehouse, version: str) -> None:
+    """`bucket(2, id)` was refused where `bucket(4, id)` was, since both fields got the name id_bucket."""
+    shop.create_table("shop.wide", {"id": "bigint", "s": "varchar"}, properties={"format-version": version})
+    table = shop.table("shop.wide")
+    for number, fields in enumerate(
+        (
+            "bucket(4, id)",
+            "bucket(2, id)",
+            "truncate(3, s)",
+            "truncate(2, s), bucket(8, id)",
+            "bucket(4, id)",
+            "id",
+            "id, s",
+        )
+    ):
+        shop.sql(f"ALTER TABLE shop.wide SET PARTITIONED BY ({fields})")
+        shop.sql("INSERT INTO shop.wide VALUES ($1, 'text')", [number])
+        if fields == "bucket(2, id)":
+            shop.sql("ALTER TABLE shop.wide REPLACE PARTITION FIELD bucket(2, id) WITH bucket(16, id)")
+    table = shop.table("shop.wide")
+    assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(7))
+    assert table.scan("id = 1").count() == 1
+    names = [(one.name, str(one.transform)) for spec in table.iceberg.specs().values() for one in spec.fields]
+    live = {(name, transform) for name, transform in names if transform != "void"}
+    assert len({name for name, _ in live}) == len(live)
+    assert ("id_bucket_2", "bucket[2]") in live
+
+
 def test_sort_order_changes_as_in_ducklake(shop: tl.Lakehouse) -> None:
     shop.sql('ALTER TABLE shop.orders SET SORTED BY ("n" DESC, day(ts), id ASC NULLS LAST)')
     table = shop.table("shop.orders")

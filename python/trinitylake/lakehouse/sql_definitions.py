@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -464,7 +465,19 @@ def _change_spec(table: Table, removed: list[str], added: list[tuple[PartitionFi
         for field, name in added:
             column = schema.find_column_name(field.source_id)
             assert column is not None
-            update.add_field(column, field.transform, name or field.name)
+            update.add_field(column, field.transform, name or _field_name(table, field))
+
+
+def _field_name(table: Table, field: PartitionField) -> str:
+    """Name of a new partition field: that of an earlier field with the same transform, else one without an owner."""
+    earlier = [one for spec in table.iceberg.specs().values() for one in spec.fields]
+    for one in earlier:
+        if _term(one) == _term(field):
+            return one.name
+    taken = {one.name for one in earlier}
+    width = re.search(r"\d+", str(field.transform))
+    numbered = (f"{field.name}_{number}" for number in chain([int(width[0])] if width else [], count(2)))
+    return next(name for name in chain([field.name], numbered) if name not in taken)
 
 
 def _sorted_by(expressions: list[str]) -> Change:
