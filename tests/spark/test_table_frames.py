@@ -88,6 +88,16 @@ def test_columns_are_found_by_field_id(spark: SparkSession, lake: tl.Lakehouse, 
     assert frame.where("airline = 'AA'").count() == 34
 
 
+def test_columns_that_have_other_names_in_files_are_found(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    """Files have `A_x20b` for the column `A b`, as those of Iceberg for Java."""
+    lake.create_namespace("nyc")
+    rows = pa.table({"A b": [1, 2], "c": ["x", None]})
+    lake.create_table("nyc.odd", rows).append(rows)
+    frame = tl.spark.table(spark, lake.uri, "nyc.odd")
+    assert of_spark(frame)
+    assert same_as_source(spark, lake, frame, "nyc.odd")
+
+
 def test_all_types_are_read_as_by_the_source(spark: SparkSession, lake: tl.Lakehouse) -> None:
     moment = datetime.datetime(2013, 1, 2, 3, 4, 5, 678901)
     rows = {
