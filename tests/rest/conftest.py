@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,19 @@ RITA, WALT, ROOT = (f"the-token-of-{name}-0123456789" for name in ("rita", "walt
 def lake(tmp_path: Path) -> tl.Lakehouse:
     """An empty lakehouse, where other processes could read its files."""
     return tl.create(str(tmp_path / "lake"), name="served", order=5, durability="none")
+
+
+@pytest.fixture
+def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
+    """The table `shop.orders` with one snapshot of three rows."""
+    return with_tables(lake, "shop.orders")
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture

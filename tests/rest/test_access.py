@@ -12,18 +12,9 @@ import pytest
 
 import trinitylake as tl
 from rest.client import TOKEN, Client, running
-from rest.shop import ROWS
 from trinitylake.errors import InvalidArgument
 from trinitylake.rest import RestServer, ServerOptions, serve
 from trinitylake.rest.security.tokens import Tokens
-
-
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """One table."""
-    lake.create_namespace("shop")
-    lake.create_table("shop.orders", ROWS).append(ROWS)
-    return lake
 
 
 @pytest.fixture

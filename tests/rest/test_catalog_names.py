@@ -6,14 +6,9 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
-from rest.shop import COLUMNS, VIEW_VERSION, with_tables
+from rest.shop import COLUMNS, VIEW_VERSION
 
 SPARK_CATALOG = "lake_txn_46ac0123beef"
-
-
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    return with_tables(lake, "shop.orders")
 
 
 def version(text: str, catalog: str | None) -> dict[str, object]:

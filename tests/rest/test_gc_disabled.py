@@ -26,14 +26,6 @@ GC = "gc.enabled"
 PATH = "/v1/namespaces/shop/tables/orders"
 
 
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """One table."""
-    lake.create_namespace("shop")
-    lake.create_table("shop.orders", ROWS).append(ROWS)
-    return lake
-
-
 def stored(lake: tl.Lakehouse, name: str = "shop.orders") -> dict[str, Any]:
     """The metadata file of a table, as it is on the storage."""
     path = lake.table(name).iceberg.metadata_location.removeprefix("file://")

@@ -12,17 +12,10 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
-from rest.shop import with_tables
 
 ORDERS = "/v1/namespaces/shop/tables/orders"
 TABLES, VIEWS = "/v1/namespaces/shop/tables", "/v1/namespaces/shop/views"
 TOO_LARGE = 2**31
-
-
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """The table `shop.orders`."""
-    return with_tables(lake, "shop.orders")
 
 
 def column(type: Any = "int", id: int = 7, name: str = "a") -> dict[str, Any]:

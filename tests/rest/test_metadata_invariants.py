@@ -35,12 +35,6 @@ HOUR_MILLIS = 3_600_000
 MAX_LONG = 2**63 - 1
 
 
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """The table `shop.orders` with one snapshot."""
-    return with_tables(lake, "shop.orders")
-
-
 def snapshot_like(metadata: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """The update that adds a snapshot with the files of the last one; a change to None leaves a field out."""
     last = metadata["snapshots"][-1]

@@ -31,14 +31,6 @@ from trinitylake.rest.secret_redaction import Redaction, without_secrets
 CANARY = "canary-AKIA-0123456789"
 
 
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """One table."""
-    lake.create_namespace("shop")
-    lake.create_table("shop.orders", ROWS).append(ROWS)
-    return lake
-
-
 def raw(server: RestServer, sent: bytes) -> bytes:
     """What comes back, until the server closes the connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:

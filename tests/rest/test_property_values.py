@@ -12,16 +12,9 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
-from rest.shop import with_tables
 
 ORDERS = "/v1/namespaces/shop/tables/orders"
 LOGGED = "write.metadata.previous-versions-max"
-
-
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """The table `shop.orders`."""
-    return with_tables(lake, "shop.orders")
 
 
 def setting(**properties: str) -> dict[str, Any]:

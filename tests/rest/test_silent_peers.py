@@ -10,7 +10,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import trinitylake as tl
 from rest.client import Answer, Client, running
-from rest.shop import ROWS
 from trinitylake.rest import JwtSettings, RestServer, outbound
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 ISSUER = "https://issuer.example"
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """The address of a server that accepts connections and says nothing."""
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """A table here."""
-    lake.create_namespace("shop")
-    lake.create_table("shop.orders", ROWS).append(ROWS)
-    return lake
 
 
 def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:

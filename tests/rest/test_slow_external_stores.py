@@ -7,7 +7,6 @@ interrupted, so these reads run in worker processes.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,13 +40,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowS3]:
     with slow_s3(0.0, 0.0) as s3:
         monkeypatch.setattr(ServedCatalog, "_file_io_properties", lambda _: s3.pyiceberg_properties)
         yield s3
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """The address of a server that accepts connections and says nothing."""
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture

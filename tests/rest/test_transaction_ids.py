@@ -25,7 +25,6 @@ import pytest
 import trinitylake as tl
 from rest.client import Answer, Client, running
 from rest.conftest import RITA, ROOT, WALT
-from rest.shop import ROWS
 from trinitylake import core
 from trinitylake.rest import RestServer, ServerOptions
 from trinitylake.rest.handlers.transactions import MAX_BEGIN_SIZE_BYTES
@@ -68,14 +67,6 @@ def date_root(lake: tl.Lakehouse, version: int, millis: float) -> None:
 
 def send(client: Client, key: str, color: str = "red", token: str | None = None) -> Answer:
     return client("POST", PATH, setting(color), headers={"Idempotency-Key": key}, token=token)
-
-
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """One table."""
-    lake.create_namespace("shop")
-    lake.create_table("shop.orders", ROWS).append(ROWS)
-    return lake
 
 
 @pytest.fixture

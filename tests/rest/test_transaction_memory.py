@@ -19,7 +19,7 @@ import pytest
 import trinitylake as tl
 from rest.client import TOKEN, Client, running
 from rest.conftest import ROOT, WALT
-from rest.shop import COLUMNS, ROWS
+from rest.shop import COLUMNS
 from trinitylake.base.parsed_size import count_values, parsed_size_bytes
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import sized
@@ -30,13 +30,6 @@ from trinitylake.rest.handlers.table_changes import TableChange
 
 OPEN = "/trinitylake/v1/transactions"
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture
-def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    lake.create_namespace("shop")
-    lake.create_table("shop.orders", ROWS).append(ROWS)
-    return lake
 
 
 def fields(n: int) -> list[dict[str, Any]]:
