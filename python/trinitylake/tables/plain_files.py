@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Bytes of manifests that are fetched at once.
 _MANIFESTS_SIZE_BYTES = 32 << 20
+#: So many rows are decoded alone, however large a batch could be.
+_FEW_ROWS = 100
 #: A larger file of a remote store is read in parts, by the usual scan.
 _WHOLE_FILE_SIZE_BYTES = 8 << 20
 
@@ -63,7 +65,8 @@ def first_rows(storage: _core.Storage, definition: bytes, limit: int) -> pa.Tabl
                 return None
             if not pa.schema(list(opened.schema_arrow)).equals(in_files, check_metadata=True):
                 return None
-            for batch in batches_of(stream, opened, target.names):
+            few = opened.iter_batches(limit, use_threads=False) if limit <= _FEW_ROWS else None
+            for batch in few or batches_of(stream, opened, target.names):
                 batches.append(typed(batch.slice(0, limit), target))
                 if (limit := limit - batch.num_rows) <= 0:
                     return pa.Table.from_batches(batches)
