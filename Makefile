@@ -286,8 +286,8 @@ compatibility: target/locks/clients.txt $(VENV)/.built $(VENV)/.packages-test $(
 	@$(STEP) "packages of clients" env $(INSTALL) target/locks/clients.txt --python target/clients
 	$(BIN)/python compatibility/run_dlt_polars.py target/clients/bin/python
 	$(BIN)/python -m pytest $(PARALLEL) tests/rest
-	$(BIN)/python -m pytest --lane spark-on-s3
-	$(BIN)/python -m pytest --lane spark-connect
+	$(BIN)/python -m pytest --lane spark-on-s3 tests/spark/test_sql_on_s3.py
+	$(BIN)/python -m pytest --lane spark-connect tests/spark/test_connect.py
 
 # WORDS="gc commits" for those whose kind, name or file contains one of the words.
 WORDS :=

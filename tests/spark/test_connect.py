@@ -1,6 +1,6 @@
 """Spark Connect: a client, a driver in another process, and a server of the lakehouse that both reach.
 
-A lane of its own, `python -m pytest --lane spark-connect`, which is part of `make compatibility`: it needs gRPC, and a
+A lane of its own, `--lane spark-connect`, which is part of `make compatibility`: it needs gRPC, and a
 process of Python has either sessions of Spark Connect or others.
 """
 

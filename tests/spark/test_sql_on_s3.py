@@ -1,6 +1,6 @@
 """Spark SQL over a lakehouse on S3: `connect` brings Iceberg's clients for it, and tells them where the store is.
 
-A lane of its own, `python -m pytest --lane spark-on-s3`, which is part of `make compatibility`: the package has 60 MB,
+A lane of its own, `--lane spark-on-s3`, which is part of `make compatibility`: the package has 60 MB,
 and the session cannot be the one of the other tests.
 """
 
