@@ -61,6 +61,7 @@ def test_rows_equal_those_of_duckdb(
 
 if os.environ.get("TRINITYLAKE_DEEP"):  # it starts Spark
 
+    @pytest.mark.timeout(1800)
     def test_spark_reads_the_rows_of_duckdb(tmp_path: Path, stock: StockReader) -> None:
         """Also tables with a column that has the name of a partition field whose source column was dropped."""
         from pyspark.sql import SparkSession

@@ -10,7 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.types import LongType, NestedField, StructType, TimestampNanoType, TimestamptzNanoType, UnknownType
+from pyiceberg.types import (
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UnknownType,
+)
 
 import trinitylake as tl
 from local_files import local_path
@@ -105,3 +113,21 @@ def test_a_column_of_nulls_has_an_unknown_type_in_version_3(lake: tl.Lakehouse) 
     assert table.scan().to_arrow().to_pylist() == rows.to_pylist()
     with pytest.raises(InvalidArgument, match="the Arrow type null has no counterpart"):
         lake.create_table("ns.second", rows)
+
+
+def test_a_schema_of_pyiceberg_keeps_its_default_values(lake: tl.Lakehouse) -> None:
+    """`create_table` dropped them without a word, so that rows without the column had NULL."""
+    lake.create_namespace("n")
+    part = NestedField(4, "p", StringType(), write_default="part")
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "x", LongType(), initial_default=5, write_default=7),
+        NestedField(3, "s", StructType(part)),
+    )
+    table = lake.create_table("n.t", schema, properties={"format-version": "3"}, primary_key="id")
+    table.append({"id": [1]})
+    assert table.to_arrow().to_pylist() == [{"id": 1, "x": 7, "s": None}]
+    assert table.iceberg.schema().find_field("x").initial_default == 5
+    assert table.iceberg.schema().find_field("s.p").write_default == "part"
+    with pytest.raises(tl.InvalidArgument, match="needs format version 3"):
+        lake.create_table("n.u", schema)

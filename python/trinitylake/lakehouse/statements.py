@@ -227,7 +227,9 @@ class Statements(Reader):
             raise InvalidArgument("catalog_table is the name in another catalog, so it needs a catalog")
         # Read once, before the first attempt: a generator or a stream is empty in the second.
         given = dict(properties or {})
-        declared = None if schema is None else as_schema(schema, 3 if given.get("format-version") == "3" else 2)
+        declared = schema
+        if schema is not None and not type(schema).__module__.startswith("pyiceberg."):  # whose has default values
+            declared = as_schema(schema, 3 if given.get("format-version") == "3" else 2)
         spec, order = words(partition_spec, "partition_spec"), words(sort_order, "sort_order")
         keys = texts(primary_key, "primary_key")
         if declared is None and (spec or order or keys):

@@ -13,6 +13,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import ValidationError
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.types import StructType
 
 from trinitylake import _core
 from trinitylake.base.properties import change_properties
@@ -28,6 +30,7 @@ from trinitylake.definitions import (
     to_iceberg_schema,
 )
 from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, TrinityLakeError, Winner
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import with_defaults
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_remove
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.new_metadata import new_metadata
@@ -92,6 +95,10 @@ class StagedTables:
         """Stage a new managed table. Raises as `Statements.create_table` does."""
         declared = with_primary_key(as_schema(schema), primary_key)
         iceberg_schema = to_iceberg_schema(declared)
+        if isinstance(schema, IcebergSchema):
+            columns = with_defaults(iceberg_schema.as_struct(), schema.as_struct())
+            assert isinstance(columns, StructType)
+            iceberg_schema = IcebergSchema(*columns.fields, identifier_field_ids=iceberg_schema.identifier_field_ids)
         partitions, sorting = partition_spec(spec, iceberg_schema), sort_order(order, iceberg_schema)
         text = {str(key): str(value) for key, value in properties.items()}
         try:

@@ -139,7 +139,7 @@ def new_table(
     given = {**NEW_TABLE_PROPERTIES, **properties}
     metadata = indexed(new_table_metadata(schema, partition_spec, sort_order, location, given, table_uuid=table_uuid))
     fresh = metadata.schema()
-    struct = _with_defaults(fresh.as_struct(), schema.as_struct())
+    struct = with_defaults(fresh.as_struct(), schema.as_struct())
     if struct != fresh.as_struct():
         assert isinstance(struct, StructType)
         ids = fresh.identifier_field_ids
@@ -179,7 +179,7 @@ def _check_format_version(schema: Schema, metadata: TableMetadata) -> None:
             )
 
 
-def _with_defaults(fresh: IcebergType, given: IcebergType) -> IcebergType:
+def with_defaults(fresh: IcebergType, given: IcebergType) -> IcebergType:
     """Copy the default values of a type to the same type with new ids."""
     match fresh, given:
         case StructType(), StructType():
@@ -187,7 +187,7 @@ def _with_defaults(fresh: IcebergType, given: IcebergType) -> IcebergType:
                 *(
                     new.model_copy(
                         update={
-                            "field_type": _with_defaults(new.field_type, old.field_type),
+                            "field_type": with_defaults(new.field_type, old.field_type),
                             "initial_default": old.initial_default,
                             "write_default": old.write_default,
                         }
@@ -196,7 +196,7 @@ def _with_defaults(fresh: IcebergType, given: IcebergType) -> IcebergType:
                 )
             )
         case ListType(), ListType():
-            return fresh.model_copy(update={"element_type": _with_defaults(fresh.element_type, given.element_type)})
+            return fresh.model_copy(update={"element_type": with_defaults(fresh.element_type, given.element_type)})
         case MapType(), MapType():
-            return fresh.model_copy(update={"value_type": _with_defaults(fresh.value_type, given.value_type)})
+            return fresh.model_copy(update={"value_type": with_defaults(fresh.value_type, given.value_type)})
     return fresh
