@@ -234,6 +234,8 @@ class InputFiles:
         #: Columns of each file that its source has as JSON.
         self._nested: dict[Path, frozenset[str]] = {}
         self._detected_columns: frozenset[str] = frozenset()
+        #: Columns of JSON with values of several kinds, and their types in DuckDB.
+        self._of_several_kinds: dict[str, str] = {}
         self.notes: list[str] = []
         self.bad_rows: list[BadRow] = []
         if options.time_zone and options.time_zone not in available_timezones():
@@ -319,6 +321,13 @@ class InputFiles:
             for name, type in detected.items()
             if type is None
         ]
+        for name, kind in self._of_several_kinds.items():
+            if kind != "JSON":
+                self.notes.append(
+                    f"parts of column {name} have values of several kinds, or none: they are texts of JSON"
+                )
+            elif detected.get(name) is not None:
+                self.notes.append(f"column {name} has values of several kinds: its type is VARCHAR, with texts of JSON")
         for name, types in columns.items():
             fixed = self._options.types.get(name)
             copied = types if isinstance(types, str) else text_conversion.TEXT
@@ -422,9 +431,8 @@ class InputFiles:
         columns: dict[str, Sequence[Type] | str] = {}
         for name, type in described.items():
             kind = kinds[name]
-            note = f"column {name} has values of several kinds: they are loaded as VARCHAR, as in JSON"
-            if "JSON" in type and name not in self._options.types and note not in self.notes:
-                self.notes.append(note)
+            if "JSON" in type and name not in self._options.types:
+                self._of_several_kinds[name] = type
             if kind == "BOOLEAN":
                 columns[name] = (text_conversion.BOOLEAN,)
             elif kind in _JSON_NUMBERS:
