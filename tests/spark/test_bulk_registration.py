@@ -126,6 +126,12 @@ def test_definitions_are_written_by_executors(spark: SparkSession, tmp_path: Pat
         ("table", "new", "gone", None, lake.uri + "gone/00000-x.metadata.json", None),
         ("view", "new", "w", None, None, None),
     ]
+    located = spark.createDataFrame(
+        [("view", "new", "x", "../x", view)],
+        "kind string, namespace string, name string, location string, definition binary",
+    )
+    with pytest.raises(tl.RegistrationFailed, match="no path below the root"):
+        lake.register(located, engine=spark, dry_run=True)
     before = lake.version
     with pytest.raises(tl.RegistrationFailed) as caught:
         lake.register(spark.createDataFrame(bad, schema), engine=spark, replace=True)
@@ -141,6 +147,7 @@ def test_what_one_machine_refuses_the_executors_refuse(spark: SparkSession, tmp_
         ([*rows, {"kind": "table", "namespace": "nowhere", "name": "t", "location": "l"}], tl.ObjectNotFound),
         ([*rows, {**rows[4], "kind": "view"}], tl.ObjectAlreadyExists),
         ([*rows, {"kind": "table", "namespace": "a", "name": "blank at the end ", "location": "l"}], tl.InvalidName),
+        ([*rows, {"kind": "view", "namespace": "a", "name": "v", "location": "a//b"}], tl.InvalidLocation),
         ([*rows, {"kind": "chair", "namespace": "a", "name": "c", "location": "l"}], tl.InvalidArgument),
     ]:
         messages = []

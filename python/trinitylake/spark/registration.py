@@ -37,13 +37,13 @@ from trinitylake.errors import (
 )
 from trinitylake.lakehouse.bulk.definition_writer import (
     BATCH_OBJECTS,
+    NO_PATH,
     OBJECT_KINDS,
     DefinitionWriter,
     ObjectRow,
     require_uncollected,
 )
 from trinitylake.lakehouse.bulk.registration import (
-    NO_PATH,
     OPTIONAL,
     REQUIRED,
     Registration,
@@ -93,13 +93,15 @@ def register(
         existing = _existing(spark, lake, base.number, sizes, ranges) if ranges else None
         if "location" in frame.columns:
             _require_uncollected(frame, existing, StorageForTasks(lake.storage), base.number, kept)
-        if needs_definitions(frame.columns):
+        text = _text()
+        if not needs_definitions(frame.columns):
+            text = f.when(~f.col("location").rlike(NO_PATH), text)
+        else:
             frame = _with_locations(
                 frame, definition_writer(lake, base, options.file_io_properties), options.dry_run, kept
             )
         parts = spark.sparkContext.defaultParallelism * PARTS_PER_CORE
-        text = f.when(~f.col("location").rlike(NO_PATH), _text()).alias("text")
-        rows = _sorted(frame.select(text, "location"), existing, parts, kept)
+        rows = _sorted(frame.select(text.alias("text"), "location"), existing, parts, kept)
         counts = _counts(rows, base, options.replace)
         _check_whole(rows, counts)
         objects = rows.select("text", "location")

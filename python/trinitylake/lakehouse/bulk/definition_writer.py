@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import full_name
 from trinitylake.core import KeySizes
 from trinitylake.definitions import PARSERS, new_namespace_def, serialize
-from trinitylake.errors import InvalidArgument, RefusedObject, StorageError, TrinityLakeError
+from trinitylake.errors import InvalidArgument, InvalidLocation, RefusedObject, StorageError, TrinityLakeError
 
 #: Files that are read at the same time.
 READ_THREADS = 16
@@ -24,6 +25,8 @@ BATCH_OBJECTS = 1_000
 
 #: Kinds of objects that can be registered.
 OBJECT_KINDS = ("namespace", "table", "view")
+#: A text that is no path below the root (format §2).
+NO_PATH = r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f]"
 
 
 #: The lakehouse, and the version that a registration began on.
@@ -141,6 +144,8 @@ class DefinitionWriter:
             if row.kind not in OBJECT_KINDS:
                 raise InvalidArgument(f"unknown kind {row.kind!r}: expected {', '.join(OBJECT_KINDS)}")
             if row.location is not None:
+                if re.search(NO_PATH, row.location):
+                    raise InvalidLocation(f"location {row.location!r} is no path below the root of the lakehouse")
                 return None
             names = None if row.kind == "namespace" else pa.array([row.name])
             _core.encode_keys(cast("_core.Kind", row.kind), pa.array([row.namespace]), names, self.sizes)

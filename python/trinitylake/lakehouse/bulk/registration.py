@@ -18,6 +18,7 @@ from trinitylake.core import KeySizes
 from trinitylake.errors import InvalidArgument, InvalidLocation, RefusedObject, RegistrationFailed, TransactionExpired
 from trinitylake.lakehouse.bulk.definition_writer import (
     BATCH_OBJECTS,
+    NO_PATH,
     OBJECT_KINDS,
     DefinitionWriter,
     ObjectRow,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 #: Columns that every frame of objects has, and those that say what to write where there is no definition file yet.
 REQUIRED = ("kind", "namespace", "name")
 OPTIONAL = ("location", "definition", "metadata_location", "properties")
-#: A text that is no path below the root (format §2).
-NO_PATH = r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f]"
 
 #: Called with how many objects are done, and how many there are.
 Progress = Callable[[int, int], object]
