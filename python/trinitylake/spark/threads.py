@@ -24,8 +24,8 @@ def activate(spark: Any) -> None:
     """Activate a session in this thread, if none is active. Does nothing with Spark Connect."""
     if getattr(spark, "_jvm", None) is None:
         return
-    # PySpark has no public way to the JVM.
-    companion = type(spark)._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+    # PySpark has no public way to the JVM. The class has another name in Spark 3.5.
+    companion = getattr(spark._jvm, spark._jsparkSession.getClass().getName())  # noqa: SLF001
     if companion.getActiveSession().isEmpty():
         companion.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
