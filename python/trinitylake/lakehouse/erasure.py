@@ -113,7 +113,11 @@ class Erasure:
 
     @property
     def is_verified(self) -> bool:
-        """Whether every file below the root was searched, and no matching row of the table and no text remains."""
+        """Whether every file below the root was searched, and neither `remaining` nor `mentions` has an entry.
+
+        `others` do not count: a row of another table, or another column, may have the value for another reason. Where
+        it has it for the same one, erase the rows of that table, too.
+        """
         return self.searched > 0 and not (self.remaining or self.mentions or self.unreadable)
 
     def write(self, path: str | os.PathLike[str]) -> None:
