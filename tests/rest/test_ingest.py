@@ -153,6 +153,20 @@ def test_arrow_streams_that_take_more_memory_than_bytes_or_are_damaged_are_refus
     assert shop.table("shop.events").count() == 0
 
 
+@pytest.mark.parametrize(
+    "rest", [arrow(pa.table({"id": [3]})), b"garbage", b'{"id": 3}\n', b"\x00" * 8, b"\xff\xff\xff\xff"]
+)
+def test_bytes_after_an_arrow_stream_are_refused(http_client: Client, shop: tl.Lakehouse, rest: bytes) -> None:
+    """Two streams in one body were acknowledged, and only the rows of the first one were stored."""
+    answer = post(
+        http_client, arrow(pa.table({"id": [1, 2]})) + rest, content_type=ARROW_TYPE, producer="p", sequence="1"
+    )
+    assert (answer.code, "after the end of its Arrow stream" in answer.body["error"]["message"]) == (400, True), answer
+    assert shop.table("shop.events").count() == 0
+    again = post(http_client, arrow(pa.table({"id": [1, 2]})), content_type=ARROW_TYPE, producer="p", sequence="1")
+    assert (again.code, again.body["duplicate"], shop.table("shop.events").count()) == (200, False, 2)
+
+
 def test_stream_of_many_nulls_is_refused(http_client: Client, shop: tl.Lakehouse) -> None:
     answer = post(http_client, arrow(pa.table({"id": pa.nulls(5_000_000)})), content_type=ARROW_TYPE)
     assert answer.code == 413

@@ -110,10 +110,11 @@ def _rows(call: Call) -> object:
 def _arrow_rows(body: bytes) -> pa.Table:
     """The rows of an Arrow IPC stream.
 
-    Raises `InvalidArgument` for data that may take much more memory than the body: compressed buffers and encoded
-    types, such as dictionaries; and `RestError` 413 for too many values.
+    Raises `InvalidArgument` for bytes after the stream, and for data that may take much more memory than the body:
+    compressed buffers and encoded types, such as dictionaries; and `RestError` 413 for too many values.
     """
-    messages = pa.ipc.MessageReader.open_stream(body)
+    source = pa.BufferReader(body)
+    messages = pa.ipc.MessageReader.open_stream(source)
     while True:
         try:
             message = messages.read_next_message()
@@ -121,6 +122,8 @@ def _arrow_rows(body: bytes) -> pa.Table:
             break
         if message.type != "schema" and _is_compressed(message.metadata.to_pybytes()):
             raise InvalidArgument("the Arrow buffers are compressed: send them without compression")
+    if left := len(body) - source.tell():
+        raise InvalidArgument(f"the body has {left} bytes after the end of its Arrow stream: send one stream")
     reader = pa.ipc.open_stream(body)
     for field in reader.schema:
         if _is_encoded(field.type):
