@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -311,3 +312,22 @@ def test_second_field_of_a_name_in_a_struct_is_refused(lake: tl.Lakehouse) -> No
     column = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(tl.InvalidArgument, match="two fields of one name: a, a"):
         table.append(pa.table({"v": column}))
+
+
+@pytest.mark.parametrize("form", ["dicts", "columns", "arrow", "nested"])
+def test_instant_is_no_time_without_a_zone(form: str) -> None:
+    """08:00+02:00 became 06:00 in a column of timestamps without a zone: the zone was stripped without an error."""
+    lake = tl.create("memory://zones", durability="none", exist_ok=True)
+    lake.create_namespace("n", exist_ok=True)
+    table = lake.create_table(f"n.{form}", {"at": "timestamp", "s": "row(at timestamp)"})
+    instant = datetime(2026, 1, 1, 8, tzinfo=timezone(timedelta(hours=2)))
+    rows: dict[str, Any] = {
+        "dicts": [{"at": instant}],
+        "columns": {"at": [instant]},
+        "arrow": pa.table({"at": [instant]}),
+        "nested": [{"s": {"at": instant}}],
+    }
+    with pytest.raises(tl.InvalidArgument, match="has no time zone, so convert the instants"):
+        table.append(rows[form])
+    table.append([{"at": instant.replace(tzinfo=None), "s": {"at": instant.replace(tzinfo=None)}}])
+    assert table.to_arrow()["at"].to_pylist() == [datetime(2026, 1, 1, 8)]

@@ -439,6 +439,8 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     leaves = _leaf_types(values.type, kind)
     if any(_is_boolean_as_number(given, target) for given, target in leaves):
         raise pa.ArrowNotImplementedError  # a boolean is no number
+    if any(_loses_zone(given, target) for given, target in leaves):
+        raise pa.ArrowInvalid("the column has no time zone, so convert the instants to times without one first")
     if any(is_parsed(given, target) for given, target in leaves):
         values = with_parts(values, kind, parsed)
     decimals = [given for given, target in leaves if pa.types.is_decimal(target)]
@@ -459,6 +461,12 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _is_boolean_as_number(given: pa.DataType, target: pa.DataType) -> bool:
     return bool(pa.types.is_boolean(given) and (pa.types.is_integer(target) or pa.types.is_floating(target)))
+
+
+def _loses_zone(given: pa.DataType, target: pa.DataType) -> bool:
+    """Whether instants would become times without a zone, which are other times in other zones."""
+    is_ = pa.types
+    return bool(is_.is_timestamp(given) and given.tz and is_.is_timestamp(target) and not target.tz)
 
 
 def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType, pa.DataType]]:
