@@ -52,6 +52,7 @@ class Storage:
     def put_many(self, files: Sequence[tuple[str, bytes]]) -> None: ...  # in parallel
     def list(self, prefix: str) -> list[tuple[str, int, int]]: ...  # path, size in bytes, modified millis
     def delete(self, path: str) -> None: ...
+    def delete_unneeded(self, paths: Sequence[str]) -> None: ...  # in parallel, as far as possible
     def counters(self) -> dict[str, int]: ...  # requests and bytes by verb since the handle was made
 
 @final
@@ -224,6 +225,7 @@ class Transaction:
         files: Sequence[tuple[str, bytes]] = ...,
         companions: Sequence[Transaction] = ...,
         appends: Sequence[QueuedAppends] = ...,  # their rows are in this transaction; the first ones are its own
+        replaces_first: bool = ...,  # it takes the place of the first companion in the log
     ) -> int | Conflicts: ...
     def rebase(self, conflict: ConflictingTable, definition: bytes) -> None: ...
     # From here to `end_watch` all reads are watched, on the newest version that this transaction was compared with,
@@ -232,6 +234,10 @@ class Transaction:
     def end_watch(self) -> None: ...
     # Roll back for all processes; `CommitConflict` if it was committed, or another process has saved it since.
     def rollback(self) -> None: ...
+    @property
+    def has_writes(self) -> bool: ...  # without changes of tables that Python has staged
+    @property
+    def has_chosen_id(self) -> bool: ...  # chosen by the user, or it was saved
     @property
     def is_unknown(self) -> bool: ...  # its commit ended without an answer
     @property
@@ -311,7 +317,9 @@ class Lakehouse:
     ) -> Transaction: ...
 
     # `transactions` are the entries of the appends in the log, without writes.
-    def queue_appends(self, table: str, transactions: Sequence[Transaction], rows: bytes) -> QueuedAppends: ...
+    def queue_appends(
+        self, id: str, table: tuple[str, str], transactions: Sequence[Transaction], rows: bytes
+    ) -> QueuedAppends: ...
     @property
     def has_queue(self) -> bool: ...  # whether commits of several processes may share a version
     @property

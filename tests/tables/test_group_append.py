@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -21,7 +22,8 @@ import trinitylake as tl
 from slow_s3 import slow_s3
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.tables import group_append
-from trinitylake.tables.autocommit_table import AutocommitTable, to_ipc
+from trinitylake.tables.append_batch import Batch, to_ipc
+from trinitylake.tables.autocommit_table import AutocommitTable
 from trinitylake.tables.group_append import groups_of
 from trinitylake.tables.table_locks import table_locks
 
@@ -43,7 +45,7 @@ def rows(*ids: int, day: str = "mon") -> pa.Table:
 def together(lake: tl.Lakehouse, *appends: Callable[[], object]) -> list[Future[object]]:
     """Run appends in one group: the first leads, and waits for the table lock until all others wait for it."""
     table_id = lake.table("raw.events").id
-    groups = groups_of(lake._core, table_id, group_append.Batch)
+    groups = groups_of(lake._core, table_id, Batch)
     futures: list[Future[object]] = []
 
     def arrived() -> int:
@@ -104,6 +106,88 @@ def test_a_group_shares_files_and_a_version_and_keeps_its_transactions_apart(eve
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5]
 
 
+def in_transaction(lake: tl.Lakehouse, *appends: pa.Table, **options: Any) -> Callable[[], object]:
+    def run() -> int | None:
+        with lake.transaction(**options) as txn:
+            for append in appends:
+                assert txn.table("raw.events").append(append).rows_inserted == len(append)
+        return txn.version
+
+    return run
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_transactions_and_sql_that_only_append_share_a_version(events: tl.Lakehouse, first: int) -> None:
+    """Whichever of them leads. Two appends of a transaction make one data file as well."""
+    before = events.version
+    appends = [
+        appending(events, rows(1), message="one", author="ann"),
+        in_transaction(events, rows(2), rows(3), message="two", author="bob", properties={"job": "nightly"}),
+        in_transaction(events, rows(4), message="three", id=f"chosen-{first}"),
+        lambda: events.sql("INSERT INTO raw.events VALUES (5, 'mon')"),
+    ]
+    futures = together(events, *appends[first:], *appends[:first])
+    assert all(future.exception() is None for future in futures)
+    assert events.version == before + 1
+    [entry] = events.log(1)
+    logged = {(one.message, one.author, one.summary, one.properties.get("job")) for one in entry.transactions}
+    assert logged == {
+        ("one", "ann", "append +1 row raw.events", None),
+        ("two", "bob", "append +2 rows raw.events", "nightly"),
+        ("three", "", "append +1 row raw.events", None),
+        ("", "", "append +1 row raw.events", None),
+    }
+    assert {one.isolation for one in entry.transactions} == {"snapshot"}
+    for one in entry.transactions:
+        assert events.transactions.outcome(one.id) == ("committed", entry.version)
+    assert len(events.table("raw.events").iceberg.inspect.files()) == 1
+    assert ids(events) == [1, 2, 3, 4, 5]
+    with events.transaction(id=f"chosen-{first}") as again:
+        again.table("raw.events").append(rows(4))
+    assert again.version == before + 1, "an id commits once"
+    assert ids(events) == [1, 2, 3, 4, 5]
+
+
+def test_transactions_that_did_more_than_append_commit_by_themselves(events: tl.Lakehouse) -> None:
+    def reading() -> None:
+        with events.transaction() as txn:
+            txn.table("raw.events").append(rows(2))
+            assert txn.table("raw.events").count() == 2, "it sees its own row"
+
+    def checked() -> None:
+        with events.transaction() as txn:
+            txn.table("raw.events").append(rows(3))
+            txn.add_check("SELECT count(*) > 0 FROM raw.events")
+
+    def describing() -> None:
+        with events.transaction() as txn:
+            txn.table("raw.events").append(rows(4))
+            txn.create_namespace("other")
+
+    events.table("raw.events").append(rows(1))
+    before = events.version
+    with ThreadPoolExecutor(3) as threads:
+        futures = [threads.submit(run) for run in (reading, checked, describing)]
+    assert all(future.exception() is None for future in futures)
+    assert sum(len(entry.transactions) for entry in events.log(events.version - before)) == 3
+    assert ids(events) == [1, 2, 3, 4]
+
+
+def test_rows_of_a_transaction_are_those_of_the_append(events: tl.Lakehouse) -> None:
+    """Arrow shares the memory of an array with its caller, who may change it before the commit."""
+    numbers = np.array([1, 2, 3])
+    with events.transaction() as txn:
+        txn.table("raw.events").append(pa.table({"id": pa.array(numbers), "day": ["mon"] * 3}))
+        numbers[:] = 0
+    assert ids(events) == [1, 2, 3]
+    txn = events.begin()
+    with pytest.raises(tl.InvalidArgument, match="dya"):
+        txn.table("raw.events").append({"dya": ["mon"]})
+    txn.table("raw.events").append(rows(4))
+    txn.rollback()
+    assert ids(events) == [1, 2, 3]
+
+
 def test_rows_that_do_not_fit_fail_alone(events: tl.Lakehouse) -> None:
     futures = together(
         events,
@@ -148,7 +232,7 @@ def test_a_dropped_table_fails_every_append(events: tl.Lakehouse) -> None:
 
 def test_a_lone_append_does_not_wait_for_the_last_group(events: tl.Lakehouse) -> None:
     together(events, *(appending(events, rows(id)) for id in range(5)))
-    groups = groups_of(events._core, events.table("raw.events").id, group_append.Batch)
+    groups = groups_of(events._core, events.table("raw.events").id, Batch)
     groups._last_size, groups._last_seconds, groups._last_end = 5, 1000.0, time.monotonic() - 1000
     began = time.monotonic()
     appending(events, rows(9))()
@@ -264,9 +348,9 @@ def lakes_with_queue(tmp_path: Path) -> tuple[tl.Lakehouse, tl.Lakehouse]:
 def queued_by_a_dead_process(lake: tl.Lakehouse, rows: pa.Table) -> str:
     """Leave rows in the queue, like a process that is killed while it waits. Returns the id of the transaction."""
     table = lake.table("raw.events")
-    batch = group_append.Batch(rows, None, None, CommitInfo("of the dead process"))  # type: ignore[arg-type]
+    batch = Batch(rows, None, None, CommitInfo("of the dead process"))  # type: ignore[arg-type]
     entry = table._log_entry(batch)  # type: ignore[attr-defined]
-    lake._core.queue_appends(table.id, [entry], to_ipc(rows)).wait()
+    lake._core.queue_appends(table.id, ("raw", "events"), [entry], to_ipc(rows)).wait()
     return str(entry.id)
 
 
@@ -320,12 +404,12 @@ class Companion:
 @pytest.mark.parametrize("outcome", ["committed", "unknown", "not committed"])
 def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, outcome: str) -> None:
     """Whatever the leader raises: it may be interrupted after its commit has succeeded."""
-    groups = group_append.AppendGroups[group_append.Batch]()
-    batch = group_append.Batch(rows(1), None, None, CommitInfo())  # type: ignore[arg-type]
+    groups = group_append.AppendGroups[Batch]()
+    batch = Batch(rows(1), None, None, CommitInfo())  # type: ignore[arg-type]
     table = SimpleNamespace(_definition="definition")
     leads: list[str] = []
 
-    def lead(take: Any, own: group_append.Member[group_append.Batch]) -> group_append.Committed:
+    def lead(take: Any, own: group_append.Member[Batch]) -> group_append.Committed:
         leads.append("")
         wait_for(lambda: len(groups._waiting) == 1 or len(leads) > 1)
         own.table = table  # type: ignore[assignment]

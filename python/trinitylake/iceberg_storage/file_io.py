@@ -25,7 +25,6 @@ from trinitylake.errors import (
     ObjectAlreadyExists,
     TransactionClosed,
     TransactionExpired,
-    TrinityLakeError,
     VersionExpired,
 )
 from trinitylake.iceberg_storage.column_ranges import column_ranges
@@ -141,8 +140,9 @@ class LakehouseFileIO(FileIO):
         with self._lock:
             self._is_discarded = True
             paths = list(self._written)
+        self.storage.delete_unneeded(paths)
         for path in paths:
-            self._delete_unneeded(path)
+            self.forget(path)
 
     @property
     def written_paths(self) -> list[str]:
@@ -369,7 +369,8 @@ class LakehouseFileIO(FileIO):
         if self._whole is not None:
             self._whole.remember(path)
         if self.is_unneeded:  # since after the write began
-            self._delete_unneeded(path)
+            self.storage.delete_unneeded([path])
+            self.forget(path)
 
     @property
     def is_unneeded(self) -> bool:
@@ -382,11 +383,6 @@ class LakehouseFileIO(FileIO):
             self._written.pop(path, None)
         if self._whole is not None:
             self._whole.forget(path)
-
-    def _delete_unneeded(self, path: str) -> None:
-        with suppress(TrinityLakeError):  # vacuum deletes the rest
-            self.storage.delete(path)
-        self.forget(path)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """The bytes of a range, fewer if the file ends in it. Raises as `missed` does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from trinitylake import _core
 from trinitylake.base.arguments import checked_as, text_mapping
@@ -15,6 +15,9 @@ from trinitylake.lakehouse.transaction import Transaction, warn_in_block
 
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
+    from trinitylake.tables.append_batch import Batch
+    from trinitylake.tables.autocommit_table import LatestVersion
+    from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
 
@@ -97,7 +100,23 @@ class Handle:
                 base=base,
                 restart=restart,
             ),
+            commit_append=self._commit_append,
         )
+
+    def begin_entry(self, note: CommitInfo) -> _core.Transaction:
+        """Begin a transaction whose changes another one writes: an entry in the log."""
+        base = self.core.recently_latest() or self.core.latest()
+        isolation = self._default_isolation(base)
+        return self.core.begin(isolation=isolation, message=note.message, author=note.author, base=base)
+
+    def _commit_append(self, table: TransactionTable, batch: Batch) -> int | None:
+        """Commit the append of a transaction together with concurrent ones. See `AutocommitTable._commit_batch`."""
+        from trinitylake.definitions import serialize
+        from trinitylake.tables.autocommit_table import AutocommitTable
+
+        latest = cast("LatestVersion", _LatestForAppends(self))
+        name = table.namespace, table._own_name
+        return AutocommitTable(latest, *name, serialize(table._definition))._commit_batch(batch)
 
     def execute(
         self,
@@ -107,6 +126,15 @@ class Handle:
     ) -> Result:
         """Run a statement in its own transaction. See `Statements.execute`."""
         warn_in_block(self.core)
+        return self.repeat(statement, note, base)
+
+    def repeat(
+        self,
+        statement: Callable[[Transaction], Result],
+        note: CommitInfo = NO_COMMIT_INFO,
+        base: _core.Version | None = None,
+    ) -> Result:
+        """`execute` also in the block of a transaction, without a warning."""
         bases = [] if base is None else [base]
 
         def attempt() -> Result:
@@ -155,3 +183,17 @@ class Handle:
 
             self._isolation_of = definition, default_isolation(parse_lakehouse_def(definition))
         return self._isolation_of[1]
+
+
+class _LatestForAppends:
+    """The part of `autocommit_table.LatestVersion` that appends use."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._core, self._storage, self._execute = handle.core, handle.storage, handle.repeat
+
+    def _recent_version(self) -> _core.Version | None:
+        return self._core.recently_latest()
+
+    def _begin_entry(self, note: CommitInfo) -> _core.Transaction:
+        return self._handle.begin_entry(note)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from trinitylake._core import Storage, Version
+    from trinitylake._core import Transaction as CoreTransaction
     from trinitylake.definitions import LakehouseDef
     from trinitylake.lakehouse.bulk.catalog_import import CatalogImport
     from trinitylake.lakehouse.bulk.registration import Progress as RegistrationProgress
@@ -607,6 +608,9 @@ class Lakehouse(Statements):
 
     def _recent_version(self) -> Version | None:
         return self._core.recently_latest()
+
+    def _begin_entry(self, note: CommitInfo) -> CoreTransaction:
+        return self._handle.begin_entry(note)
 
     def _state_for(self, kind: Literal["namespace", "table", "view"], namespace: str, name: str) -> Version:
         return self._core.latest_for(kind, namespace, name)

@@ -7,6 +7,7 @@ changes of rows are in `tables/queries/changes.py`, ALTER and COMMENT in `sql_de
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -36,7 +37,7 @@ from trinitylake.tables.queries.statement_text import (
     Written,
 )
 from trinitylake.tables.sql_sandbox import quoted
-from trinitylake.tables.table import Table
+from trinitylake.tables.table import FEW_ROWS_SIZE_BYTES, Table
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.namespace import Namespace
@@ -158,7 +159,8 @@ class SqlStatements:
         names = ", ".join(map(quoted, columns))
         casts = ", ".join(f"CAST({quoted(name)} AS {changes.types[name]}) AS {quoted(name)}" for name in columns)
         rows = self._prepared(f"SELECT {casts} FROM ({statement.query}\n) AS source({names})")
-        return self._transaction.table(self._name(statement)).append(Query(rows).to_arrow_batch_reader())
+        inserted = _in_memory_if_few(Query(rows).to_arrow_batch_reader())
+        return self._transaction.table(self._name(statement)).append(inserted)
 
     def _create_table(self, statement: CreateTable) -> WriteResult | None:
         name = self._name(statement)
@@ -216,6 +218,16 @@ class SqlStatements:
         if not namespace:
             raise InvalidArgument(f"{shortened(statement.sql)}: {name} has no namespace: write it as namespace.{name}")
         return ".".join(namespace), name
+
+
+def _in_memory_if_few(rows: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+    """The rows as a table if they are few, whose append can share a commit with others; else the stream."""
+    batches: list[pa.RecordBatch] = []
+    while sum(batch.nbytes for batch in batches) <= FEW_ROWS_SIZE_BYTES:
+        if (batch := next(rows, None)) is None:
+            return pa.Table.from_batches(batches, rows.schema)
+        batches.append(batch)
+    return pa.RecordBatchReader.from_batches(rows.schema, chain(batches, rows))
 
 
 def _as_in_table(schema: pa.Schema, types: Sequence[str]) -> pa.Schema:

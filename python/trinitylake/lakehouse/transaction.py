@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.lakehouse.asynchronous import AsyncTransaction
     from trinitylake.lakehouse.settings import Coordination
+    from trinitylake.tables.append_batch import Batch
     from trinitylake.tables.group_append import Member
     from trinitylake.tables.staged_tables import StagedTables
     from trinitylake.tables.table import Table
@@ -126,8 +127,15 @@ class Transaction(OpenTransaction):
     hands it over to another process.
     """
 
-    def __init__(self, lakehouse: _core.Lakehouse, core: _core.Transaction, allowed_checks: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        lakehouse: _core.Lakehouse,
+        core: _core.Transaction,
+        allowed_checks: Iterable[str] = (),
+        commit_append: Callable[[TransactionTable, Batch], int | None] | None = None,
+    ) -> None:
         self._lakehouse = lakehouse
+        self._commit_append = commit_append
         self._core = core
         base = core.base
         self._lakehouse_definition = base.definition
@@ -137,6 +145,7 @@ class Transaction(OpenTransaction):
         self._companions: list[_core.Transaction] = []
         self._queued_appends: list[_core.QueuedAppends] = []
         self._gives_way = False
+        self._replaces_first = False
         self._open_core = _Core(core)
         self._version: int | None = core.committed_version
         self._span = tracing.begin("transaction", attributes=lambda: _span_attributes(core, base))
@@ -255,6 +264,10 @@ class Transaction(OpenTransaction):
         core = self._state_to_change()
         if self._version is None:
             self._checks.require_allowed(self.id)
+            if (timeout_seconds, max_attempts, coordination) == (None, None, None):
+                version = self._commit_with_other_appends()
+                if version is not None:
+                    return self._committed(version)
         redone = 0
         with self._span.part("commit") as span, ExitStack() as locks:
             if self._staged is not None or self._checks:
@@ -263,7 +276,13 @@ class Transaction(OpenTransaction):
                 while True:
                     files = self._take_metadata()
                     outcome = core.commit(
-                        max_attempts, timeout_seconds, coordination, files, self._companions, self._queued_appends
+                        max_attempts,
+                        timeout_seconds,
+                        coordination,
+                        files,
+                        self._companions,
+                        self._queued_appends,
+                        self._replaces_first,
                     )
                     if isinstance(outcome, int):
                         break
@@ -281,6 +300,31 @@ class Transaction(OpenTransaction):
             span.set("trinitylake.version", outcome)
             span.set("trinitylake.commit.redone_tables", redone)
         return self._committed(outcome)
+
+    def _commit_with_other_appends(self) -> int | None:
+        """Commit an append of few rows together with concurrent ones. None if the transaction commits by itself.
+
+        That is the case if it has done anything else, or has a check, which must see the rows of all transactions that
+        come before it.
+        """
+        core = self._core
+        if self._staged is None or self._commit_append is None or self._checks or core.sequence or core.has_writes:
+            return None
+        if (found := self._staged.take_lone_rows()) is None:
+            return None
+        try:
+            return self._commit_append(*found)
+        except BaseException as error:
+            version = core.committed_version
+            if version is not None and isinstance(error, Exception):
+                return version
+            if version is not None:
+                self._committed(version)
+            elif core.is_unknown or not isinstance(error, TrinityLakeError):
+                self._failed(error)
+            else:
+                return None
+            raise
 
     def _commit_in_group(self) -> int:
         """Commit an append of files that a client wrote, together with concurrent ones on the same table.
@@ -510,8 +554,13 @@ class Transaction(OpenTransaction):
             self._failed(error)
             raise
 
-    def _add_companion(self, companion: _core.Transaction) -> _core.Transaction:
-        """Commit a log entry, whose changes this transaction has staged, together with this transaction."""
+    def _add_companion(self, companion: _core.Transaction, replaced: bool = False) -> _core.Transaction:
+        """Commit a log entry, whose changes this transaction has staged, together with this transaction.
+
+        Args:
+            replaced: this transaction takes its place in the log. To be added first.
+        """
+        self._replaces_first |= replaced
         self._companions.append(companion)
         return companion
 

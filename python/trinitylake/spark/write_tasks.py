@@ -211,9 +211,7 @@ class WritePlan:
             with translated(lambda: f"table {self.table_name}"):
                 yield self.metadata.model_copy(update={"properties": properties}), io
         except BaseException:
-            for path in io.written_paths:
-                with suppress(TrinityLakeError):  # the driver deletes the rest
-                    io.storage.delete(path)
+            io.storage.delete_unneeded(io.written_paths)  # the driver deletes the rest
             raise
 
     def _is_dynamic(self) -> bool:
@@ -228,10 +226,8 @@ class WritePlan:
         with suppress(TrinityLakeError):
             io = storage_io(self.options)
             kept = {io.path_of(file.file_path) for file in files_of(messages)}
-            for path, _, _ in io.storage.list(io.path_of(self.folder.rstrip("/")) + "/"):
-                if path not in kept:
-                    with suppress(TrinityLakeError):
-                        io.storage.delete(path)
+            written = io.storage.list(io.path_of(self.folder.rstrip("/")) + "/")
+            io.storage.delete_unneeded([path for path, _, _ in written if path not in kept])
 
 
 def result_of(messages: Sequence[WriterCommitMessage | None]) -> WriteResult:

@@ -18,10 +18,11 @@ from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import Catalog
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary
+from trinitylake.tables.append_batch import Batch, of_ipc, to_ipc
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
-from trinitylake.tables.group_append import Batch, Committed, LostRace, Member, groups_of
+from trinitylake.tables.group_append import Committed, LostRace, Member, groups_of
 from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merge import WriteResult, committed
 from trinitylake.tables.table_locks import table_locks
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from trinitylake import _core
     from trinitylake._core import Lakehouse as CoreLakehouse
+    from trinitylake._core import Transaction as CoreTransaction
     from trinitylake._core import Version
     from trinitylake.base.qualified_names import Identifier
     from trinitylake.definitions import TableDef
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
     from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
-
-#: How often the rows are appended in the queue before the caller gets the conflict.
-MAX_QUEUE_ATTEMPTS = 100
 
 Result = TypeVar("Result")
 Take: TypeAlias = "Callable[[Callable[[Batch], bool]], list[Member[Batch]]]"
@@ -60,7 +59,7 @@ class TransactionWithTables(Protocol):
 
     _gives_way: bool
 
-    def _add_companion(self, companion: _core.Transaction) -> _core.Transaction: ...
+    def _add_companion(self, companion: _core.Transaction, replaced: bool = False) -> _core.Transaction: ...
     def _add_queued_appends(self, appends: list[_core.QueuedAppends]) -> None: ...
 
 
@@ -75,6 +74,7 @@ class LatestVersion(Protocol):
     def _core(self) -> CoreLakehouse: ...
     def _state(self) -> Version: ...
     def _recent_version(self) -> Version | None: ...
+    def _begin_entry(self, note: CommitInfo) -> CoreTransaction: ...
     def _read_definition(self, kind: Literal["table"], namespace: str, name: str) -> bytes: ...
     def _execute(
         self,
@@ -171,12 +171,29 @@ class AutocommitTable(FrozenTable):
         if self.type != "managed" or not given.num_rows:
             return self._append(given, info)
         table_locks.refuse_in_checks([self.id])
-        groups = groups_of(self._lakehouse._core, self.id, Batch)
-        done = groups.append(partial(self._prepared, given, info), partial(self._lead_appends, given, info))
+        done = self._append_in_group(partial(self._prepared, given, info), partial(self._lead_appends, given, info))
         if done is None:
             return self._append(given, info)
         self._show(done.table._definition, done.version)
         return committed(WriteResult(0, 0, given.num_rows), done.version)
+
+    def _commit_batch(self, batch: Batch) -> int | None:
+        """Commit the append of a transaction, its `entry`, in a group. None if it has to commit by itself.
+
+        Raises as `AppendGroups.append` does.
+        """
+
+        def lead(take: Take, own: Member[Batch]) -> Committed:
+            own.companion = batch.entry
+            return self._lead_appends(batch.rows, batch.info, take, own, batch)
+
+        done = self._append_in_group(lambda: batch, lead)
+        return None if done is None else done.version
+
+    def _append_in_group(
+        self, prepare: Callable[[], Batch | None], lead: Callable[[Take, Member[Batch]], Committed]
+    ) -> Committed | None:
+        return groups_of(self._lakehouse._core, self.id, Batch).append(prepare, lead)
 
     def _prepared(self, given: pa.Table, info: CommitInfo) -> Batch | None:
         """The batch for a group; None if the rows do not fit the table of this handle, whose schema may be outdated."""
@@ -188,21 +205,39 @@ class AutocommitTable(FrozenTable):
             return None
         return Batch(cast("pa.Table", rows), schema, self._definition.schema, info)
 
-    def _lead_appends(self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch]) -> Committed:
-        """Append the rows together with those of the members that `take` returns, and with those of other processes."""
-        core = self._lakehouse._core
+    def _lead_appends(
+        self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch], batch: Batch | None = None
+    ) -> Committed:
+        """Append the rows together with those of the members that `take` returns, and with those of other processes.
+
+        Args:
+            batch: the rows as the append of a transaction.
+        """
+        core, entry = self._lakehouse._core, None if batch is None else batch.entry
         with table_locks.reserved([self.id]):
-            if (batch := self._prepared(given, info) if core.has_queue else None) is None:
-                return self._append_group(given, info, take, own)
-            if not core.is_contended:
-                with suppress(LostRace):
-                    return self._append_group(given, info, take, own, gives_way=True)
-            return self._append_in_queue(batch, take, own)
+            if core.has_queue and (batch is None or batch.may_wait_in_queue):
+                batch = batch or self._prepared(given, info)
+                if batch is not None and not core.is_contended:
+                    with suppress(LostRace):
+                        return self._append_group(given, info, take, own, entry, gives_way=True)
+                if batch is not None:
+                    return self._append_in_queue(batch, take, own)
+            return self._append_group(given, info, take, own, entry)
 
     def _append_group(
-        self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch], *, gives_way: bool = False
+        self,
+        given: pa.Table,
+        info: CommitInfo,
+        take: Take,
+        own: Member[Batch],
+        entry: _core.Transaction | None,
+        *,
+        gives_way: bool = False,
     ) -> Committed:
-        """Append without other processes. Raises `LostRace` if one of them changes the table first and `gives_way`."""
+        """Append without other processes, in the name of `entry` if given.
+
+        Raises `LostRace` if another process changes the table first and `gives_way`.
+        """
 
         def statement(transaction: TransactionWithTables) -> TransactionTable:
             transaction._gives_way = gives_way
@@ -216,6 +251,8 @@ class AutocommitTable(FrozenTable):
             own.table = table
             if members:
                 table._open_staged().own_changes = [ChangeSummary("append", given.num_rows)]
+            if entry is not None:
+                transaction._add_companion(entry, replaced=True)
             for member in members:
                 assert member.batch is not None
                 member.companion = transaction._add_companion(self._log_entry(member.batch))
@@ -227,32 +264,24 @@ class AutocommitTable(FrozenTable):
 
     def _log_entry(self, batch: Batch) -> _core.Transaction:
         """A transaction without writes, for the log of the version that contains the rows."""
-        core = self._lakehouse._core
-        entry = core.begin(message=batch.info.message, author=batch.info.author, base=self._lakehouse._recent_version())
+        entry = batch.entry or self._lakehouse._begin_entry(batch.info)
         entry.describe(self._namespace, self._name, [ChangeSummary("append", batch.rows.num_rows)])
         return entry
 
     def _append_in_queue(self, batch: Batch, take: Take, own: Member[Batch]) -> Committed:
         """Append the rows together with those of other processes, here or in one of them."""
-        members = take(lambda other: other.schema == batch.schema and other.declared == batch.declared)
+        members = take(lambda other: other.is_like(batch) and other.may_wait_in_queue)
         batches = [batch, *(member.batch for member in members if member.batch is not None)]
         entries = [self._log_entry(one) for one in batches]
         for member, entry in zip(members, entries[1:], strict=True):
             member.companion = entry
         own.table = self
         rows = pa.concat_tables([one.rows for one in batches], promote_options="default")
-        queued = self._lakehouse._core.queue_appends(self.id, entries, to_ipc(rows))
+        queued = self._lakehouse._core.queue_appends(self.id, (self._namespace, self._name), entries, to_ipc(rows))
         try:
-            for _ in range(MAX_QUEUE_ATTEMPTS):
-                if (others := queued.wait()) is None:
-                    break
+            while (others := queued.wait()) is not None:
                 with suppress(LostRace):
                     return self._append_queued(batch, rows, queued, others, own)
-            else:
-                raise CommitConflict(
-                    f"table {self.name}: other processes appended first {MAX_QUEUE_ATTEMPTS} times; try again",
-                    keys=[f"table {self.name}"],
-                )
         except BaseException as error:
             if queued.withdraw() is None or not isinstance(error, Exception):
                 raise
@@ -369,20 +398,6 @@ class AutocommitTable(FrozenTable):
     def _conflict(self) -> CommitConflict:
         message = f"table {self.name} was dropped, and another table has its name now: open it again"
         return CommitConflict(message, keys=[f"table {self.name}"])
-
-
-def to_ipc(rows: pa.Table) -> bytes:
-    """The rows as an Arrow IPC stream."""
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, rows.schema) as stream:
-        stream.write_table(rows)
-    return cast("bytes", buffer.getvalue().to_pybytes())
-
-
-def of_ipc(data: bytes) -> pa.Table:
-    """The inverse of `to_ipc`."""
-    with pa.ipc.open_stream(data) as stream:
-        return stream.read_all()
 
 
 class _AnotherTable(Exception):

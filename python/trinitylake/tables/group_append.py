@@ -36,14 +36,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-import pyarrow as pa
-
-from trinitylake.base.commit_info import CommitInfo
 from trinitylake.errors import CommitStateUnknown
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
-
     from trinitylake import _core
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
@@ -84,26 +79,6 @@ class Task(Enum):
 
     LEAD = "lead a group"
     ALONE = "append without a group"
-
-
-class Batch(NamedTuple):
-    """The rows of one append.
-
-    Attributes:
-        rows: the rows, with the columns of the table.
-        schema: the Iceberg schema of the table for which the rows were prepared.
-        declared: the schema in the table's definition at that time, with declared limits.
-        info: message and author of the append.
-    """
-
-    rows: pa.Table
-    schema: Schema
-    declared: object
-    info: CommitInfo
-
-    def size(self) -> tuple[int, int, int]:
-        """Rows, bytes, and characters for the log."""
-        return self.rows.num_rows, self.rows.nbytes, len(self.info.message) + len(self.info.author)
 
 
 class WrittenAppend(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.sorting import SortOrder
 
     from trinitylake.definitions import Schema, TableDef
+    from trinitylake.tables.append_batch import Batch
 
 
 def _check_kept(open_core: Callable[[], _core.Transaction]) -> None:
@@ -271,6 +272,15 @@ class StagedTables:
         staged = changed[0]._staged
         return changed[0] if staged is not None and staged.is_append_of_written_files else None
 
+    def take_lone_rows(self) -> tuple[TransactionTable, Batch] | None:
+        """A table, and few rows that were appended to it, if the transaction has done nothing else; else None."""
+        waiting = [table for table in self._tables.values() if table._waiting_rows]
+        others = any(table._staged is not None and table._staged.changed for table in self._tables.values())
+        if len(waiting) != 1 or others or self._dropped or self._absent or self._metadata_paths:
+            return None
+        batch = waiting[0]._take_lone_rows()
+        return None if batch is None else (waiting[0], batch)
+
     def rebase_on(self, version: _core.Version, table: TransactionTable) -> None:
         """Rebase the changes of a table on those of a version. Raises `TableConflict`."""
         location = version.locate("table", table.namespace, table._own_name)
@@ -378,6 +388,7 @@ class StagedTables:
         """After a commit: record the version, and delete superseded files as far as possible."""
         for table in self._tables.values():
             table._committed_version = version
+            table._waiting_rows = []
             if table._staged is not None:
                 self._delete(table._staged.superseded_paths)
         self._delete(self._unused)
@@ -388,6 +399,7 @@ class StagedTables:
     def discard(self) -> None:
         """After a rollback: delete all files that were written or still are, as far as possible."""
         for table in [*self._tables.values(), *self._dropped]:
+            table._waiting_rows = []
             if table._staged is not None:
                 table._staged.io.discard()
         self._delete([*self._unused, *self._metadata_paths])
@@ -402,6 +414,8 @@ class StagedTables:
         return [(table.namespace, table._own_name) for table in self._changed()]
 
     def _changed(self) -> list[TransactionTable]:
+        for table in self._tables.values():
+            table._stage_waiting_rows()
         return [table for table in self._tables.values() if table._staged is not None and table._staged.changed]
 
     def _changed_ids(self) -> list[str]:
@@ -418,9 +432,7 @@ class StagedTables:
         self._metadata_files += files
 
     def _delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(TrinityLakeError):  # vacuum deletes the rest
-                self._storage.delete(path)
+        self._storage.delete_unneeded(list(paths))
 
     def _requirement_broken(self, table: tuple[str, str], before: _core.Version | None, reason: str) -> CommitConflict:
         """The error for a table that this transaction depends on; `before` is a version in which the table fits."""

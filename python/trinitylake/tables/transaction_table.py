@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn, cast
 from weakref import ref
 
 import pyarrow as pa
@@ -16,13 +16,18 @@ from trinitylake.base.arguments import checked_as, flag, text
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.definitions import (
+    MANIFEST_LIST,
     PREVIOUS_METADATA_LOCATION,
     Schema,
     TableDef,
     serialize,
 )
 from trinitylake.errors import InvalidArgument, ObjectNotFound
+from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from trinitylake.iceberg_storage.staging.summary import ChangeSummary
+from trinitylake.tables.append_batch import Batch, of_ipc, to_ipc
 from trinitylake.tables.change_feed.table_versions import (
     TableName,
     first_step,
@@ -30,7 +35,10 @@ from trinitylake.tables.change_feed.table_versions import (
     state_of,
     steps_of_table,
 )
-from trinitylake.tables.table import Table
+from trinitylake.tables.declared_limits import limits_of
+from trinitylake.tables.input_rows import conform
+from trinitylake.tables.merge import WriteResult
+from trinitylake.tables.table import FEW_ROWS_SIZE_BYTES, Table
 from trinitylake.tables.table_definition import describe, metadata_path, name_metadata
 
 if TYPE_CHECKING:
@@ -55,6 +63,8 @@ class TransactionTable(Table):
         _uses: the number of reads and writes of the table.
         _scans: the number of scans.
         _committed_version: the version of the commit; None while the transaction is open.
+        _waiting_rows: few appended rows. They are staged by the next other use of the table, or by the commit, which
+            may share a data file with concurrent appends instead (`group_append.py`).
     """
 
     def __init__(
@@ -76,6 +86,7 @@ class TransactionTable(Table):
         self._uses = 0
         self._scans = 0
         self._committed_version: int | None = None
+        self._waiting_rows: list[pa.Table] = []
         self._described = _shape(staged.metadata) if staged is not None else None
 
     def __reduce__(self) -> NoReturn:
@@ -133,9 +144,45 @@ class TransactionTable(Table):
 
     def _use(self) -> None:
         """Count a use of the table. Raises as `check_use` does."""
+        self._stage_waiting_rows()
         self._open_core()
         self._uses += 1
         self._check_use()
+
+    def _append_few(self, given: pa.Table, info: CommitInfo) -> WriteResult:
+        """Keep the rows for the commit. Values that do not fit are refused now."""
+        if self.type != "managed" or self._is_serializable:
+            return self._append(given, info)
+        info.refuse()
+        self._open_core().check_writable()
+        self._check_use()
+        with translated(self._subject):
+            metadata = self._load().metadata
+            self._update_description(metadata)
+            limits = limits_of(Schema.from_definition(self._definition.schema))
+            rows = conform(given, metadata.schema(), limits=limits, exactly=True)
+        # A copy: the caller may change the arrays before the commit.
+        self._waiting_rows.append(of_ipc(to_ipc(cast("pa.Table", rows))))
+        if sum(one.nbytes for one in self._waiting_rows) > FEW_ROWS_SIZE_BYTES:
+            self._stage_waiting_rows()
+        return WriteResult(0, 0, given.num_rows)
+
+    def _take_lone_rows(self) -> Batch | None:
+        """The rows that wait, if they are the only change of the table."""
+        if not self._waiting_rows or self._staged is None or self._staged.changed:
+            return None
+        rows = pa.concat_tables(self._waiting_rows)
+        entry = self._open_core()
+        entry.describe(self._namespace, self._name, [ChangeSummary("append", rows.num_rows)])
+        return Batch(rows, self._staged.metadata.schema(), self._definition.schema, NO_COMMIT_INFO, entry)
+
+    def _stage_waiting_rows(self) -> None:
+        """Write the rows of small appends to a data file of the transaction."""
+        waiting, self._waiting_rows = self._waiting_rows, []
+        if waiting:
+            with self._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
+                assert isinstance(change, StagedTransaction)
+                change.append_rows(waiting)
 
     def _check_use(self) -> None:
         """Raises `TransactionClosed` if the transaction has ended, and `ObjectNotFound` if the table is dropped."""
@@ -147,6 +194,7 @@ class TransactionTable(Table):
         if self._staged is None:
             identifier = (*self._namespace.split("."), self._name)
             path = metadata_path(self._definition, self.name)
+            self._io.begin_to_fetch(self._definition.format_properties.get(MANIFEST_LIST, ""))
             self._staged = self._asked(StagedTable.load(identifier, path, io=self._io, table_id=self._definition.id))
             self._described = _shape(self._staged.metadata)
         return self._staged

@@ -21,6 +21,8 @@ pub mod proto {
 
 /// Property of a table definition with the path of its metadata file (format §9).
 pub const METADATA_LOCATION: &str = "metadata_location";
+/// Property of a managed table: path of the manifest list of its current snapshot.
+pub const MANIFEST_LIST: &str = "manifest_list";
 
 /// The newest format this code reads and writes.
 pub const MAJOR_VERSION: u32 = 0;

@@ -44,13 +44,14 @@ impl QueuedAppends {
     pub fn new(
         py: Python<'_>,
         lakehouse: &Arc<CoreLakehouse>,
-        table: &str,
+        id: &str,
+        table: (&str, &str),
         transactions: Vec<Arc<Mutex<CoreTransaction>>>,
         rows: Bytes,
     ) -> PyResult<QueuedAppends> {
         let inner = run(py, async {
             let mut locked = Locked::all(&transactions).await;
-            CoreQueuedAppends::new(lakehouse, table, &mut locked, rows)
+            CoreQueuedAppends::new(lakehouse, id, table, &mut locked, rows)
         })?;
         Ok(QueuedAppends::of(lakehouse, inner, transactions))
     }

@@ -202,17 +202,18 @@ impl Lakehouse {
         Transaction::new(py, self.inner.begin(base, options).map_err(to_python)?, &self.storage)
     }
 
-    /// Appends to a table that wait for a process that appends their rows, an Arrow IPC stream; `transactions` are their
-    /// entries in the log.
+    /// Appends to the table with an id, a namespace and a name that wait for a process that appends their rows, an Arrow
+    /// IPC stream; `transactions` are their entries in the log.
     fn queue_appends(
         &self,
         py: Python<'_>,
-        table: &str,
+        id: &str,
+        table: (String, String),
         transactions: Vec<PyRef<'_, Transaction>>,
         rows: PyBackedBytes,
     ) -> PyResult<QueuedAppends> {
         let transactions = transactions.iter().map(|one| one.inner.clone()).collect();
-        QueuedAppends::new(py, &self.inner, table, transactions, Bytes::from_owner(rows))
+        QueuedAppends::new(py, &self.inner, id, (&table.0, &table.1), transactions, Bytes::from_owner(rows))
     }
 
     /// Whether commits of several processes may share a version through the queue.

@@ -309,6 +309,21 @@ impl Storage {
         }
     }
 
+    /// Deletes files as far as possible, in parallel; garbage collection deletes the others.
+    fn delete_unneeded(&self, py: Python<'_>, paths: Vec<String>) -> PyResult<()> {
+        use futures::{StreamExt, stream};
+        let delete = |path: String| async move {
+            _ = match &self.pending {
+                Some(pending) if pending.has(&path) => pending.delete(&path).await,
+                Some(_) | None => self.retrying.delete(&path).await,
+            };
+        };
+        run(py, async {
+            stream::iter(paths).for_each_concurrent(PARALLEL_REQUESTS, delete).await;
+            Ok::<_, trinitylake::error::Error>(())
+        })
+    }
+
     fn counters(&self) -> HashMap<&'static str, u64> {
         self.counting.counters().entries().into_iter().collect()
     }

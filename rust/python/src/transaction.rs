@@ -398,9 +398,9 @@ impl Transaction {
     ///
     /// `companions` are transactions whose changes are part of this one. They are committed with it or not at all;
     /// after conflicts the caller passes them again. So are `appends`, whose rows are in this transaction, the own ones
-    /// first.
+    /// first. If it `replaces_first`, and with `appends`, it is the first companion in the log.
     #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new(),
-                        companions=Vec::new(), appends=Vec::new()))]
+                        companions=Vec::new(), appends=Vec::new(), replaces_first=false))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn commit(
         &self,
@@ -411,7 +411,9 @@ impl Transaction {
         files: Vec<(String, PyBackedBytes)>,
         companions: Vec<PyRef<'_, Transaction>>,
         appends: Vec<PyRef<'_, QueuedAppends>>,
+        replaces_first: bool,
     ) -> PyResult<Py<PyAny>> {
+        let replaces_first = replaces_first || !appends.is_empty();
         let own = appends.first().map_or(Vec::new(), |own| own.transactions.clone());
         let appends: Vec<_> = appends.iter().map(|queued| queued.inner.clone()).collect();
         let companions = companions.iter().map(|companion| companion.inner.clone()).chain(own);
@@ -423,13 +425,10 @@ impl Transaction {
             storage.create_all(files).await?;
             // Boxed: the future has about ten thousand bytes, which would be moved with the futures around it.
             let mut companions = Locked::all(&companions).await;
-            if appends.is_empty() {
-                return Box::pin(transaction.commit_with(&mut companions, limits)).await;
-            }
             let locked = appends.into_iter().map(|queued| queued.lock_owned());
             let mut appends: Vec<_> = join_all(locked).await;
             let mut appends: Vec<_> = appends.iter_mut().map(|queued| &mut **queued).collect();
-            Box::pin(transaction.commit_queued(&mut appends, &mut companions, limits)).await
+            Box::pin(transaction.commit_with(&mut companions, &mut appends, replaces_first, limits)).await
         })?;
         outcome_to_python(py, outcome)
     }
@@ -465,6 +464,17 @@ impl Transaction {
     #[getter]
     fn files_are_unreachable(&self, py: Python<'_>) -> bool {
         self.locked(py, |transaction| matches!(transaction.files(), Files::Unreachable(_)))
+    }
+
+    #[getter]
+    fn has_writes(&self, py: Python<'_>) -> bool {
+        self.locked(py, |transaction| transaction.has_writes())
+    }
+
+    /// Whether the user chose its id, or it was saved.
+    #[getter]
+    fn has_chosen_id(&self, py: Python<'_>) -> bool {
+        self.locked(py, |transaction| transaction.has_chosen_id())
     }
 
     #[getter]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -45,6 +45,7 @@ from trinitylake.iceberg_storage.column_summary import of_bounds, plain_value
 from trinitylake.iceberg_storage.commit_errors import RowConflict
 from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_path, values_of
 from trinitylake.iceberg_storage.delete_files import blob_of, file_key
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.locations import check_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list, write_list
@@ -271,7 +272,9 @@ class SnapshotProducer:
 
         return may_list
 
-    def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
+    def _entries(self, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+        if isinstance(self._io, LakehouseFileIO):
+            self._io.read_ahead([(one.manifest_path, one.manifest_length) for one in manifests])
         return [entry for manifest in manifests for entry in read_entries(self._io, manifest)]
 
     def _existing(self, spec_id: int, content: ManifestContent, entries: Iterable[ManifestEntry]) -> ManifestFile:

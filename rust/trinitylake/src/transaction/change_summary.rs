@@ -38,7 +38,8 @@ impl Transaction {
         for (key, write) in writes.iter().filter(|(key, write)| !gone(key, write)) {
             self.add_clauses(key, write, &mut clauses);
         }
-        if writes.is_empty() {
+        let is_record = |key: &String| ObjectKind::of_key(key) == Some(ObjectKind::TransactionRecord);
+        if writes.keys().all(is_record) {
             // A companion: another transaction writes its changes.
             for (key, changes) in &self.descriptions {
                 if let Some((_, namespace, name)) = self.base.config.names.decode_parts(key) {
@@ -80,11 +81,12 @@ impl Transaction {
         }
     }
 
-    /// Clause for a record. The record of the transaction's own id is left out.
+    /// Clause for a record. The records of its own id and of its companions are left out.
     fn of_record(&self, id: &str, write: &Write) -> Option<Clause> {
+        let is_own = id == self.info.id || self.companions.iter().any(|companion| companion.id == id);
         let verb = match &write.value {
             NewValue::Deleted => "forget",
-            NewValue::Staged { .. } | NewValue::Existing(_) if id == self.info.id => return None,
+            NewValue::Staged { .. } | NewValue::Existing(_) if is_own => return None,
             NewValue::Staged { .. } | NewValue::Existing(_) => "give up",
         };
         Some(Clause::of_object(verb, ObjectKind::TransactionRecord, "", id))

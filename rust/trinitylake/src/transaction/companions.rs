@@ -2,40 +2,93 @@
 //!
 //! The layer above puts the changes of the companions into the transaction, for instance the rows of many appends into
 //! one data file. A companion itself has an id, a message, an author, properties and a summary for the log, and writes
-//! nothing. The root that contains the transaction contains its companions, and no other root does, so the outcome of
-//! the transaction is the outcome of all.
+//! nothing, except for the record of a chosen id. The root that contains the transaction contains its companions, and
+//! no other root does, so the outcome of the transaction is the outcome of all.
+//!
+//! The transaction may take the place of its first companion: in the log it has the id of that one.
 
+use super::append_queue::QueuedAppends;
+use super::changes::Write;
+use super::commit::intent_queue;
 use super::commit::limits::CommitLimits;
 use super::commit::outcome::Outcome;
+use super::footprint::Requirement;
 use super::handle::Transaction;
+use super::state_machine::Failure;
 use crate::error::{Error, Result};
 use crate::version::root_metadata::CommittedTransaction;
 
 impl Transaction {
     /// [`Transaction::commit`] together with companions. After a certain failure and after conflicts they are open, as
     /// before; otherwise their outcome is that of this transaction.
+    ///
+    /// `appends` are files of the queue whose rows it appends. The first one is the own one, and the companions are its
+    /// transactions. `CommitConflict` if a version contains some of the appends.
     pub async fn commit_with(
         &mut self,
         companions: &mut [impl AsMut<Transaction>],
+        appends: &mut [&mut QueuedAppends],
+        replaces_first: bool,
         limits: CommitLimits,
     ) -> Result<Outcome> {
+        let (lakehouse, base) = (self.lakehouse.clone(), self.base.clone());
+        for queued in appends.iter_mut() {
+            if let Some(version) = queued.find(&lakehouse, &base).await? {
+                let number = version.number;
+                return Err(Error::conflict(format!("version {number} contains appends of {}", queued.path)));
+            }
+        }
         let mut entries = Vec::with_capacity(companions.len());
         for companion in companions.iter_mut() {
             let companion = companion.as_mut();
-            companion.check_open()?;
-            if companion.has_writes() || companion.saved.has_record {
-                return Err(Error::InvalidArgument(format!(
-                    "transaction {} writes itself, so it is committed by itself",
-                    companion.info.id
-                )));
+            if appends.is_empty() {
+                companion.check_open()?;
             }
+            self.add_record_of(companion).await?;
             entries.push(CommittedTransaction { summary: companion.summary(), ..companion.info.clone() });
         }
+        entries.extend(appends.iter().skip(1).flat_map(|queued| queued.entries.iter().cloned()));
+        if replaces_first && !entries.is_empty() {
+            self.info = entries.remove(0);
+        }
         self.companions = entries;
+        self.queued_appends = appends.iter().map(|queued| queued.path.clone()).collect();
+        self.shares_roots = !appends.first().is_some_and(|own| own.is_alone);
         let outcome = self.commit(limits).await;
         for companion in companions {
             companion.as_mut().state.follow(&self.state);
         }
+        if let Ok(Outcome::Committed(_)) = outcome {
+            intent_queue::clear(lakehouse.publisher(), self.queued_appends.clone()).await;
+        }
         outcome
+    }
+
+    /// Writes the record of a companion with a chosen id. `InvalidArgument` if the companion has to commit by itself,
+    /// because it has other writes, or its id was committed before.
+    async fn add_record_of(&mut self, companion: &mut Transaction) -> Result<()> {
+        let id = companion.info.id.clone();
+        let is_more = companion.changes.writes.len() > usize::from(companion.saved.record.is_some())
+            || companion.changes.definition.is_some()
+            || companion.saved.sequence > 0
+            || companion.saved.restarted_from.is_some();
+        if is_more {
+            let message = format!("transaction {id} writes itself, so it is committed by itself");
+            return Err(Error::InvalidArgument(message));
+        }
+        match companion.record_chosen_id().await {
+            Ok(None) => {}
+            Ok(Some(version)) => {
+                let message = format!("version {version} already contains transaction {id}");
+                return Err(Error::InvalidArgument(message));
+            }
+            Err(Failure::Certain(_, error) | Failure::InDoubt { error, .. }) => return Err(error),
+        }
+        for (key, write) in &companion.changes.writes {
+            self.footprint_mut().require(Requirement::Absent(key.clone()));
+            let checked = self.base.number;
+            self.changes.writes.entry(key.clone()).or_insert_with(|| Write { checked, ..write.clone() });
+        }
+        Ok(())
     }
 }

@@ -46,6 +46,8 @@ pub struct Transaction {
     pub(super) companions: Vec<CommittedTransaction>,
     /// Files of the queued appends whose rows it appends.
     pub(super) queued_appends: Vec<String>,
+    /// Whether it may wait in the intent queue.
+    pub(super) shares_roots: bool,
     /// Background uploads of its statements, for the layer above.
     pub(super) pending: Arc<BackgroundUploads>,
     /// Whether to write all files before the next attempt, because other transactions commit at this time.
@@ -114,6 +116,7 @@ impl Transaction {
             descriptions: BTreeMap::new(),
             companions: Vec::new(),
             queued_appends: Vec::new(),
+            shares_roots: true,
             pending,
             writes_first: false,
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },
@@ -145,6 +148,11 @@ impl Transaction {
     /// and before it is saved.
     pub fn pending(&self) -> &Arc<BackgroundUploads> {
         &self.pending
+    }
+
+    /// Whether the user chose its id, or it was saved.
+    pub fn has_chosen_id(&self) -> bool {
+        self.saved.has_record
     }
 
     pub fn has_writes(&self) -> bool {

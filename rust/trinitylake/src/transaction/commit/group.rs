@@ -121,6 +121,11 @@ impl GroupCommit {
         self.state().is_contended
     }
 
+    /// Records that another process has committed for this one.
+    pub(crate) fn set_contended(&self) {
+        self.state().is_contended = true;
+    }
+
     /// Whether a root can hold the definitions of a group as large as the last one, if each has this size. Otherwise
     /// the files are written first, so that no part of the group has to wait for another root.
     pub(crate) fn has_room_for_all(&self, size_bytes: usize, max_size_bytes: usize) -> bool {

@@ -94,16 +94,20 @@ async fn try_to_wait(publisher: &Publisher, group: &[Submission], deadline_milli
     let is_committed =
         |version: &Version| group.iter().any(|member| version.metadata.commits(&member.info.id));
     let is_intent = |path: &str| intent_file(path).is_some();
-    let patience = Patience { request_millis, requests: PATIENCE_REQUESTS, pause_millis: 0, deadline_millis };
-    match wait_for_turn(publisher, &own, known, patience, is_intent, is_committed).await? {
+    let patience = Patience { request_millis, requests: PATIENCE_REQUESTS, deadline_millis };
+    let mut files = Files::new();
+    match wait_for_turn(publisher, &own, known, patience, &mut files, is_intent, is_committed).await? {
         Turn::Committed(_) => {
             clear(publisher, vec![own]).await;
             Ok(Waited::Served)
         }
         Turn::First(others) => {
-            let others = others.into_iter().map(|(path, intent)| Intent {
-                path,
-                submissions: intent.transactions.into_iter().map(to_submission).collect(),
+            let others = others.into_iter().filter_map(|path| {
+                let intent = files.remove(&path)??;
+                Some(Intent {
+                    path,
+                    submissions: intent.transactions.into_iter().map(to_submission).collect(),
+                })
             });
             Ok(Waited::Lead(Intents { own: Some(own), others: others.collect() }))
         }
@@ -117,17 +121,18 @@ pub(crate) struct Patience {
     pub request_millis: u64,
     /// Number of sequential requests that a leader needs, with some margin.
     pub requests: u64,
-    /// Pause after a version of another leader, so that the transactions in it can be followed by others in the queue.
-    pub pause_millis: u64,
     pub deadline_millis: u64,
 }
 
 /// Result of waiting for the own turn.
 pub(crate) enum Turn {
-    /// Commit, together with these files of others.
-    First(Vec<(String, CommitIntent)>),
+    /// Commit, together with these files of others, which were read.
+    First(Vec<String>),
     Committed(u64),
 }
+
+/// Files of the queue that were read: an intent, or `None` for a damaged one or one that is over.
+pub(crate) type Files = HashMap<String, Option<CommitIntent>>;
 
 /// Waits until no file that is older than `own` has an owner that can be expected to commit first, or until a version
 /// contains the own transactions, which no version up to `validated` does. An owner that has waited too long since the
@@ -139,6 +144,7 @@ pub(crate) async fn wait_for_turn(
     own: &str,
     validated: u64,
     patience: Patience,
+    files: &mut Files,
     is_in_queue: impl Fn(&str) -> bool,
     is_committed: impl Fn(&Version) -> bool,
 ) -> Result<Turn> {
@@ -150,8 +156,6 @@ pub(crate) async fn wait_for_turn(
     };
     let mut patience_ends = ends();
     let mut seen = validated;
-    // Files that were read: an intent, or `None` for a damaged one or one that is over.
-    let mut files: HashMap<String, Option<CommitIntent>> = HashMap::new();
     // Files whose owners cannot be expected to commit first any more.
     let mut passed: HashSet<String> = HashSet::new();
     loop {
@@ -164,7 +168,7 @@ pub(crate) async fn wait_for_turn(
         let may_wait = environment.elapsed_millis() < patience_ends;
         let older = |path: &&String| path.as_str() < own && may_wait && !passed.contains(*path);
         let older: Vec<String> = paths.iter().filter(older).cloned().collect();
-        read_into(&mut files, storage, &older).await;
+        read_into(files, storage, &older).await;
         let mut leader = None;
         let mut over = Vec::new();
         for path in older {
@@ -183,9 +187,8 @@ pub(crate) async fn wait_for_turn(
             clear(publisher, over).await;
         }
         let Some(leader) = leader else {
-            read_into(&mut files, storage, &paths).await;
-            let intact = paths.into_iter().filter_map(|path| Some((files.remove(&path)??, path)));
-            return Ok(Turn::First(intact.map(|(intent, path)| (path, intent)).collect()));
+            read_into(files, storage, &paths).await;
+            return Ok(Turn::First(paths));
         };
         while publisher.known().number <= seen && environment.elapsed_millis() < patience_ends {
             let pause_millis = patience.request_millis.div_ceil(LOOKS_PER_REQUEST);
@@ -201,16 +204,11 @@ pub(crate) async fn wait_for_turn(
         }
         seen = latest.number;
         passed.insert(leader);
-        environment.sleep(Duration::from_millis(patience.pause_millis)).await;
     }
 }
 
 /// Reads files that are not in `files` yet. A file that is missing is not added, nor is one after a failed request.
-async fn read_into(
-    files: &mut HashMap<String, Option<CommitIntent>>,
-    storage: &dyn Storage,
-    paths: &[String],
-) {
+async fn read_into(files: &mut Files, storage: &dyn Storage, paths: &[String]) {
     let new: Vec<&String> = paths.iter().filter(|path| !files.contains_key(*path)).collect();
     let read = join_all(new.iter().map(|path| read(storage, path))).await;
     files.extend(new.into_iter().cloned().zip(read).filter_map(|(path, read)| Some((path, read?))));

@@ -210,6 +210,7 @@ impl Transaction {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()
             && !self.depends_on_past
+            && self.shares_roots
             && self.lakehouse.commits().is_contended()
     }
 

@@ -38,8 +38,14 @@ impl Process {
         let base = lakehouse.known();
         let begin = |_| Owned(lakehouse.begin(base.clone(), TransactionOptions::default()).unwrap());
         let mut entries: Vec<Owned> = (0..appends).map(begin).collect();
-        let queued =
-            QueuedAppends::new(lakehouse, TABLE, &mut entries, Bytes::from_static(rows.as_bytes())).unwrap();
+        let queued = QueuedAppends::new(
+            lakehouse,
+            TABLE,
+            ("n", "t"),
+            &mut entries,
+            Bytes::from_static(rows.as_bytes()),
+        )
+        .unwrap();
         Process { lakehouse: lakehouse.clone(), entries, queued }
     }
 
@@ -52,7 +58,7 @@ impl Process {
         let mut leader = self.lakehouse.begin(self.lakehouse.known(), TransactionOptions::default()).unwrap();
         leader.replace(Table, "n", "t", text(leader.id())).await?;
         let mut appends: Vec<&mut QueuedAppends> = std::iter::once(&mut self.queued).chain(others).collect();
-        leader.commit_queued(&mut appends, &mut self.entries, LIMITS).await
+        leader.commit_with(&mut self.entries, &mut appends, true, LIMITS).await
     }
 
     /// The append of this process as the layer above runs it. Returns the version.

@@ -43,7 +43,10 @@ async fn companions_are_in_the_log_of_the_version() {
     for _ in 0..2 {
         companions.push(Owned(begin(&lakehouse, Isolation::Snapshot).await));
     }
-    assert_eq!(leader.commit_with(&mut companions, LIMITS).await.unwrap(), Outcome::Committed(2));
+    assert_eq!(
+        leader.commit_with(&mut companions, &mut [], false, LIMITS).await.unwrap(),
+        Outcome::Committed(2)
+    );
     let latest = lakehouse.latest().await.unwrap();
     let ids: Vec<_> = latest.metadata.committed.iter().map(|one| one.id.as_str()).collect();
     assert_eq!(ids, [leader.id(), companions[0].0.id(), companions[1].0.id()]);
@@ -55,15 +58,36 @@ async fn companions_are_in_the_log_of_the_version() {
 }
 
 #[tokio::test]
-async fn a_transaction_with_writes_or_a_chosen_id_is_no_companion() {
+async fn a_transaction_with_writes_is_no_companion() {
     let (_, lakehouse) = start().await;
-    let options = TransactionOptions { id: Some("mine".into()), ..TransactionOptions::default() };
-    let chosen = lakehouse.begin(lakehouse.known(), options).unwrap();
-    for companion in [creating(&lakehouse, "other").await, chosen] {
-        let mut leader = creating(&lakehouse, "n").await;
-        let result = leader.commit_with(&mut [Owned(companion)], LIMITS).await;
+    let companion = creating(&lakehouse, "other").await;
+    let mut leader = creating(&lakehouse, "n").await;
+    let result = leader.commit_with(&mut [Owned(companion)], &mut [], false, LIMITS).await;
+    assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
+}
+
+/// A companion with a chosen id commits once, also if its leader takes its place in the log.
+#[tokio::test]
+async fn a_companion_with_a_chosen_id_commits_once() {
+    let (_, lakehouse) = start().await;
+    let options = || TransactionOptions { id: Some("mine".into()), ..TransactionOptions::default() };
+    let chosen = || Owned(lakehouse.begin(lakehouse.known(), options()).unwrap());
+    let (mut first, mut second) = ([chosen()], [chosen()]);
+    let mut leader = creating(&lakehouse, "n").await;
+    assert_eq!(leader.commit_with(&mut first, &mut [], true, LIMITS).await.unwrap(), Outcome::Committed(2));
+    assert_eq!(leader.id(), "mine");
+    for replaces_first in [false, true] {
+        let mut leader = creating(&lakehouse, "m").await;
+        let result = leader.commit_with(&mut second, &mut [], replaces_first, LIMITS).await;
         assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
     }
+    assert_eq!(lakehouse.latest().await.unwrap().number, 2);
+    let [Owned(mut second)] = second;
+    assert_eq!(commit(&mut second).await.unwrap(), 2, "it finds the first commit");
+    let [Owned(first)] = first;
+    assert_eq!(first.committed_version(), Some(2));
+    let outcome = outcome_of(&lakehouse, "mine").await.unwrap();
+    assert_eq!(outcome, TransactionOutcome::Committed(Some(2)));
 }
 
 /// The leader and the companion after a commit on a store with one fault.
@@ -73,7 +97,7 @@ async fn commit_on(files: Arc<dyn Storage>) -> (Result<Outcome>, Transaction, Tr
     let (mut leader, companion) = (begin(), begin());
     leader.create(Namespace, "n", "", text("n")).await.unwrap();
     let mut companions = [Owned(companion)];
-    let result = leader.commit_with(&mut companions, LIMITS).await;
+    let result = leader.commit_with(&mut companions, &mut [], false, LIMITS).await;
     let [Owned(companion)] = companions;
     (result, leader, companion)
 }

@@ -1,0 +1,58 @@
+"""The rows of a small append, which a group of appends writes together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
+    from trinitylake import _core
+    from trinitylake.base.commit_info import CommitInfo
+
+
+class Batch(NamedTuple):
+    """The rows of one append.
+
+    Attributes:
+        rows: the rows, with the columns of the table.
+        schema: the Iceberg schema of the table for which the rows were prepared.
+        declared: the schema in the table's definition at that time, with declared limits.
+        info: message and author of the append.
+        entry: the transaction that the append is in the log, which has done nothing else; None for a new one.
+    """
+
+    rows: pa.Table
+    schema: Schema
+    declared: object
+    info: CommitInfo
+    entry: _core.Transaction | None = None
+
+    @property
+    def may_wait_in_queue(self) -> bool:
+        """Whether another process may commit it: that of a chosen id has to write its record."""
+        return self.entry is None or not self.entry.has_chosen_id
+
+    def is_like(self, other: Batch) -> bool:
+        """Whether both were prepared for the same columns."""
+        return self.schema == other.schema and self.declared == other.declared
+
+    def size(self) -> tuple[int, int, int]:
+        """Rows, bytes, and characters for the log."""
+        return self.rows.num_rows, self.rows.nbytes, len(self.info.message) + len(self.info.author)
+
+
+def to_ipc(rows: pa.Table) -> bytes:
+    """The rows as an Arrow IPC stream."""
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, rows.schema) as stream:
+        stream.write_table(rows)
+    return cast("bytes", buffer.getvalue().to_pybytes())
+
+
+def of_ipc(data: bytes) -> pa.Table:
+    """The inverse of `to_ipc`."""
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()
