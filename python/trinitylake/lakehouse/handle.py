@@ -109,14 +109,14 @@ class Handle:
         isolation = self._default_isolation(base)
         return self.core.begin(isolation=isolation, message=note.message, author=note.author, base=base)
 
-    def _commit_append(self, table: TransactionTable, batch: Batch) -> int | None:
+    def _commit_append(self, table: TransactionTable, batch: Batch, commit: Callable[[], int]) -> int | None:
         """Commit the append of a transaction together with concurrent ones. See `AutocommitTable._commit_batch`."""
         from trinitylake.definitions import serialize
         from trinitylake.tables.autocommit_table import AutocommitTable
 
         latest = cast("LatestVersion", _LatestForAppends(self))
         name = table.namespace, table._own_name
-        return AutocommitTable(latest, *name, serialize(table._definition))._commit_batch(batch)
+        return AutocommitTable(latest, *name, serialize(table._definition))._commit_batch(batch, commit)
 
     def execute(
         self,

@@ -132,7 +132,7 @@ class Transaction(OpenTransaction):
         lakehouse: _core.Lakehouse,
         core: _core.Transaction,
         allowed_checks: Iterable[str] = (),
-        commit_append: Callable[[TransactionTable, Batch], int | None] | None = None,
+        commit_append: Callable[[TransactionTable, Batch, Callable[[], int]], int | None] | None = None,
     ) -> None:
         self._lakehouse = lakehouse
         self._commit_append = commit_append
@@ -261,14 +261,23 @@ class Transaction(OpenTransaction):
             TransactionExpired: the transaction was open for too long.
             InvalidArgument: it was saved with checks that `Lakehouse.resume` did not allow; it stays open.
         """
-        core = self._state_to_change()
+        self._state_to_change()
         if self._version is None:
             self._checks.require_allowed(self.id)
             if (timeout_seconds, max_attempts, coordination) == (None, None, None):
                 version = self._commit_with_other_appends()
                 if version is not None:
-                    return self._committed(version)
-        redone = 0
+                    return version
+        return self._commit_alone(timeout_seconds, max_attempts, coordination)
+
+    def _commit_alone(
+        self,
+        timeout_seconds: float | None = None,
+        max_attempts: int | None = None,
+        coordination: Coordination | None = None,
+    ) -> int:
+        """`commit` without other appends to the same table."""
+        core, redone = self._core, 0
         with self._span.part("commit") as span, ExitStack() as locks:
             if self._staged is not None or self._checks:
                 self._prepare(locks)
@@ -313,18 +322,18 @@ class Transaction(OpenTransaction):
         if (found := self._staged.take_lone_rows()) is None:
             return None
         try:
-            return self._commit_append(*found)
+            version = self._commit_append(*found, self._commit_alone)
         except BaseException as error:
+            if not self.is_open:
+                raise
             version = core.committed_version
-            if version is not None and isinstance(error, Exception):
-                return version
-            if version is not None:
-                self._committed(version)
-            elif core.is_unknown or not isinstance(error, TrinityLakeError):
+            if version is None and (core.is_unknown or not isinstance(error, TrinityLakeError)):
                 self._failed(error)
-            else:
-                return None
-            raise
+                raise
+            if not isinstance(error, Exception):
+                self._committed(cast("int", version))
+                raise
+        return version if version is None or not self.is_open else self._committed(version)
 
     def _commit_in_group(self) -> int:
         """Commit an append of files that a client wrote, together with concurrent ones on the same table.

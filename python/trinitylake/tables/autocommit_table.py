@@ -177,15 +177,22 @@ class AutocommitTable(FrozenTable):
         self._show(done.table._definition, done.version)
         return committed(WriteResult(0, 0, given.num_rows), done.version)
 
-    def _commit_batch(self, batch: Batch) -> int | None:
+    def _commit_batch(self, batch: Batch, commit: Callable[[], int]) -> int | None:
         """Commit the append of a transaction, its `entry`, in a group. None if it has to commit by itself.
 
-        Raises as `AppendGroups.append` does.
+        Args:
+            commit: commits the transaction by itself; called if no other thread or process appends.
+
+        Raises as `AppendGroups.append` and `commit` do.
         """
+        core = self._lakehouse._core
 
         def lead(take: Take, own: Member[Batch]) -> Committed:
-            own.companion = batch.entry
-            return self._lead_appends(batch.rows, batch.info, take, own, batch)
+            own.table = self
+            with table_locks.reserved([self.id]):
+                if take(batch.is_like) or (core.has_queue and core.is_contended):
+                    return self._lead_appends(batch.rows, batch.info, take, own, batch)
+                return Committed(self, commit())
 
         done = self._append_in_group(lambda: batch, lead)
         return None if done is None else done.version

@@ -163,14 +163,7 @@ impl QueuedAppends {
                 is_of_table,
                 is_committed,
             );
-            // While others are expected, the search for newer versions costs no time.
-            let look = async {
-                match gathers_until {
-                    Some(_) => lakehouse.latest().await.map(drop),
-                    None => Ok(()),
-                }
-            };
-            let (turn, looked) = join(turn, look).await;
+            let (turn, looked) = join(turn, lakehouse.latest()).await;
             let paths = match turn? {
                 Turn::Committed(version) => break version,
                 Turn::First(paths) => paths,
@@ -350,13 +343,21 @@ impl QueuedAppends {
     }
 
     /// Aborts the appends, so that no process can commit them. Returns the version if one contains them.
+    /// `CommitStateUnknown` if they cannot be aborted: other processes may still commit them.
     pub async fn withdraw(transactions: &mut [impl AsMut<Transaction>]) -> Result<Option<u64>> {
         let Some((first, rest)) = transactions.split_first_mut() else { return Ok(None) };
         let first = first.as_mut();
         let outcome = first.rollback().await;
         let version = first.committed_version();
         if version.is_none() {
-            outcome?;
+            outcome.map_err(|error| match error {
+                error @ Error::CommitStateUnknown(_) => error,
+                error => Error::CommitStateUnknown(format!(
+                    "another process may still append the rows of transaction {} from the queue, because they cannot \
+                     be withdrawn: {error}",
+                    first.info.id
+                )),
+            })?;
         }
         for transaction in rest {
             match version {
