@@ -160,7 +160,7 @@ class TransactionTable(Table):
             metadata = self._load().metadata
             self._update_description(metadata)
             limits = limits_of(Schema.from_definition(self._definition.schema))
-            rows = conform(given, metadata.schema(), limits=limits, exactly=True)
+            rows = conform(given, metadata.schema(), limits=limits)
         # A copy: the caller may change the arrays before the commit.
         self._waiting_rows.append(of_ipc(to_ipc(cast("pa.Table", rows))))
         if sum(one.nbytes for one in self._waiting_rows) > FEW_ROWS_SIZE_BYTES:
