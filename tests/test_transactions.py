@@ -89,7 +89,9 @@ def test_rolling_back_removes_the_data_files_that_were_written(tmp_path: Path) -
     before = data_files(root)
     txn = lake.begin()
     txn.table("nyc.t").append(ROWS)
-    txn.create_table("nyc.new", ROWS).append(ROWS)
+    new = txn.create_table("nyc.new", ROWS)
+    new.append(ROWS)
+    assert txn.table("nyc.t").count() == 2 * new.count(), "few rows are written before they are read"
     assert data_files(root) != before
     txn.rollback()
     assert data_files(root) == before
@@ -245,7 +247,9 @@ def test_nothing_is_deleted_when_it_is_not_known_whether_the_commit_happened(
     lake = tl.create(root, durability="none")
     txn = lake.begin()
     txn.create_namespace("nyc")
-    txn.create_table("nyc.t", ROWS).append(ROWS)
+    table = txn.create_table("nyc.t", ROWS)
+    table.append(ROWS)
+    assert table.count() > 0, "few rows are written before they are read"
     before = data_files(root)
     txn._core = Interrupted(txn._core, error)  # type: ignore[assignment]
     with pytest.raises(type(error)):
