@@ -41,7 +41,9 @@ def staged(lake: tl.Lakehouse, txn: tl.Transaction) -> None:
 
 
 def created_and_dropped(lake: tl.Lakehouse, txn: tl.Transaction) -> None:
-    txn.create_table("a.u", pa.table(ROWS), partition_spec=["part"]).append(ROWS)
+    table = txn.create_table("a.u", pa.table(ROWS), partition_spec=["part"])
+    table.append(ROWS)
+    table.count()  # few rows are written before they are read
     txn.rename_table("a.u", "a.v")
     txn.drop_table("a.v")
 

@@ -303,7 +303,8 @@ class StagedTables:
         with table_locks.in_checks(self._changed_ids()):
             yield
         for name, table in self._tables.items():
-            if table._staged is not None and table._staged.metadata is not before.get(name, table._staged.base):
+            staged = table._staged
+            if table._waiting_rows or (staged and staged.metadata is not before.get(name, staged.base)):
                 raise InvalidArgument(f"a check has changed table {table.name}: a check must only read")
 
     def write(self) -> None:
