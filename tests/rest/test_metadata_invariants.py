@@ -634,7 +634,7 @@ def random_update(chosen: random.Random, metadata: dict[str, Any]) -> dict[str, 
 
 
 #: What PyIceberg and our builder raise for an update that breaks a rule.
-REFUSALS = (ValueError, KeyError, ValidationError, IcebergValidationError)
+REFUSALS = (ValueError, KeyError, TypeError, ArithmeticError, ValidationError, IcebergValidationError)
 
 
 def accepted_metadata(
