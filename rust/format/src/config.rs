@@ -1,7 +1,7 @@
 //! The settings of a lakehouse and the values derived from them.
 //!
 //! Users choose few settings: the order of the tree, sizes, some properties. All other values are derived here, each
-//! with its reason, so that no other file contains constants of its own.
+//! with its reason, so that all sizes of the tree are in one place.
 
 use crate::definition::LakehouseDefinition;
 use crate::key::NameSizes;

@@ -42,7 +42,7 @@ impl Placement {
     pub fn check_writable(&self) -> Result<()> {
         match &self.recorded {
             Some(recorded) if !self.is_recorded() => Err(Error::LakehouseMoved(format!(
-                "this lakehouse records that it lies at {recorded} and was opened at {}: it can be read here, and \
+                "this lakehouse records that its root is {recorded} and was opened at {}: it can be read here, and \
                  written once `relocate` has recorded the new root; if the one at {recorded} is still in use, this \
                  becomes a lakehouse of its own",
                 self.present

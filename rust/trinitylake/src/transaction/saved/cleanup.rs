@@ -6,7 +6,6 @@
 //! - The content of a record is not lost: a record file with a unique name is removed after its key. A record that is a
 //!   saved state may be removed before its key, because the key alone shows that the id was committed.
 //! - The next expiry finds what a process that died has left behind.
-//! - What a process that dies leaves behind is found by the next expiry.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

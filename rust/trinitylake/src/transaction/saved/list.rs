@@ -114,7 +114,7 @@ impl SavedWalk {
 
 /// Age of a saved transaction.
 enum Age {
-    /// Time since its first save.
+    /// Time since the transaction was first saved.
     AtStore(u64),
     AtHost {
         now_millis: u64,

@@ -323,7 +323,7 @@ async fn a_transaction_of_unknown_outcome_is_not_rolled_back_after_an_expiry() {
     assert_eq!(late.files(), Files::Kept);
 }
 
-/// A lost race and a refusal of the store are proofs; a missing answer is not.
+/// A lost race and a refusal of the store prove that nothing was committed; a missing answer does not.
 #[tokio::test]
 async fn files_of_a_failed_commit_may_be_deleted_if_the_outcome_is_certain() {
     let (_, lakehouse, _) = lake().await;
