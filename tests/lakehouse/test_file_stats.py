@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import trinitylake as tl
 from conformance.reachable import Reachable
 from trinitylake.cli.app import app
-from trinitylake.lakehouse.vacuum import Files
+from trinitylake.lakehouse.vacuum_report import Files
 
 ROWS = pa.table({"id": list(range(10))})
 

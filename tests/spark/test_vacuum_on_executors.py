@@ -19,7 +19,7 @@ import trinitylake as tl
 from conformance.reachable import Reachable, files_below
 from full_lakehouse import ROWS, age, full_lakehouse
 from trinitylake.base.pickling import StorageForTasks
-from trinitylake.lakehouse.vacuum import Vacuumed
+from trinitylake.lakehouse.vacuum_report import Vacuumed
 from trinitylake.spark import vacuum
 
 Batches = Iterable[pa.RecordBatch]

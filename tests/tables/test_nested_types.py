@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.types import IcebergType, ListType, LongType
 
 import trinitylake as tl
-from trinitylake.definitions.sql_type import MAX_DEPTH
+from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 
 #: Types around another type, with a value around another value.
 LEVELS: dict[str, Callable[[pa.DataType, Any], tuple[pa.DataType, Any]]] = {

@@ -52,7 +52,7 @@ from trinitylake.definitions import (
     to_iceberg_schema,
 )
 from trinitylake.definitions import trinitylake_pb2 as proto
-from trinitylake.definitions.sql_type import ALIASES
+from trinitylake.definitions.sql_type_grammar import ALIASES
 from trinitylake.errors import CorruptFile, InvalidArgument
 
 NAMES = st.text(min_size=1, max_size=12).filter(lambda name: name.isprintable())

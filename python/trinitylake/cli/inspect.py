@@ -20,7 +20,7 @@ from trinitylake.cli.output import counted, counting, emit, grid, pairs
 from trinitylake.core import root_version
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.stats import FileStats
-from trinitylake.lakehouse.vacuum import Files, sum_of
+from trinitylake.lakehouse.vacuum_report import Files, sum_of
 
 #: Maximum width of a drawing of a tree, in columns.
 TREE_WIDTH = 80

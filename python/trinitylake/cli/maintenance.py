@@ -18,7 +18,7 @@ from trinitylake.cli.output import age_text, counted, counting, emit, grid, prog
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.maintenance_policy import MaintenanceReport
 from trinitylake.lakehouse.tree_compaction import TreeCompaction
-from trinitylake.lakehouse.vacuum import Files, Vacuumed
+from trinitylake.lakehouse.vacuum_report import Files, Vacuumed
 
 if TYPE_CHECKING:
     from trinitylake.tables.compaction import CompactResult

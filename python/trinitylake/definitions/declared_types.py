@@ -4,8 +4,8 @@
     Column("tags", list_of("varchar"))
     Column("price", "numeric(10,2)", doc="in euros")
 
-A type is written in SQL (`"varchar(20)"`, `"array<int>"`, `"row(a int, b varchar)"`; `sql_type.py` reads it) or built
-with `list_of`, `map_of` and `struct_of`. These classes are immutable values; `schema.py` converts them.
+A type is written in SQL (`"varchar(20)"`, `"array<int>"`, `"row(a int, b varchar)"`; `sql_type_grammar.py` reads it)
+or built with `list_of`, `map_of` and `struct_of`. These classes are immutable values; `schema.py` converts them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from trinitylake.definitions.sql_type import MAX_DEPTH, parse
+from trinitylake.definitions.sql_type_grammar import MAX_DEPTH, parse
 from trinitylake.errors import InvalidArgument
 
 #: Kinds of types in the format (§6, `DataType`), as SQL words.
@@ -45,7 +45,7 @@ MAX_FRACTION_DIGITS = 9
 MAX_LENGTH = (1 << 31) - 1
 DEFAULT_FRACTION_DIGITS = 6
 
-#: A field name that needs no quotes in `sql_type`.
+#: A field name that needs no quotes in a SQL type.
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 #: DuckDB's words for kinds that the format names otherwise.
 _SQL_WORDS = {"int": "INTEGER", "real": "FLOAT", "binary": "BLOB"}
@@ -218,7 +218,7 @@ def as_type(type: TypeLike) -> Type:
 
 
 def parse_type(text: str) -> Type:
-    """Parse a SQL type (`sql_type.py`). Raises `InvalidArgument` with the invalid word and its position."""
+    """Parse a SQL type (`sql_type_grammar.py`). Raises `InvalidArgument` with the invalid word and its position."""
 
     def build(kind: str, arguments: Sequence[int], fields: Sequence[tuple[str, Type, bool]]) -> Type:
         try:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from trinitylake.definitions import TableDef
     from trinitylake.lakehouse.handle import Handle
-    from trinitylake.lakehouse.vacuum import Progress
+    from trinitylake.lakehouse.vacuum_report import Progress
 
 #: What happens to earlier versions.
 History: TypeAlias = Literal["rewrite", "expire"]

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.object_history import ObjectChange
     from trinitylake.lakehouse.object_rollback import ObjectRollback
     from trinitylake.lakehouse.transaction_rows import TransactionRowChanges
-    from trinitylake.lakehouse.vacuum import Progress as OnFiles
+    from trinitylake.lakehouse.vacuum_report import Progress as OnFiles
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 

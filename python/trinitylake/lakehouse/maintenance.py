@@ -33,7 +33,7 @@ from trinitylake.lakehouse.maintenance_policy import (
     policy_of,
 )
 from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
-from trinitylake.lakehouse.vacuum import EXAMPLES, Progress, Vacuumed, VacuumRequest, vacuumed
+from trinitylake.lakehouse.vacuum_report import EXAMPLES, Progress, Vacuumed, VacuumRequest, vacuumed
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

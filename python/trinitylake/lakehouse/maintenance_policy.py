@@ -16,7 +16,7 @@ from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.settings import DEFAULTS as DEFAULT_SETTINGS
 from trinitylake.lakehouse.tree_compaction import TreeCompaction
-from trinitylake.lakehouse.vacuum import Progress, Vacuumed
+from trinitylake.lakehouse.vacuum_report import Progress, Vacuumed
 
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef

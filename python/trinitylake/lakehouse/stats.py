@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.base.qualified_names import full_name
-from trinitylake.lakehouse.vacuum import Files, files_table, sum_of
+from trinitylake.lakehouse.vacuum_report import Files, files_table, sum_of
 
 if TYPE_CHECKING:
     from trinitylake import _core

@@ -31,7 +31,7 @@ from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.timestamps import time_of
 from trinitylake.errors import CorruptFile, VersionExpired
-from trinitylake.lakehouse.vacuum import Files, Progress, Vacuumed, VacuumRequest, sum_of
+from trinitylake.lakehouse.vacuum_report import Files, Progress, Vacuumed, VacuumRequest, sum_of
 from trinitylake.spark.runtime import require_driver
 from trinitylake.spark.task_errors import raised_in_task
 

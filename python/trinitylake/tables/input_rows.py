@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.definitions.arrow_types import type_text
-from trinitylake.definitions.sql_type import MAX_DEPTH
+from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
 from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted

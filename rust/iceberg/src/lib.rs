@@ -4,8 +4,8 @@
 //! A location that cannot be decoded is an error. Garbage collection deletes every unreferenced file, so no location may
 //! be skipped.
 
-mod avro;
 pub mod bloom_filter;
+mod manifests;
 mod metadata;
 mod reference;
 
@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use trinitylake_base::error::Result;
 
-pub use avro::DataFile;
+pub use manifests::DataFile;
 pub use metadata::Metadata;
 pub use reference::{Form, Named};
 
@@ -24,19 +24,19 @@ pub fn in_metadata(bytes: &Bytes, path: &str) -> Result<Metadata> {
 
 /// Locations of the manifests in a list with data files. `None` if one of them is of delete files.
 pub fn data_manifests(bytes: &Bytes, path: &str) -> Result<Option<Vec<String>>> {
-    avro::data_manifests(bytes, path)
+    manifests::data_manifests(bytes, path)
 }
 
 /// The data files of a manifest, except removed ones.
 pub fn data_files(bytes: &Bytes, path: &str) -> Result<Vec<DataFile>> {
-    avro::data_files(bytes, path)
+    manifests::data_files(bytes, path)
 }
 
 /// Files that a manifest list or a manifest references. `path` is for errors.
 pub fn in_file(form: Form, bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
     match form {
-        Form::ManifestList => avro::manifests(bytes, path),
-        Form::Manifest => avro::content_files(bytes, path),
+        Form::ManifestList => manifests::manifests(bytes, path),
+        Form::Manifest => manifests::content_files(bytes, path),
         Form::Content | Form::Deletes => Ok(Vec::new()),
     }
 }

@@ -1,8 +1,8 @@
 //! Garbage collection and disk usage.
 
 use pyo3::prelude::*;
-use trinitylake::gc::contents::IcebergTables;
 use trinitylake::gc::distributed::DistributedGc as CoreGc;
+use trinitylake::gc::file_references::IcebergTables;
 use trinitylake::gc::usage::{TableUsage, usage};
 use trinitylake::gc::{Count, OnProgress, Options, Progress, Report, vacuum};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;

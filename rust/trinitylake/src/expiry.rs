@@ -17,7 +17,7 @@ use crate::transaction::saved::cleanup::abort_abandoned;
 use crate::transaction::saved::cleanup::forget_before;
 use crate::transaction::saved::list::SavedWalk;
 use crate::tree::nodes::PARALLEL_REQUESTS;
-use crate::version::store_time::StoreTime;
+use crate::version::file_age::StoreTime;
 use crate::version::{Version, boundary, discovery, wait_before_deleting};
 
 /// Rules for the versions to retain. The latest version is always retained.

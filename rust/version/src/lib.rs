@@ -20,6 +20,8 @@ mod damage;
 mod definitions;
 #[cfg(not(target_family = "wasm"))]
 pub mod discovery;
+#[cfg(not(target_family = "wasm"))]
+pub mod file_age;
 pub mod galloping_search;
 #[cfg(not(target_family = "wasm"))]
 pub mod gc_markers;
@@ -43,8 +45,6 @@ pub mod publisher;
 #[cfg(not(target_family = "wasm"))]
 pub mod retention;
 pub mod root_metadata;
-#[cfg(not(target_family = "wasm"))]
-pub mod store_time;
 #[cfg(not(target_family = "wasm"))]
 pub mod versions;
 #[cfg(not(target_family = "wasm"))]

@@ -15,7 +15,7 @@ from typing import Literal
 from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.lakehouse import Lakehouse
-from trinitylake.lakehouse.vacuum import Vacuumed
+from trinitylake.lakehouse.vacuum_report import Vacuumed
 from trinitylake.rest.errors import RestError
 
 logger = logging.getLogger("trinitylake.rest")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from trinitylake.base.timestamps import millis_of
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.maintenance_policy import DEFAULTS
-from trinitylake.lakehouse.vacuum import Files
+from trinitylake.lakehouse.vacuum_report import Files
 from trinitylake.rest.maintenance.estimates import Estimate
 from trinitylake.rest.maintenance.schedule import MaintenanceSchedule
 from trinitylake.rest.page.answers import answer

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::classify::Known;
-use super::contents::Contents;
+use super::file_references::Contents;
 use super::mark::Marks;
 use super::marker::GcMarker;
 use super::report::{OnProgress, Options, Progress, Report, no_progress};
@@ -16,9 +16,9 @@ use crate::transaction::Note;
 use crate::transaction::commit::inline_definitions::write_definitions_of;
 use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
 use crate::transaction::saved::cleanup::{abort_abandoned, forget_before};
+use crate::version::file_age::StoreTime;
 use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{COLLECTION_PROPERTY, CommittedTransaction};
-use crate::version::store_time::StoreTime;
 use crate::version::{Version, boundary};
 
 /// Maximum number of attempts to mark while versions expire.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::collection::{Prepared, fence, mark_since, prepare};
-use super::contents::{Contents, FileForm, Form};
+use super::file_references::{Contents, FileForm, Form};
 use super::mark::{Found, InlineDefinitions, Item, Marks, Paths, hash, open};
 use super::marker::GcMarker;
 use super::report::Options;

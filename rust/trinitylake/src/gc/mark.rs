@@ -14,7 +14,7 @@ use futures::stream::FuturesUnordered;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::classify::Known;
-use super::contents::{Contents, FileForm, Form, Link};
+use super::file_references::{Contents, FileForm, Form, Link};
 use super::kind::table_folder;
 use super::report::{OnProgress, Progress};
 use super::roots::Root;

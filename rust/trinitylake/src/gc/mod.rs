@@ -19,8 +19,8 @@
 
 pub mod classify;
 mod collection;
-pub mod contents;
 pub mod distributed;
+pub mod file_references;
 pub mod kind;
 mod mark;
 mod marker;

@@ -15,7 +15,7 @@ use crate::path::root_version;
 use crate::storage::{FileInfo, Storage};
 use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
 use crate::tree::nodes::PARALLEL_REQUESTS;
-use crate::version::store_time::StoreTime;
+use crate::version::file_age::StoreTime;
 use crate::version::wait_before_deleting;
 
 /// Maximum number of folders in a report.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::classify::Classified;
-use super::contents::Contents;
+use super::file_references::Contents;
 use super::kind::{Kind, table_folder};
 use super::mark::Marks;
 use super::report::{Count, OnProgress, Progress};
@@ -18,7 +18,7 @@ use super::sweep::Sweep;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
-use crate::version::store_time::StoreTime;
+use crate::version::file_age::StoreTime;
 use crate::version::{Version, boundary};
 
 /// Maximum number of table folders that are reported separately.

@@ -19,9 +19,9 @@ use crate::storage::Storage;
 use crate::storage::store_clock::{APART_MILLIS, dated_last};
 use crate::transaction::handle::Transaction;
 use crate::transaction::state_machine::Failure;
+use crate::version::file_age::StoreTime;
 use crate::version::gc_markers::under_way;
 use crate::version::retention::check_retained;
-use crate::version::store_time::StoreTime;
 
 /// Maximum number of files whose age is requested at the same time.
 const FILES_AT_ONCE: usize = 64;

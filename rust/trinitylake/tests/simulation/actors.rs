@@ -14,7 +14,7 @@ use prost::Message as _;
 use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::{Error, Result as CoreResult};
 use trinitylake::expiry::expire;
-use trinitylake::gc::contents::{Contents, FileForm, Form, Link};
+use trinitylake::gc::file_references::{Contents, FileForm, Form, Link};
 use trinitylake::gc::{Options, no_progress, vacuum};
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;

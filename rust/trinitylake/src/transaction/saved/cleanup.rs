@@ -29,7 +29,7 @@ use crate::transaction::saved::list::{SavedWalk, after_files_of};
 use crate::transaction::saved::record::{ABANDONED_PROPERTY, FIRST_RECORD_SEQUENCE, record_keys, rows};
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::tree::search::get_many;
-use crate::version::store_time::StoreTime;
+use crate::version::file_age::StoreTime;
 
 /// Commit message of the versions in which expiry removes the records of ids.
 pub const FORGET_MESSAGE: &str = "forget expired transaction ids";

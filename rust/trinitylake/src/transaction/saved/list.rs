@@ -16,7 +16,7 @@ use crate::transaction::saved::state_file::{
 };
 use crate::tree::nodes::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::store_time::StoreTime;
+use crate::version::file_age::StoreTime;
 
 /// A saved transaction that can be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
