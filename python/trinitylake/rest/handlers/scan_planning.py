@@ -88,7 +88,7 @@ class Continuation(BaseModel):
 def plan(call: Call) -> Response:
     """The files of a scan of a snapshot, or the files that were appended between two snapshots.
 
-    406 for a table outside of its own folder (`locations.py`) unless the principal is a reader of everything, and above
+    406 for a table outside of its own folder (`locations.py`) unless the principal is a reader of `*`, and above
     the limits.
     """
     request = call.parsed(PlanRequest)

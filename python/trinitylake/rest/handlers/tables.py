@@ -203,7 +203,7 @@ def rename(call: Call) -> Response:
 def register(call: Call) -> Response:
     """Register a table from a metadata file below the root. Other files are refused: the server would read them.
 
-    The file may belong to any table, so the principal must be a reader of everything.
+    The file may belong to any table, so the principal must be a reader of `*`.
     """
     body = call.parsed(Register)
     identifier = (*call.namespace(), body.name)

@@ -1,6 +1,6 @@
 """The log, and the difference between two versions, restricted to what a principal can see.
 
-A reader of everything sees all. Other principals see the transactions that changed an object that they can read, and
+A reader of `*` sees all. Other principals see the transactions that changed an object that they can read, and
 the commit info of a transaction if they can read all objects that it changed, since it may name them.
 """
 
@@ -98,7 +98,7 @@ def diff(call: Call) -> Response:
 
 
 def _seen_differences(call: Call, before: int, after: int) -> list[dict[str, Any]]:
-    """All visible rows of a difference, for a principal that is not a reader of everything."""
+    """All visible rows of a difference, for a principal that is not a reader of `*`."""
     seen: list[dict[str, Any]] = []
     start, n_rows = 0, 1
     while start < n_rows and call.is_wanted():

@@ -2,7 +2,7 @@
 
 The server reads them with its own credentials. So the principal must be a reader of the table's files
 (`security/locations.py`), and the option `ServerOptions.page_shows_rows` must be set. A query can name any object, also
-through views, so it needs a reader of everything. A worker process (`workers/`) reads the rows within limits of memory
+through views, so it needs a reader of `*`. A worker process (`workers/`) reads the rows within limits of memory
 and time, since a small file may decode to more than the memory of the server.
 """
 
@@ -102,11 +102,11 @@ def _folder(call: Call, table: Table) -> str | None:
     """The folder that must contain all files; None for any. Raises `RestError` 403 if the files may not be read."""
     if not isinstance(table.io, LakehouseFileIO):
         if not call.principal.has_everywhere(Role.READER):
-            raise forbidden("rows of a table outside of the lakehouse are for readers of everything")
+            raise forbidden("rows of a table outside of the lakehouse are for readers of *")
         return None
     path = path_of_object(table.io, table.location())
     identifier = call.identifier("table")
     own = path is not None and is_own(path, identifier, str(table.metadata.table_uuid))
     if path is None or not has_role_on_files(call.principal, Role.READER, identifier, own):
-        raise forbidden("rows of a table at a location that a client chose are for readers of everything")
+        raise forbidden("rows of a table at a location that a client chose are for readers of *")
     return None if call.principal.has_everywhere(Role.READER) else path

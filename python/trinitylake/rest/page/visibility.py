@@ -1,7 +1,7 @@
 """Visibility of objects that the path of a request does not name: in the log, in differences, in searches.
 
 The rules are those of the catalog's lists: a table or view is visible to its readers, a namespace to readers of it or
-of something below it. Information about the whole lakehouse, such as its tree and sizes, is for readers of everything.
+of something below it. Information about the whole lakehouse, such as its tree and sizes, is for readers of `*`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def reads_everything(principal: Principal) -> bool:
 
 
 def require_everything(call: Call, what: str) -> None:
-    """Raise `RestError` 403 unless the principal is a reader of everything."""
+    """Raise `RestError` 403 unless the principal is a reader of `*`."""
     if not reads_everything(call.principal):
         raise forbidden(f"{what} needs a reader of *, and {call.principal.name} is none")
 

@@ -8,7 +8,7 @@ rebases appends; clients get credentials for the folder of a table; operators co
   and the files that they name: manifests are read before the commit (decision 0057).
 
 A role on a name gives access to the folder that the lakehouse chooses for that name and id (format §9). Another folder
-may contain files of other tables, so only a reader of everything may choose one, or name files outside of it.
+may contain files of other tables, so only a reader of `*` may choose one, or name files outside of it.
 
 Kinds of updates are listed, and an unknown kind is refused, so that a kind that Iceberg adds later cannot contain an
 unchecked location.
@@ -98,7 +98,7 @@ class LocationGate:
 
         Raises:
             InvalidLocation: outside of the lakehouse, unless the gate overrides that, or in an internal folder.
-            RestError: 403 for a folder that only readers of everything may choose.
+            RestError: 403 for a folder that only readers of `*` may choose.
         """
         if not location:
             return None
@@ -129,11 +129,11 @@ class LocationGate:
     def registered(self, location: str) -> None:
         """Check the location of a metadata file to register.
 
-        It may belong to any table or view. Raises `RestError` 403 unless the principal is a reader of everything, and
+        It may belong to any table or view. Raises `RestError` 403 unless the principal is a reader of `*`, and
         `InvalidLocation` for a file that is not named like metadata.
         """
         if not self._reads_everything:
-            raise forbidden("only a reader of everything may register a metadata file: it may belong to any table")
+            raise forbidden("only a reader of * may register a metadata file: it may belong to any table")
         if not self._path(location).endswith(".metadata.json"):
             raise InvalidLocation(f"{location!r} is not the metadata file of a table or view")
 
@@ -154,7 +154,7 @@ class LocationGate:
         """Check a new location of a view. Raises `InvalidLocation` and `RestError` as `new_object`."""
         path = self._path(location)
         if path != self._io.path_of(present.rstrip("/")) and not self._reads_everything:
-            raise forbidden("only a reader of everything may choose the location of a view")
+            raise forbidden("only a reader of * may choose the location of a view: leave it unchanged")
 
     def table_change(self, change: Change, present: str | None) -> None:
         """Check the locations that a commit to a table names. `present` is its location; None if it does not exist.
@@ -178,7 +178,7 @@ class LocationGate:
     def incoming_files(self, change: Change, present: TableMetadata | None, allowance: SizeBudget) -> list[str]:
         """The paths of all files that the snapshots of a commit add to a table, from its manifests.
 
-        A principal that is not a reader of everything may name files in the folder of the table only. Otherwise a
+        A principal that is not a reader of `*` may name files in the folder of the table only. Otherwise a
         manifest could show, or have copied into the table, the rows of another table.
 
         Args:
@@ -220,7 +220,7 @@ class LocationGate:
 
     def _require_own(self, path: str, name: Name, id: str | None) -> None:
         if not (id is not None and is_own(path, name, id)) and not self._reads_everything:
-            raise forbidden("only a reader of everything may choose the location of a table or view: leave it out")
+            raise forbidden("only a reader of * may choose the location of a table or view: leave it out")
 
     def _inside(self, location: str, folder: str, or_is: bool) -> None:
         path = self._path(location)
