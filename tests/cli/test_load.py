@@ -575,8 +575,8 @@ def test_fields_that_only_some_nested_objects_have_are_null_in_the_others(loader
 def test_values_of_several_kinds_in_json_are_texts_and_that_is_said(loader: Loader) -> None:
     done = loader.load('{"v": 5, "o": {"b": [1, "a"]}, "n": null}\n{"v": [1]}\n', name="rows.jsonl")
     assert [line for line in done.stderr.splitlines() if "several kinds" in line] == [
-        "warning: column v has values of several kinds: its type is VARCHAR, with texts of JSON",
-        "warning: parts of column o have values of several kinds, or none: they are texts of JSON",
+        "warning: column v has values of several kinds: its type is VARCHAR, with JSON text",
+        "warning: parts of column o have values of several kinds, or none: they are stored as JSON text",
     ]
     assert loader.rows() == [
         {"v": "5", "o": {"b": ["1", '"a"']}, "n": None},

@@ -110,7 +110,7 @@ def load(
         str | None, typer.Option(metavar="SQL", help='Query over the rows: "SELECT a, upper(b) AS b FROM input".')
     ] = None,
     bad_rows: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write rows that do not fit to this file of JSON lines.")
+        Path | None, typer.Option(metavar="FILE", help="Write rows that do not fit to this JSON lines file.")
     ] = None,
     max_bad_rows: Annotated[
         int | None,

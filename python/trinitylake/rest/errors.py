@@ -95,7 +95,7 @@ def _values(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from _values(value, f"{path}.{name}" if path else str(name))
 
 
-#: How JSON calls values of Python.
+#: JSON names of the types of Python values.
 _JSON_TYPES: dict[type, str] = {
     type(None): "null",
     bool: "true or false",

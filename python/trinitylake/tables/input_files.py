@@ -324,10 +324,10 @@ class InputFiles:
         for name, kind in self._of_several_kinds.items():
             if kind != "JSON":
                 self.notes.append(
-                    f"parts of column {name} have values of several kinds, or none: they are texts of JSON"
+                    f"parts of column {name} have values of several kinds, or none: they are stored as JSON text"
                 )
             elif detected.get(name) is not None:
-                self.notes.append(f"column {name} has values of several kinds: its type is VARCHAR, with texts of JSON")
+                self.notes.append(f"column {name} has values of several kinds: its type is VARCHAR, with JSON text")
         for name, types in columns.items():
             fixed = self._options.types.get(name)
             copied = types if isinstance(types, str) else text_conversion.TEXT

@@ -80,7 +80,7 @@ def shown_text(value: Any) -> str:
 
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
-    """The rows of a batch, each as an object of JSON."""
+    """The rows of a batch, each as a JSON object."""
     columns = [python_values(column) for column in batch.columns]
     for row in zip(*columns, strict=True):
         document = dict(zip(batch.schema.names, map(json_value, row), strict=True))
