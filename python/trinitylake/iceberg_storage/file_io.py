@@ -98,7 +98,7 @@ class LakehouseFileIO(FileIO):
     def _begin(self, whole: LakehouseFileIO | None) -> None:
         """Set the state that copies do not share.
 
-        `whole` is the access of the work that this is a part of; it also records each file that is written here.
+        `whole` is the access of the operation that this one is a part of. It also records each file written here.
         """
         self._ahead: dict[str, Prefetch] = {}
         self._columns: dict[str, Container[int]] = {}
@@ -125,7 +125,7 @@ class LakehouseFileIO(FileIO):
         return self._again(None)
 
     def part(self) -> LakehouseFileIO:
-        """The same access for a part of the work; this access also records the files that it writes."""
+        """The same access for a part of the operation; this access also records the files that it writes."""
         return self._again(self)
 
     def of_lakehouse(self) -> LakehouseFileIO:
@@ -363,7 +363,7 @@ class LakehouseFileIO(FileIO):
         return FileExistsError(f"{self.uri_of(path)} exists, and files of a lakehouse are immutable")
 
     def remember(self, path: str) -> None:
-        """Record a written file, or delete it if the work was discarded."""
+        """Record a written file, or delete it if the operation was discarded."""
         with self._lock:
             self._written[path] = None
         if self._whole is not None:
@@ -374,7 +374,7 @@ class LakehouseFileIO(FileIO):
 
     @property
     def is_unneeded(self) -> bool:
-        """Whether this work, or the work that it is a part of, was discarded."""
+        """Whether this operation, or the one that it is a part of, was discarded."""
         return self._is_discarded or (self._whole is not None and self._whole.is_unneeded)
 
     def forget(self, path: str) -> None:

@@ -14,9 +14,9 @@ _MAX_KNOWN = 128
 
 
 class IdentityCache(Generic[Result]):
-    """Results by the objects that they were computed from.
+    """Cache of results, keyed by the identity of the objects that they were computed from.
 
-    A result is dropped with the first of its objects that is freed, so the cache keeps no large schema alive. Safe to
+    A result is dropped when any of its objects is freed, so the cache keeps no large schema alive. Safe to
     share between threads.
     """
 

@@ -84,22 +84,22 @@ _PARTITIONS = "partitions.", "partition-summaries-included", "changed-partition-
 
 
 class _Replaced(NamedTuple):
-    """What replaces a data file: None if all of its rows are removed. `removed` are their positions, ascending."""
+    """Replacement of a data file: None if all of its rows are removed. `removed` are positions of rows, ascending."""
 
     file: DataFile | None
     removed: np.ndarray
 
 
 class _Manifest(NamedTuple):
-    """What replaces a manifest.
+    """Replacement of a manifest.
 
     Attributes:
         snapshot_id: the snapshot that added it.
         file: None without entries.
         replaced: the replaced data files, by their paths.
-        live: what the live entries count more than before, by the end of its name in a summary.
-        added: the same of files that the snapshot of the manifest adds.
-        removed: the same of files that it removes.
+        live: the increase of each count of live entries, keyed by the end of its name in a snapshot summary.
+        added: the same for files that the snapshot of the manifest adds.
+        removed: the same for files that it removes.
     """
 
     snapshot_id: int | None
@@ -215,7 +215,7 @@ class TableEraser:
         return Summary(snapshot.summary.operation, **kept)
 
     def _new_list(self, metadata: TableMetadata, search: RowSearch, snapshot: Snapshot) -> tuple[str, Counter[str]]:
-        """Write the manifest list of a snapshot; returns its location, and what the summary counts more than before."""
+        """Write the manifest list of a snapshot; returns its location and the increase of each count in the summary."""
         if snapshot.first_row_id is None and metadata.format_version >= ROW_IDS_SINCE:
             metadata = metadata.model_copy(update={"format_version": 2})  # it is older than the upgrade of the table
         manifests = read_list(self._io, snapshot)
@@ -299,7 +299,7 @@ class TableEraser:
         return removed
 
     def _data_file(self, metadata: TableMetadata, entry: ManifestEntry, removed: np.ndarray) -> DataFile | None:
-        """What replaces a data file: all of its columns, without some rows; None without rows."""
+        """Replacement of a data file, with all columns but without the removed rows; None if no row remains."""
         old = entry.data_file
         if len(removed) == old.record_count:
             return None
@@ -362,7 +362,7 @@ class TableEraser:
     def _delete_file(
         self, metadata: TableMetadata, search: RowSearch, entry: ManifestEntry, replaced: dict[str, _Replaced]
     ) -> DataFile | None:
-        """What replaces a delete file, which may be the same file; None for nothing."""
+        """Replacement of a delete file, which may be the same file; None if the delete file is dropped."""
         old = entry.data_file
         if _is_by_values(old):
             return None if search.matches(metadata, old, is_deleted=not _is_live(entry)) else old
@@ -476,7 +476,7 @@ def _is_by_values(file: DataFile) -> bool:
 
 
 def _counts(file: DataFile | None) -> dict[str, int]:
-    """What a file counts in the summary of a snapshot, by the end of the name."""
+    """Counts of a file for the summary of a snapshot, keyed by the end of their names."""
     if file is None:
         return {}
     blob = blob_of(file)

@@ -140,17 +140,18 @@ class Lakehouse(Statements):
         by `commit` or `rollback`. `transaction` is another name of this method.
 
         Args:
-            isolation: "snapshot" fails on what both transactions wrote, "serializable" also on what this one read and
-                another one wrote; by default as the lakehouse is set.
+            isolation: "snapshot" fails if a concurrent transaction changed data that this one writes,
+                "serializable" also if it changed data that this one reads. The default is the setting of the lakehouse.
             message: stored in the log.
             author: stored in the log.
             properties: stored in the log.
             id: matches `[A-Za-z0-9._-]{1,100}`; an id commits only once, which makes the commit exactly-once.
-            restart: discard what was saved under the id and not committed, or was rolled back, and begin again. No
+            restart: discard the attempt that was saved under the id, or was rolled back, and begin again. No
                 other process can commit the discarded attempt. If the id was committed, the transaction has that
                 `version`, and `commit` returns it.
 
-        Raises `CommitConflict` with `restart` if the commit of the id was undone, or another process saved it just now.
+        Raises `CommitConflict` with `restart` if a rollback undid the commit of the id, or another process saved
+        under the id at the same time.
         """
         return self._handle.begin(
             isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart

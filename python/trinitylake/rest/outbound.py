@@ -62,7 +62,7 @@ class Outbound:
     def run(self, peer: str, call: Callable[[], Result]) -> Result:
         """The result of a call that waits for `peer` only.
 
-        Raises `RestError` 503 if too many calls wait for the peer, 504 at the deadline, and what the call raises.
+        Raises `RestError` 503 if too many calls wait for the peer, 504 at the deadline, and the errors of `call`.
         """
         slot = ExitStack()
         try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.tables.table import Table
 
-#: Versions of a batch are divided among so many tasks at most.
+#: Maximum number of tasks among which the versions of a batch are divided.
 _MAX_TASKS = 16
 #: The offset of a stream before its first row.
 _BEFORE_ALL = -1

@@ -135,7 +135,7 @@ class _Level(NamedTuple):
     counts: dict[str, int]
 
     def of(self, sort: str) -> tuple[DataFrame, int] | None:
-        """Files of one sort, and how many at most; None if there is none."""
+        """Files of one sort, and an upper bound of their number; None if no file has this sort."""
         count = self.counts.get(sort, 0)
         return (self.named.where(f.col("sort") == sort), count) if count else None
 

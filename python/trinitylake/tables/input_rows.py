@@ -75,7 +75,7 @@ def taken(
     A dictionary or a list of pairs may be a map. Where there is one, `schema` is asked which columns of the table have
     maps.
 
-    Raises `InvalidArgument` for anything else, and what the input raises while it is read.
+    Raises `InvalidArgument` for anything else, and the errors of the input while it is read.
     """
     with translated(f"cannot read {type(data).__name__} as Arrow"):
         rows = _taken(data, _maps_of(schema))

@@ -28,7 +28,7 @@ class Spool:
     Attributes:
         schema: of every batch.
 
-    Raises what the stream raises, and `OSError` if the disk is full.
+    Raises the errors of the stream, and `OSError` if the disk is full.
     """
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, is_mapped: bool = False) -> None:

@@ -5,7 +5,7 @@ Table properties, as in Iceberg:
 - `write.parquet.bloom-filter-enabled.column.<name>`: whether a column has filters;
 - `write.parquet.bloom-filter-fpp.column.<name>`: the rate of false positives, 0.01 by default;
 - `write.parquet.bloom-filter-ndv.column.<name>`: distinct values of a row group, by default its number of rows;
-- `write.parquet.bloom-filter-max-bytes`: the size of one filter, at most, 1 MiB by default.
+- `write.parquet.bloom-filter-max-bytes`: the maximum size of one filter, 1 MiB by default.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ BATCH_ROWS = 131_072
 _FETCHED_SIZE_BYTES = 16 << 20
 #: Compressed size of row groups from which several threads decode them; a smaller one is decoded faster by one thread.
 _SHARED_SIZE_BYTES = 1 << 20
-#: Size of a value without a length, at most: a decimal of 128 bits. In a file it may take a bit.
+#: Upper bound of the size of a fixed-length value: a decimal of 128 bits. In a file such a value may take one bit.
 _VALUE_SIZE_BYTES = 16
 #: A larger column has texts outside of its dictionary, because the writer gave up the dictionary: bytes for each value,
 #: and for the dictionary. The footer then has the size of these texts, and Arrow reads them five times faster.
@@ -95,7 +95,7 @@ class _Leaf(NamedTuple):
         has_dictionary: it is a top-level column whose texts are all, or nearly all, in a dictionary.
         stored_size_bytes: in the file.
         read_size_bytes: of its rows in memory, about, without the texts of a dictionary.
-        max_size_bytes: of its rows in memory, at most, if they are texts.
+        max_size_bytes: upper bound of the size of its rows in memory, if they are texts.
     """
 
     path: str
@@ -146,7 +146,7 @@ def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
 
 
 def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:
-    """Size of a dictionary, and so of each of its texts, at most: other pages do not shrink by decompression."""
+    """Upper bound of the size of a dictionary and of each of its texts: other pages do not shrink when decompressed."""
     begin = column.dictionary_page_offset
     stored = column.data_page_offset - begin if begin else column.total_compressed_size
     return max(0, int(column.total_uncompressed_size - (column.total_compressed_size - stored) * 9 // 10))

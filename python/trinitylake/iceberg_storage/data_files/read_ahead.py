@@ -40,7 +40,7 @@ class ReadAhead(Generic[Part]):
         self._is_stopped = False
 
     def __iter__(self) -> Iterator[Rows]:
-        """The rows. Raises what reading them raises."""
+        """The rows. Raises the errors of reading them."""
         _ACTIVE.add(self)
         try:
             for number in range(len(self._parts)):

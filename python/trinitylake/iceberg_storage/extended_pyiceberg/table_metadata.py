@@ -28,7 +28,7 @@ from trinitylake.iceberg_storage.pyiceberg_patches import nanosecond_defaults, v
 INITIAL_ROW_ID = 0
 #: Attributes of metadata in addition to its fields: its length in JSON, and the memory that it takes.
 _SIZE, _PARSED_SIZE = "_json_size_bytes", "_parsed_size_bytes"
-#: Memory of a value of JSON, at most, with the indexes of a schema: a map takes 5.7 KB, and may be seventeen values.
+#: Upper bound of the memory of a JSON value, with the indexes of a schema. A map takes 5.7 KB, and may be 17 values.
 _VALUE_SIZE_BYTES = 350
 
 
@@ -87,7 +87,7 @@ def json_size_bytes(metadata: TableMetadata) -> int:
 
 
 def parsed_size_bytes(metadata: TableMetadata) -> int:
-    """Memory that the metadata takes at most; 0 if its length is not known."""
+    """Upper bound of the memory that the metadata takes; 0 if its length is not known."""
     return int(metadata.__dict__.get(_PARSED_SIZE, 0))
 
 

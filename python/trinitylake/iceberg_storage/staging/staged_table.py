@@ -198,7 +198,7 @@ class StagedTable:
 
     @property
     def base_size_bytes(self) -> int:
-        """Memory of the base metadata, at most, and of the finished file."""
+        """Upper bound of the memory of the base metadata and the finished file."""
         return parsed_size_bytes(self._base) + (0 if self._finished is None else len(self._finished[2]))
 
     @property

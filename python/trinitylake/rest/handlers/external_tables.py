@@ -22,9 +22,9 @@ Result = TypeVar("Result")
 def with_deadline(
     call: Call, catalog: ServedCatalog, identifier: tuple[str, ...], work: Callable[[], Result]
 ) -> Result:
-    """The result of work on a table, with a deadline if the table is outside of the lakehouse.
+    """Run `work` on a table, with a deadline if the table is outside of the lakehouse; returns its result.
 
-    Raises what the work raises, and as `Outbound.run`.
+    Raises the errors of `work` and of `Outbound.run`.
     """
     namespace, name = object_name(identifier, NoSuchTableError)
     data = catalog.definition(namespace, name)

@@ -35,7 +35,7 @@ def has_workers(call: Call) -> bool:
 def work(call: Call, job: PageJob) -> dict[str, Any]:
     """The result of a job in a worker process. The job is killed when the client disconnects.
 
-    Raises `RestError` 400 for a job that exceeds its limits, 429 if too many are in progress, and what the job raises.
+    Raises `RestError` 400 for a job that exceeds its limits, 429 if too many are in progress, and the job's errors.
     """
     run = call.service.workers.run
     try:

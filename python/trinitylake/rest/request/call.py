@@ -200,7 +200,7 @@ class Call:
             self.principal.require_sight(self.namespace())
 
     def require(self, role: Role, identifier: tuple[str, ...]) -> None:
-        """Check the role on an object in the body. Raises `RestError` 403."""
+        """Check the role of the principal on an object that the body names. Raises `RestError` 403."""
         self.commit.names.append(".".join(identifier))
         self.principal.require(role, identifier)
 

@@ -55,7 +55,7 @@ def maintain_tables(
     """Run `MaintenanceJob`, and again without the table that ended its worker, which is added to `skipped`.
 
     Raises `JobAbandoned` when `is_wanted` returns False, `RuntimeError` if a worker ends before its first table, and
-    what the job raises.
+    the errors of the job.
     """
     while True:
         at_work = ""
