@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 VersionReference: TypeAlias = "int | str | date | datetime"
 
 TAG_PREFIX = "tag:"
-#: Versions that are read in parallel, with one LIST for the oldest version that has not expired: at first and at most.
+#: Number of versions that are read in parallel, with one LIST for the oldest version that has not expired: the first
+#: time, and at most.
 _FIRST_VERSIONS, _MAX_VERSIONS = 32, 256
 _AGO = re.compile(r"(?P<duration>\S.*?)\s+ago\s*")
 _NUMBER = re.compile(r"-?\d+")

@@ -49,7 +49,7 @@ def pyiceberg_errors(
 ) -> errors_as:
     """Convert our errors in the block to PyIceberg's.
 
-    Statements look before they write, so `missing` and `taken` are what a race with another writer ends in.
+    Statements check names before they write, so `missing` and `taken` are raised only after a race with another writer.
     """
 
     def mapped(error: Exception) -> Exception | None:

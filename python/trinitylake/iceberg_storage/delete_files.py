@@ -53,7 +53,7 @@ def of_one_data_file(deletes: Iterable[DataFile]) -> list[DataFile]:
 
 
 def live_rows_of_summary(summary: Mapping[str, str] | None) -> int | None:
-    """The rows of a snapshot by its summary, without those that position deletes delete.
+    """The number of rows in a snapshot according to its summary, without those that position deletes delete.
 
     None if the summary does not count rows, or has equality deletes, because one of them may delete any number of rows.
     """

@@ -109,7 +109,7 @@ class LakehouseFileIO(FileIO):
         self._lock = threading.Lock()
 
     def _again(self, whole: LakehouseFileIO | None) -> Self:
-        """A copy with a separate record of written files; it shares what was computed about the root."""
+        """A copy with a separate record of written files; it shares the values computed from the root."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.properties = dict(self.properties)

@@ -1,4 +1,4 @@
-"""Cache of results by the identity of immutable objects.
+"""Cache of results, keyed by the identity of immutable objects.
 
 A lookup of schemas and partition specs by value takes longer than most of the computations.
 """

@@ -68,8 +68,8 @@ class Steps:
     """A chain of names and calls that begins at a handle. It runs when it is awaited, iterated or entered.
 
     - `await` gives the result; a table, a scan or the like is given as another beginning.
-    - `async for` goes through what the last call gives: record batches, entries of the log.
-    - `async with` enters what the last call gives, such as `lake.aio.transaction()` and `table.update_schema()`.
+    - `async for` iterates over the result of the last call: record batches, entries of the log.
+    - `async with` enters the result of the last call, such as `lake.aio.transaction()` and `table.update_schema()`.
     """
 
     def __init__(
@@ -218,8 +218,8 @@ class OpenTransaction(Protocol):
 class AsyncTransaction(Steps):
     """A transaction whose methods are awaited, from `async with lake.aio.transaction()` or `await lake.aio.begin()`.
 
-    As a context manager it commits when the block ends, and rolls back when an exception leaves it, also for a task
-    that was cancelled: after what is under way in it.
+    As a context manager it commits when the block ends, and rolls back when an exception leaves it. If its task
+    is cancelled, it rolls back after the call that is in progress.
 
     Attributes:
         id: of the transaction, with which `await lake.aio.outcome(id)` returns the outcome of its commit.

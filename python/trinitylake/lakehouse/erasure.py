@@ -6,7 +6,7 @@
 4. Collect the files that no version references any more.
 5. Verify: survey again, and search every file below the root.
 
-Nothing is stored between these steps. A call after a crash surveys again and does what is left.
+Nothing is stored between these steps. A call after a crash surveys again and completes the remaining steps.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class _Copy:
         self._target_lakehouse = there
         self._mode = mode
         self._workers = workers
-        # Files without a version are what an export left that was interrupted.
+        # An interrupted export leaves files without a version.
         self._copier = ObjectCopier(
             StorageForTasks(source.storage),
             StorageForTasks(target),

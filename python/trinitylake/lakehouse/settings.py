@@ -27,7 +27,7 @@ class Settings(TypedDict, total=False):
         maximum_version_age_millis: how long a version can be read at least; 7 days.
         minimum_versions_to_keep: versions that are kept however old they are; 3.
         txn_ttl_millis: how long a transaction may stay open before its files may be collected; 1 day.
-        default_isolation: "snapshot", or "serializable", which also fails on what was read and has changed since.
+        default_isolation: "snapshot", or "serializable", which also fails if data that was read has changed.
     """
 
     maximum_version_age_millis: int

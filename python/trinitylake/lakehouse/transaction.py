@@ -574,7 +574,7 @@ class Transaction(OpenTransaction):
         return companion
 
     def _add_queued_appends(self, appends: list[_core.QueuedAppends]) -> None:
-        """Commit appends whose rows this transaction has staged, the own ones first."""
+        """Commit queued appends whose rows this transaction has staged. Those of this process come first."""
         self._queued_appends = appends
 
     def _take_metadata(self) -> list[tuple[str, bytes]]:

@@ -61,7 +61,7 @@ class Options:
         metadata: read one of the metadata tables instead of rows.
         since: changes, a stream and the metadata table "changes": only what came after this version.
         split_size_bytes: the size of data files that one read task takes.
-        max_versions_per_trigger, max_files_per_trigger: how much one micro-batch of a stream takes at most.
+        max_versions_per_trigger, max_files_per_trigger: the maximum size of one micro-batch of a stream.
         changes: read the rows that changed, with the columns of the change feed.
         ignore_changes: a stream continues where rows were removed or replaced, instead of failing there. Removed rows
             stay with the consumer; rows appended in their place are delivered.

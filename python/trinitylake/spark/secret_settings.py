@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: What Spark hides in plans, unless `spark.redaction.regex` says otherwise.
 _HIDDEN_BY_SPARK = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
-#: How properties of Iceberg's clients for files begin. All of them go by the server, so that none is forgotten.
+#: Prefixes of the properties of Iceberg's file clients. The server sends all of them, so that none is missed.
 _OF_FILE_CLIENTS = ("s3.", "gcs.", "gcp.", "adls.", "client.", "oss.", "ecs.")
 
 

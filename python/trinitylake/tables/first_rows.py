@@ -48,7 +48,7 @@ class FirstRows:
 def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYTES) -> FirstRows:
     """The first `limit` rows that a scan would find, of the first hundred columns.
 
-    Raises what PyIceberg raises for files that are gone or damaged.
+    Raises the errors of PyIceberg for files that are gone or damaged.
     """
     schema = table.schema()
     names = [one.name for one in schema.fields]

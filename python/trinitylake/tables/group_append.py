@@ -17,8 +17,8 @@ the queue, so a group that fails is withdrawn first.
 
 Invariants:
 - A batch is in at most one group at a time, and a group commits as a whole or not at all.
-- An invalid batch fails only its own append. A batch is prepared before it joins a group. If a group certainly
-  committed nothing, each of its threads appends again without a group, and raises the error of its own batch.
+- An invalid batch fails only its own append. A batch is prepared before it joins a group. If it is known that a
+  group committed nothing, each of its threads appends again without a group, and raises the error of its own batch.
 - If the outcome of a group is unknown, each of its threads raises `CommitStateUnknown`.
 - When the leader returns or raises, the next waiting thread leads. After Ctrl-C in a leader, its batches wait again.
 """
@@ -101,9 +101,9 @@ class Member(Generic[Payload]):
     """One append. Its thread waits for the answer of a leader, or leads.
 
     Attributes:
-        batch: what it appends; None in a thread that leads without having waited.
+        batch: the rows to append; None in a thread that leads without having waited.
         companion: its transaction in the log, once a leader appends the batch.
-        answer: what its leader answered; None before.
+        answer: the answer of its leader; None until the leader answers.
         group: the members whose batches it appends as the leader; None before it has taken them.
         table: the table in the version that it commits as the leader.
     """

@@ -632,7 +632,7 @@ class InputFiles:
 
 
 def _parquet_file(path: Path, schema: pa.Schema | None = None) -> Dataset:
-    """A file of Parquet. Timestamps of 96 bits are read as microseconds: nanoseconds of far years overflow."""
+    """A Parquet file. Timestamps of 96 bits are read as microseconds: nanoseconds of far years overflow."""
     from pyarrow import dataset
 
     return dataset.dataset(path, schema, dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us"))

@@ -84,7 +84,7 @@ impl QueuedAppends {
         Ok(waited.map(|others| others.into_iter().map(of_others).collect()))
     }
 
-    /// Deletes the file of appends of another process that the caller cannot append.
+    /// Deletes a file of queued appends of another process, if the caller cannot append its rows.
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
         run(py, async {
             self.inner.lock().await.refuse(&self.lakehouse).await;

@@ -207,8 +207,8 @@ impl Classifier {
         Classifier { classifier: Mutex::new(Some(classifier)) }
     }
 
-    /// Takes columns of paths, sizes, times and marks: "reached", or "foreign" or "table" for the folder of the file,
-    /// or "". Returns columns of verdict, kind and folder.
+    /// Classifies files. Takes columns of paths, sizes, modification times and marks. A mark is "reached", or the kind
+    /// of the folder of the file ("foreign", "table"), or "". Returns columns of verdict, kind and folder.
     fn classify<'py>(
         &self,
         py: Python<'py>,

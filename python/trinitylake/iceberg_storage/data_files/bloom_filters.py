@@ -67,7 +67,7 @@ def is_written() -> bool:
 
 
 def columns_with_filters(properties: Mapping[str, str]) -> set[str]:
-    """The names of the columns that have filters by the properties of a table."""
+    """The names of the columns for which the properties of a table enable Bloom filters."""
     return {
         key.removeprefix(_ENABLED)
         for key, value in properties.items()

@@ -158,7 +158,7 @@ class _Keys:
         np.maximum.at(self._numbers, keys, numbers)
 
     def deleted(self, rows: list[pa.Array], sequence_number: int) -> npt.NDArray[np.bool_]:
-        """Which rows of a file with a sequence number are deleted, by their values from `KeyColumns.of`."""
+        """Mask of the deleted rows of a file; `rows` are their values from `KeyColumns.of`."""
         keys: Numbers = np.zeros(len(rows[0]), np.int64)
         is_key = np.ones(len(keys), bool)
         for column, values, pairs in zip(rows, self._values, self._pairs, strict=True):
@@ -176,7 +176,7 @@ def _scope(metadata: TableMetadata, delete: DataFile) -> Scope:
 
 
 def _places(column: pa.Array, values: pa.Array) -> Numbers:
-    """The places of the values of a column, also of NULL, among some values; -1 if it is none of them."""
+    """The index in `values` of each value of a column, also of NULL; -1 if it is absent."""
     found = pc.index_in(column, value_set=values)
     places: Numbers = found.fill_null(-1).to_numpy().astype(np.int64)
     return places

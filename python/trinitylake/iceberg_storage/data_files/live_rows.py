@@ -294,7 +294,7 @@ class LiveRows:
     def _with_zones(self, columns: Schema, metadata: pq.FileMetaData) -> Schema:
         """The columns of a file, with a time zone for timestamps of 96 bits (INT96) if the column of the table has one.
 
-        That type of Parquet has none. Spark and Hive write instants with it, in UTC.
+        INT96 has no time zone. Spark and Hive write instants with it, in UTC.
         """
         leaves = (metadata.schema.column(number) for number in range(metadata.num_columns))
         instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}

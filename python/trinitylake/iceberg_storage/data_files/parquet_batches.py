@@ -94,7 +94,7 @@ class _Leaf(NamedTuple):
         row_group: its number.
         has_dictionary: it is a top-level column whose texts are all, or nearly all, in a dictionary.
         stored_size_bytes: in the file.
-        read_size_bytes: of its rows in memory, about, without the texts of a dictionary.
+        read_size_bytes: approximate size of its rows in memory, without the texts of a dictionary.
         max_size_bytes: upper bound of the size of its rows in memory, if they are texts.
     """
 

@@ -81,9 +81,9 @@ def _text(raw: Any) -> str | None:
 
 
 class FileMetrics:
-    """The metrics of a data file, by its footer and the metrics modes of its table.
+    """The metrics of a data file, from its footer and the metrics modes of its table.
 
-    NaN is not in the statistics of Parquet; `nan_counts` takes what the writer counted.
+    Parquet statistics do not count NaN; `nan_counts` uses the counts of the writer.
 
     Args:
         schema: of the table.

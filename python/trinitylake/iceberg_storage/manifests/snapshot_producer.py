@@ -178,7 +178,7 @@ class SnapshotProducer:
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """The same entries in fewer manifests, if enough manifests of one size are present.
 
-        Manifests outside of the folder of the table are not merged: what they say of files is not trusted.
+        Manifests outside of the folder of the table are not merged: their statements about files are not trusted.
         """
         properties = self._metadata.properties
         if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, True):

@@ -269,7 +269,7 @@ class Rebase:
             raise TableConflict(f"the {operation.value} cannot be rebased: {error}") from error
 
     def _intervening(self, branch: str | None, older: int | None, newer: int | None) -> Intervening:
-        """Commits of others between two heads of a branch: the base of a change, and the present head."""
+        """Commits of other transactions between two heads of a branch: the base of a change, and the present head."""
         if older == newer:
             return (self._redone.get(older) if older is not None else None) or Intervening.nothing(self.io)
         key = branch, older, newer

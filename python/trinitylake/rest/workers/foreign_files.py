@@ -66,7 +66,7 @@ class ForeignJob(Job):
 
     @abstractmethod
     def read(self) -> Any:
-        """The result. Raises whatever the libraries raise."""
+        """The result. Raises the errors of the libraries."""
 
 
 @dataclass(frozen=True)

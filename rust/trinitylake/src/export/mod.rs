@@ -162,7 +162,10 @@ pub async fn publish_same(
         if found.commit_id == source.metadata.commit_id {
             return Ok(());
         }
-        Err(Error::conflict(format!("the target already has another version {}", source.number)))
+        Err(Error::conflict(format!(
+            "the target has a different version {}: export to an empty target",
+            source.number
+        )))
     };
     match storage.get(&path).await {
         Ok(bytes) => return there(bytes),

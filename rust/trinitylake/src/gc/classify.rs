@@ -27,7 +27,7 @@ pub enum Classified {
     Unknown,
 }
 
-/// Queries on the mark.
+/// Lookups of paths in the result of the mark phase.
 pub trait Known {
     /// Whether the path is marked as referenced.
     fn contains(&self, path: &str) -> bool;

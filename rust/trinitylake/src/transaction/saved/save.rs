@@ -151,9 +151,10 @@ impl Transaction {
     }
 
     pub(crate) fn continued_elsewhere(&self, what: &str) -> Error {
-        Error::conflict(format!(
-            "transaction {} was {what} by another process that resumed it; resume it again to get its outcome",
-            self.info.id
-        ))
+        let next = match what {
+            "saved" | "committed" => "by another process; resume it to get its outcome",
+            _ => "already; begin it with restart=True to run it again",
+        };
+        Error::conflict(format!("transaction {} was {what} {next}", self.info.id))
     }
 }
