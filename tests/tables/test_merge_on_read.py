@@ -332,9 +332,8 @@ def test_deletes_of_engines_are_part_of_the_vector_after_an_upgrade(lake: tl.Lak
 def test_manifests_of_delete_files_are_merged(lake: tl.Lakehouse) -> None:
     """Each delete adds a manifest, and a scan reads all of them."""
     table = lake.create_table("n.t", {"id": "bigint"}, properties={**MODES, "format-version": "3"})
-    with lake.transaction() as txn:
-        for start in range(0, 60, 2):
-            txn.table("n.t").append({"id": [start, start + 1]})
+    for start in range(0, 60, 2):
+        table.append({"id": [start, start + 1]})
     for id in range(0, 60, 2):
         table.delete(f"id = {id}")
     snapshot = table.iceberg.current_snapshot()

@@ -1,10 +1,13 @@
-"""Puffin files of deletion vectors: writing, and renaming of the data files in the footer."""
+"""Puffin files of deletion vectors: writing, and reading and renaming of the data files in the footer."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pyiceberg.io import InputStream
 
 _MAGIC = b"PFA1"
 _REFERENCED = "referenced-data-file"
@@ -12,20 +15,41 @@ _REFERENCED = "referenced-data-file"
 _TAIL_BYTES = 12
 
 
+def data_files_of(stream: InputStream, size_bytes: int) -> dict[int, str]:
+    """The data files of the vectors in a file, by the offsets of the vectors; none if the footer is compressed.
+
+    Raises `ValueError` for a file that is no such one.
+    """
+    _, footer = _footer(stream, size_bytes)
+    blobs = footer["blobs"] if footer is not None else []
+    named = ((blob["offset"], blob.get("properties", {}).get(_REFERENCED)) for blob in blobs)
+    return {offset: name for offset, name in named if name is not None}
+
+
+def _footer(stream: InputStream, size_bytes: int) -> tuple[int, dict[str, Any] | None]:
+    """The offset and the content of the footer; None if it is compressed. Raises as `data_files_of`."""
+    if size_bytes < 2 * len(_MAGIC) + _TAIL_BYTES:
+        raise ValueError("it is not a Puffin file")
+    stream.seek(size_bytes - _TAIL_BYTES)
+    tail = stream.read(_TAIL_BYTES)
+    start = size_bytes - _TAIL_BYTES - int.from_bytes(tail[:4], "little", signed=True)
+    if not 2 * len(_MAGIC) <= start <= size_bytes - _TAIL_BYTES or tail[-4:] != _MAGIC:
+        raise ValueError("it is not a Puffin file")
+    stream.seek(start - len(_MAGIC))
+    text = stream.read(size_bytes - _TAIL_BYTES - start + len(_MAGIC))
+    if text[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("it is not a Puffin file")
+    return start, json.loads(text[len(_MAGIC) :]) if tail[4:8] == bytes(4) else None
+
+
 def with_data_files(file: bytes, renamed: Callable[[str], str]) -> bytes:
     """Rename the data files of the vectors, which keep their offsets; the same bytes if no name changes.
 
     Raises `ValueError` for a file that is no such one, or whose footer is compressed.
     """
-    size = int.from_bytes(file[-_TAIL_BYTES:-8], "little", signed=True)
-    start = len(file) - _TAIL_BYTES - size
-    if len(file) < 2 * len(_MAGIC) + _TAIL_BYTES or size < 0 or start < 2 * len(_MAGIC):
-        raise ValueError("it is not a Puffin file")
-    if not (file[:4] == file[-4:] == file[start - 4 : start] == _MAGIC):
-        raise ValueError("it is not a Puffin file")
-    if file[-8:-4] != bytes(4):
+    start, footer = _footer(io.BytesIO(file), len(file))
+    if footer is None:
         raise ValueError("its footer is compressed")
-    footer = json.loads(file[start:-_TAIL_BYTES])
     changed = False
     for blob in footer["blobs"]:
         properties = blob.get("properties", {})

@@ -25,6 +25,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
+from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet, reading
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
 from trinitylake.iceberg_storage.metadata import (
@@ -179,9 +180,9 @@ class TableRelocation:
     def _position_deletes(self, uri: str, size_bytes: int) -> tuple[str, int]:
         """The URI and size of a position delete file after relocation."""
         if uri not in self._moved:
-            with self._io.new_input(uri).open() as stream:
-                file = pq.ParquetFile(pa.BufferReader(stream.read()))
-            rows = file.read()
+            with self._io.new_input(uri).open() as stream, reading(uri):
+                file = open_parquet(pa.BufferReader(stream.read()))
+                rows = file.read()
             paths = rows.column(_DELETED_FILE_PATH)
             here = {one: self._relocated_uri(one) for one in pc.unique(paths).to_pylist()}
             if all(old == new for old, new in here.items()):
@@ -192,7 +193,7 @@ class TableRelocation:
             rows = rows.set_column(position, rows.schema.field(position), renamed)
             buffer = io.BytesIO()
             compression = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
-            with pq.ParquetWriter(buffer, rows.schema, compression=compression) as writer:
+            with pq.ParquetWriter(buffer, rows.schema, compression=compression, write_page_checksum=True) as writer:
                 writer.write_table(rows)
             path = self._sibling_path(uri, f"{uuid.uuid4()}-deletes.parquet")
             self._store(path, buffer.getvalue())

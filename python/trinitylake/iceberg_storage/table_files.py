@@ -8,12 +8,14 @@ from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, FileFormat, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from trinitylake.errors import InvalidLocation, TrinityLakeError
+from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
+from trinitylake.iceberg_storage.data_files.position_deletes import positions_in
+from trinitylake.iceberg_storage.delete_files import blob_of
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
@@ -67,10 +69,10 @@ class TableFiles:
         self._known = known or KnownManifests()
         self._folder = io.path_of(metadata.location.rstrip("/")) + "/"
         self._present = {path: size_bytes for path, size_bytes, _ in io.storage.list(self._folder)}
-        self._seen: set[str] = set()
+        self._seen: set[tuple[str, tuple[int, int] | None]] = set()
 
     def found(self, current_only: bool = False) -> Iterator[Found]:
-        """Each file once, and whether it exists with the recorded size, if one is recorded.
+        """Each file once (each deletion vector, if it is read), and whether it exists with the recorded size.
 
         Manifest lists and manifests are read. Names and sizes of data files are looked up, by one listing of the folder
         of the table and one request for each file outside of it. With `current_only` only the files that a scan of the
@@ -92,9 +94,11 @@ class TableFiles:
 
     def _entries(self, manifest: ManifestFile) -> Iterator[Found]:
         for entry in read_entries(self._io, manifest):
-            for found in self._looked_up(entry.data_file.file_path, entry.data_file.file_size_in_bytes):
+            file = entry.data_file
+            vector = blob_of(file) if self._reads_data else None
+            for found in self._looked_up(file.file_path, file.file_size_in_bytes, vector):
                 is_read = self._reads_data and not found.problem
-                yield found._replace(problem=_damage(self._io, entry.data_file)) if is_read else found
+                yield found._replace(problem=_damage(self._io, file)) if is_read else found
 
     def _with_content(
         self, location: str, size_bytes: int | None, content: Callable[[], Iterator[Found]]
@@ -109,10 +113,12 @@ class TableFiles:
                 except (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeError, IndexError) as error:
                     yield Found(found.path, f"it cannot be read: {error}")
 
-    def _looked_up(self, location: str, size_bytes: int | None) -> Iterator[Found]:
-        if location in self._seen:
+    def _looked_up(
+        self, location: str, size_bytes: int | None, vector: tuple[int, int] | None = None
+    ) -> Iterator[Found]:
+        if (location, vector) in self._seen:
             return
-        self._seen.add(location)
+        self._seen.add((location, vector))
         try:
             path = self._io.path_of(location)
         except InvalidLocation as error:
@@ -132,13 +138,15 @@ class TableFiles:
 
 
 def _damage(io: LakehouseFileIO, file: DataFile) -> str:
-    """Damage of the content of a data file or delete file; "" for formats other than Parquet."""
-    if file.file_format != FileFormat.PARQUET:
+    """Damage of the content of a data file or delete file; "" for formats other than Parquet and Puffin."""
+    if file.file_format not in (FileFormat.PARQUET, FileFormat.PUFFIN):
         return ""
     try:
+        if file.content == DataFileContent.POSITION_DELETES:
+            positions_in(io, file)
+            return ""
         with io.new_input(file.file_path).open() as stream:
-            parquet = pq.ParquetFile(stream, page_checksum_verification=True)
-            n_rows = sum(batch.num_rows for batch in parquet.iter_batches())
+            n_rows = sum(batch.num_rows for batch in open_parquet(stream).iter_batches())
     except (TrinityLakeError, pa.ArrowException, OSError, ValueError) as error:
         return f"it cannot be read: {error}"
     return "" if n_rows == file.record_count else f"it has {n_rows} rows, and {file.record_count} are recorded"

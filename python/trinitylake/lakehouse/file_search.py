@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, quote_plus
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from trinitylake import _core
 from trinitylake.definitions import to_iceberg_schema
 from trinitylake.errors import TrinityLakeError
+from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.avro_file import blocks_of
 from trinitylake.iceberg_storage.row_filter import RowFilter
@@ -171,7 +171,7 @@ class FileSearch:
     def _rows(self, file: ListedFile) -> int:
         """The number of rows that match by the names in the file; 0 if the file lacks a column of the filter."""
         with self._io.new_input(self._io.uri_of(file.path)).open() as stream:
-            parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            parquet = open_parquet(stream)
             try:
                 schema = to_iceberg_schema(parquet.schema_arrow)
                 filter = RowFilter.of(self._filter, schema)
@@ -183,7 +183,7 @@ class FileSearch:
 
     def _has_text_in_rows(self, file: ListedFile) -> bool:
         with self._io.new_input(self._io.uri_of(file.path)).open() as stream:
-            parquet = pq.ParquetFile(stream)
+            parquet = open_parquet(stream)
             columns = [field.name for field in parquet.schema_arrow if _has_texts(field.type)]
             batches = parquet.iter_batches(columns=columns) if columns else ()
             return any(self._texts.is_in_values(column) for batch in batches for column in batch.columns)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.io import FileIO, InputStream, OutputFile
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.locations import load_location_provider
@@ -29,6 +29,7 @@ from pyiceberg.types import LongType, StringType
 from pyroaring import BitMap64
 
 from trinitylake.errors import CorruptFile
+from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet, reading
 from trinitylake.iceberg_storage.delete_files import (
     FILE_PATH_ID,
     POSITION_ID,
@@ -38,7 +39,7 @@ from trinitylake.iceberg_storage.delete_files import (
     referenced_data_file,
 )
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
-from trinitylake.iceberg_storage.puffin import Blob, puffin_file
+from trinitylake.iceberg_storage.puffin import Blob, data_files_of, puffin_file
 
 #: The first bytes of a vector in a blob, after its length.
 _VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
@@ -70,23 +71,44 @@ def can_lose_rows(file: DataFile) -> bool:
     return bool(file.file_format == FileFormat.PARQUET)
 
 
-def positions_in(io: FileIO, file: DataFile) -> dict[str, np.ndarray]:
+def positions_in(io: FileIO, file: DataFile, footers: dict[str, dict[int, str]] | None = None) -> dict[str, np.ndarray]:
     """The deleted positions that a delete file lists, by the path of the data file as it is spelled there.
 
-    Raises `CorruptFile` for a damaged vector, and `ValueError` for a format other than Parquet and Puffin.
+    Raises `CorruptFile` for a damaged file, also if it lists another number of positions than its manifest, or another
+    data file. Raises `ValueError` for a format other than Parquet and Puffin.
+
+    Args:
+        footers: of Puffin files that were read already: the data files of the vectors, by their offsets. This function
+            adds the footer of the file.
     """
+    path, blob = referenced_data_file(file), blob_of(file)
     with io.new_input(file.file_path).open() as stream:
         if file.file_format == FileFormat.PARQUET:
-            rows = pq.read_table(stream, columns=["file_path", "pos"], read_dictionary=["file_path"])
-            paths = rows.column("file_path")
-            return {
-                path: rows.filter(pc.equal(paths, path)).column("pos").to_numpy() for path in paths.unique().to_pylist()
-            }
-        path, blob = referenced_data_file(file), blob_of(file)
+            with reading(file.file_path):
+                parquet = open_parquet(stream, read_dictionary=["file_path"])
+                rows = parquet.read(columns=["file_path", "pos"])
+            has_columns = {"file_path", "pos"} <= set(rows.column_names)
+            paths = rows.column("file_path").unique().to_pylist() if has_columns else []
+            is_of_others = path is not None and any(canonical_uri(one) != canonical_uri(path) for one in paths)
+            if not has_columns or rows.num_rows != file.record_count or is_of_others:
+                raise CorruptFile(f"the position deletes in {file.file_path} are damaged", path=file.file_path)
+            return {one: rows.filter(pc.equal(rows["file_path"], one))["pos"].to_numpy() for one in paths}
         if file.file_format != FileFormat.PUFFIN or path is None or blob is None:
             raise ValueError(f"Delete file format not supported: {file.file_format}")
+        footers = {} if footers is None else footers
+        if file.file_path not in footers:
+            footers[file.file_path] = _data_files_of(stream, file)
+        if canonical_uri(footers[file.file_path].get(blob[0], path)) != canonical_uri(path):
+            raise CorruptFile(f"the deletion vectors in {file.file_path} are not of {path}", path=file.file_path)
         stream.seek(blob[0])
         return {path: _positions_of_vector(stream.read(blob[1]), file)}
+
+
+def _data_files_of(stream: InputStream, file: DataFile) -> dict[int, str]:
+    try:
+        return data_files_of(stream, file.file_size_in_bytes)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFile(f"the deletion vectors in {file.file_path}: {error}", path=file.file_path) from error
 
 
 def _positions_of_vector(blob: bytes, file: DataFile) -> np.ndarray:
@@ -120,8 +142,9 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
         every = {file.file_path: file.file_size_in_bytes for task in tasks for file in task.delete_files}
         io.read_ahead(every.items())
     by_location: dict[str, list[np.ndarray]] = {}
+    footers: dict[str, dict[int, str]] = {}
     for delete_file in files.values():
-        for path, positions in positions_in(io, delete_file).items():
+        for path, positions in positions_in(io, delete_file, footers).items():
             by_location.setdefault(canonical_uri(path), []).append(positions)
     return {
         task.file.file_path: _ascending(by_location[location])
@@ -217,7 +240,14 @@ def write_position_file(
     output = _new_output(metadata, io, "parquet")
     with output.create(overwrite=True) as stream:
         encoding = {"pos": "DELTA_BINARY_PACKED"}
-        pq.write_table(rows, stream, compression="zstd", use_dictionary=["file_path"], column_encoding=encoding)
+        pq.write_table(
+            rows,
+            stream,
+            compression="zstd",
+            use_dictionary=["file_path"],
+            column_encoding=encoding,
+            write_page_checksum=True,
+        )
     bounds = [
         {FILE_PATH_ID: to_bytes(StringType(), path), POSITION_ID: to_bytes(LongType(), int(position))}
         for path, position in ((min(deleted), positions.min()), (max(deleted), positions.max()))
