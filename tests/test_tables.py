@@ -267,6 +267,20 @@ def test_a_sort_order_in_words_is_recorded(nyc: tl.Lakehouse) -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "column"),
+    [('"q""q"', 'q"q'), ('bucket(3, "q""q")', 'q"q'), ("`q`", "q"), ('"q"', "q"), ("`q``q`", "q`q"), ("qq", "qq")],
+)
+def test_doubled_quote_in_a_partition_expression_is_one_quote(nyc: tl.Lakehouse, expression: str, column: str) -> None:
+    """`"q""q"` partitioned by the column `qq` instead of `q"q`."""
+    columns = ["q", "qq", 'q"q', "q`q"]
+    table = nyc.create_table(
+        "nyc.t", dict.fromkeys(columns, "bigint"), partition_spec=expression, sort_order=expression
+    )
+    (field,), (sort,) = table.partition_spec.fields, table.sort_order.fields
+    assert [columns[one.source_id - 1] for one in (field, sort)] == [column, column]
+
+
+@pytest.mark.parametrize(
     "expression", ["nope", "month(nope)", "month(carrier)", "bucket(id)", "weekly(ts)", "day(3, ts)"]
 )
 def test_a_partition_that_makes_no_sense_is_refused(nyc: tl.Lakehouse, expression: str) -> None:

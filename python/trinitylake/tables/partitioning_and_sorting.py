@@ -46,8 +46,8 @@ _CALL = re.compile(
     r"(?P<transform>\w+)\s*(?:\[\s*(?P<bracketed>\d+)\s*\])?\s*"
     r"\(\s*(?:(?P<first>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*(?:,\s*(?P<last>\d+)\s*)?\)"
 )
-#: A part of a name in backticks or double quotes.
-_NAME = re.compile(r"([`\"])(.+?)\1")
+#: A part of a name in backticks or double quotes. A doubled quote is one of the name.
+_NAME = re.compile(r"([`\"])((?:(?!\1).|\1\1)+)\1")
 _SORT_SUFFIX = re.compile(r"^(?P<term>.*?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?$", re.I)
 
 
@@ -140,7 +140,8 @@ def _sort_field(expression: str, schema: Schema) -> SortField:
 def _term(expression: str, schema: Schema) -> tuple[int, str, Transform[Any, Any]]:
     """The source column's id and name, and the transform, of `column` or `transform(column)`."""
     call = _CALL.fullmatch(expression.strip())
-    column = _NAME.sub(r"\2", call["column"] if call else expression.strip())
+    written = call["column"] if call else expression.strip()
+    column = _NAME.sub(lambda part: part[2].replace(part[1] * 2, part[1]), written)
     widths = [width for width in call.group("bracketed", "first", "last") if width] if call else []
     if len(widths) > 1:
         raise InvalidArgument(f"{expression!r} has two widths: write bucket(16, column)")
