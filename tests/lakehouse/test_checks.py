@@ -494,6 +494,21 @@ def test_a_check_that_writes_is_refused_at_once(
     shop.table("shop.orders").append({"customer": [2]})  # nothing is held any more
 
 
+@pytest.mark.parametrize("n_rows", [1, 300_000])
+def test_a_check_that_writes_the_first_table_of_its_transaction_is_refused(shop: tl.Lakehouse, n_rows: int) -> None:
+    """What a check appended was committed if the transaction had opened no table before, for example if it only created
+    a namespace.
+    """
+    before = orders(shop)
+    txn = shop.begin()
+    txn.create_namespace("other")
+    txn.add_check(lambda txn: txn.table("shop.orders").append({"customer": range(n_rows)}) is not None)
+    with pytest.raises(tl.InvalidArgument, match="must only read"):
+        txn.commit()
+    assert orders(shop) == before
+    assert "other" not in shop.namespaces()
+
+
 def test_a_check_that_waits_for_a_thread_that_writes_does_not_wait_for_ever(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -590,15 +590,13 @@ class Transaction(OpenTransaction):
             return
         before = self._core.base
         self._core.begin_watch()
-        if self._staged is None:
+        staged = self._staged_tables
+        staged.follow(before)
+        uses = staged.uses()
+        with staged.being_checked():
             self._run_checks()
-        else:
-            self._staged.follow(before)
-            uses = self._staged.uses()
-            with self._staged.being_checked():
-                self._run_checks()
-            self._staged.watch_used_since(uses)
-            self._staged.watch_required()
+        staged.watch_used_since(uses)
+        staged.watch_required()
         self._core.end_watch()
 
     def _run_checks(self) -> None:
