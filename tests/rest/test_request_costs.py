@@ -113,12 +113,12 @@ def test_a_warehouse_that_looks_like_secrets_is_refused_at_once(http_client: Cli
 
 
 def test_matching_a_grant_takes_linear_time() -> None:
-    from trinitylake.rest.security import principals
+    from trinitylake.rest.security import authorization
 
     grant = Grant(Role.READER, "*".join("a" * 20) + "*b.t")
 
     def work(length: int) -> int:
-        return steps(lambda: grant.fits(("a" * length, "t")), principals.__file__)
+        return steps(lambda: grant.fits(("a" * length, "t")), authorization.__file__)
 
     assert work(4000) <= 2.5 * work(2000)
 

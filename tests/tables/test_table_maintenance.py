@@ -35,9 +35,8 @@ def rows(*ids: int, city: str | None = "a") -> pa.Table:
 def filled(lake: tl.Lakehouse, count: int, **options: Any) -> tl.Table:
     """A table of so many files of one row each."""
     table = lake.create_table("ns.t", rows(), **options)
-    with lake.transaction() as txn:
-        for id in range(count):
-            txn.table("ns.t").append(rows(id))
+    for id in range(count):
+        table.append(rows(id))
     table.refresh()
     return table
 
@@ -197,9 +196,8 @@ def test_a_column_that_was_dropped_and_added_again_has_no_old_values(lake: tl.La
         update.delete_column("city")
     with table.update_schema() as update:
         update.add_column("city", StringType())
-    with lake.transaction() as txn:
-        for id in (2, 3):
-            txn.table("ns.t").append(rows(id, city="b"))
+    for id in (2, 3):
+        table.append(rows(id, city="b"))
     table.refresh()
     assert table.maintenance.compact(min_files=2).files_added == 1
     read = table.scan().to_arrow().sort_by("id")
