@@ -557,7 +557,7 @@ def test_select_reads_nothing_but_the_input(loader: Loader) -> None:
 @pytest.mark.parametrize("order", [1, -1])
 def test_fields_that_only_some_nested_objects_have_are_null_in_the_others(loader: Loader, order: int) -> None:
     """`{"o": {"x": 1}}` next to `{"o": {"x": 2.5, "y": "z"}}` was refused: the object did not have the key "y". Of two
-    files, the type of one was taken for both."""
+    files, both columns got the type of one."""
     one = loader.file('{"id": 1, "o": {"x": 1, "y": {"z": [1.5]}}}\n', "one.jsonl")
     two = loader.file(
         '{"id": 2, "o": {"x": 2.25}}\n{"id": 3}\n{"id": 4, "o": {"w": "a", "y": {"q": true}}}\n', "two.jsonl"

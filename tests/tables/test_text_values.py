@@ -105,7 +105,7 @@ def test_a_row_of_json_has_every_type(lake: tl.Lakehouse) -> None:
 
 
 def test_a_boolean_is_no_number(lake: tl.Lakehouse) -> None:
-    """`true` was stored as 1 in a `bigint`, as a number of JSON that somebody meant differently."""
+    """`true` was stored as 1 in a `bigint`."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"i": "bigint", "d": "double", "s": "struct<i: int>"})
     for row in ({"i": True}, {"d": False}, {"s": {"i": True}}):
