@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.types import LongType
 
 import trinitylake as tl
+from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 
@@ -59,6 +60,29 @@ def test_a_transaction_reads_its_own_writes_and_its_base_version(lake: tl.Lakeho
         assert ids(lake) == [1, 2, 3]
     assert lake.namespaces() == ["nyc", "other", "own"]
     assert ids(lake) == [2, 3]
+
+
+def test_rows_of_a_small_append_survive_a_failed_statement(
+    lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction keeps a few appended rows until its next read or its commit. A read that could not write them, for
+    example to a full disk, lost them: the commit after it succeeded without them.
+    """
+    txn = lake.begin()
+    changed = txn.table("nyc.t")
+    changed.append(ROWS.slice(0, 1))
+
+    def fail(*_: object) -> None:
+        raise tl.StorageError("no space is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StagedTransaction, "append_rows", fail)
+        with pytest.raises(tl.StorageError):
+            changed.to_arrow()
+        with pytest.raises(tl.StorageError):
+            changed.append(pa.concat_tables([ROWS.slice(1, 1)] * 100_000))
+    txn.commit()
+    assert ids(lake) == sorted(ROWS["id"].to_pylist() + ROWS["id"].to_pylist()[:1])
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])

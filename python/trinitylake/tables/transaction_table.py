@@ -151,7 +151,9 @@ class TransactionTable(Table):
 
     def _append_few(self, given: pa.Table, info: CommitInfo) -> WriteResult:
         """Keep the rows for the commit. Values that do not fit are refused now."""
-        if self.type != "managed" or self._is_serializable:
+        waiting_size_bytes = sum(rows.nbytes for rows in self._waiting_rows)
+        is_full = waiting_size_bytes + given.nbytes > FEW_ROWS_SIZE_BYTES
+        if self.type != "managed" or self._is_serializable or is_full:
             return self._append(given, info)
         info.refuse()
         self._open_core().check_writable()
@@ -163,8 +165,6 @@ class TransactionTable(Table):
             rows = conform(given, metadata.schema(), limits=limits)
         # A copy: the caller may change the arrays before the commit.
         self._waiting_rows.append(of_ipc(to_ipc(cast("pa.Table", rows))))
-        if sum(one.nbytes for one in self._waiting_rows) > FEW_ROWS_SIZE_BYTES:
-            self._stage_waiting_rows()
         return WriteResult(0, 0, given.num_rows)
 
     def _take_lone_rows(self) -> Batch | None:
@@ -179,10 +179,15 @@ class TransactionTable(Table):
     def _stage_waiting_rows(self) -> None:
         """Write the rows of small appends to a data file of the transaction."""
         waiting, self._waiting_rows = self._waiting_rows, []
-        if waiting:
+        if not waiting:
+            return
+        try:
             with self._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
                 assert isinstance(change, StagedTransaction)
                 change.append_rows(waiting)
+        except BaseException:
+            self._waiting_rows = waiting  # the caller may go on and commit
+            raise
 
     def _check_use(self) -> None:
         """Raises `TransactionClosed` if the transaction has ended, and `ObjectNotFound` if the table is dropped."""
