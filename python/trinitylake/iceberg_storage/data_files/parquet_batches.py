@@ -56,7 +56,7 @@ def reading(location: str) -> Iterator[None]:
     """Convert Arrow's errors about a damaged file to `CorruptFile`. Errors of the storage pass."""
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
         is_of_storage = isinstance(error, TrinityLakeError | FileNotFoundError)
         if is_of_storage or getattr(error, "errno", None) is not None:
             raise
