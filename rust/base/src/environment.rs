@@ -7,6 +7,8 @@
 #[path = "../tests/doubles/environment.rs"]
 pub mod testing;
 
+mod clock;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -17,6 +19,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use uuid::Uuid;
+
+pub use clock::Moment;
+use clock::clock_millis;
 
 pub trait Environment: Send + Sync + Debug {
     /// Milliseconds since the Unix epoch, by this machine's clock.
@@ -44,47 +49,6 @@ pub trait Environment: Send + Sync + Debug {
     }
 }
 
-/// A point in time by both clocks of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    elapsed_millis: u64,
-    now_millis: u64,
-}
-
-impl Moment {
-    pub fn now(environment: &dyn Environment) -> Moment {
-        Moment { elapsed_millis: environment.elapsed_millis(), now_millis: environment.now_millis() }
-    }
-
-    /// Whether less than `millis` have passed by both clocks. The monotonic clock may stop while a machine sleeps, and
-    /// an administrator may set the wall clock; if the wall clock went back, the answer is no.
-    pub fn is_within(&self, millis: u64, environment: &dyn Environment) -> bool {
-        let elapsed = environment.elapsed_millis().checked_sub(self.elapsed_millis);
-        let by_wall = environment.now_millis().checked_sub(self.now_millis);
-        [elapsed, by_wall].iter().all(|passed| passed.is_some_and(|passed| passed < millis))
-    }
-
-    /// Whether `millis` have passed by both clocks.
-    pub fn is_past(&self, millis: u64, environment: &dyn Environment) -> bool {
-        self.passed_millis(environment).iter().all(|passed| *passed >= millis)
-    }
-
-    /// Upper bound of the elapsed time: that of the faster clock.
-    pub fn most_passed_millis(&self, environment: &dyn Environment) -> u64 {
-        self.passed_millis(environment).into_iter().max().unwrap_or_default()
-    }
-
-    /// Elapsed time by the monotonic clock.
-    pub fn elapsed_millis(&self, environment: &dyn Environment) -> u64 {
-        environment.elapsed_millis().saturating_sub(self.elapsed_millis)
-    }
-
-    /// Elapsed time by each clock; 0 if the clock went back.
-    fn passed_millis(&self, environment: &dyn Environment) -> [u64; 2] {
-        [self.elapsed_millis(environment), environment.now_millis().saturating_sub(self.now_millis)]
-    }
-}
-
 /// A future that owns all it needs.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -92,28 +56,6 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Debug)]
 pub struct SystemEnvironment {
     started_millis: u64,
-}
-
-/// Clock of [`Environment::elapsed_millis`]. The one that `std::time::Instant` reads stops while a machine sleeps, so
-/// that an observation from before would seem recent afterwards.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-/// On macOS this clock advances during sleep as well; on other systems it may stop.
-#[cfg(not(any(target_os = "linux", target_os = "android", windows)))]
-const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-
-#[cfg(not(windows))]
-fn clock_millis() -> u64 {
-    let time = rustix::time::clock_gettime(ELAPSED_CLOCK);
-    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
-}
-
-/// On Windows the clock of `std::time::Instant` advances during sleep.
-#[cfg(windows)]
-#[allow(clippy::disallowed_methods, reason = "the one place that may ask the system")]
-fn clock_millis() -> u64 {
-    static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
-    START.elapsed().as_millis() as u64
 }
 
 impl SystemEnvironment {

@@ -5,7 +5,7 @@ use arrow_array::types::{Date32Type, Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray};
 use arrow_schema::DataType;
 use parquet::bloom_filter::Sbbf;
-use trinitylake_base::caught::quietly;
+use trinitylake_base::catch_panic::quietly;
 
 /// Whether the file may contain each value; false for null, which no filter contains. `None` if the filter cannot be
 /// decoded, or for values other than integers, dates, strings and binary.

@@ -152,7 +152,7 @@ impl BackgroundUploads {
         self.check_alive(path)?;
         let mut retries = self.storage.retry_policy().begin(self.environment.as_ref());
         let begun = loop {
-            match self.storage.begin_ahead(path).await {
+            match self.storage.begin_unsynced(path).await {
                 Err(Error::Storage { retryable: true, .. }) if retries.pause().await => {}
                 begun => break begun?,
             }
@@ -213,7 +213,7 @@ impl BackgroundUploads {
             let Some((path, bytes, owner, progress, ended)) = next else { break };
             if owner != process {
                 let answer = match bytes {
-                    Some(bytes) => self.storage.write_ahead(&path, bytes).await,
+                    Some(bytes) => self.storage.write_unsynced(&path, bytes).await,
                     None => Err(transaction_ended(&path)),
                 };
                 let _ = progress.answer.set(answer);
@@ -399,7 +399,7 @@ impl Attempts {
                 return Err(transaction_ended(&self.path));
             }
             // The storage sends the request once; retries are decided here.
-            match within(0, self.storage.write_ahead(&self.path, self.bytes.clone())).await {
+            match within(0, self.storage.write_unsynced(&self.path, self.bytes.clone())).await {
                 Err(error @ Error::Storage { retryable: true, .. }) => {
                     self.progress.has_failed_once.store(true, Ordering::SeqCst);
                     let is_late =

@@ -213,14 +213,14 @@ impl Storage for CachingStorage {
         Ok(outcome)
     }
 
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.inner.write_ahead(path, bytes.clone()).await?;
+    async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.inner.write_unsynced(path, bytes.clone()).await?;
         self.insert(path, bytes);
         Ok(())
     }
 
-    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
-        self.inner.begin_ahead(path).await
+    async fn begin_unsynced(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        self.inner.begin_unsynced(path).await
     }
 
     async fn sync(&self, paths: &[String]) -> Result<()> {

@@ -138,14 +138,14 @@ impl Storage for CountingStorage {
         self.inner.put_if_absent(path, bytes).await
     }
 
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+    async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
         add(&self.tally.put_if_absent, 1);
         add(&self.tally.written_bytes, bytes.len());
-        self.inner.write_ahead(path, bytes).await
+        self.inner.write_unsynced(path, bytes).await
     }
 
-    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
-        let Some(file) = self.inner.begin_ahead(path).await? else { return Ok(None) };
+    async fn begin_unsynced(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        let Some(file) = self.inner.begin_unsynced(path).await? else { return Ok(None) };
         add(&self.tally.put_if_absent, 1);
         Ok(Some(Box::new(CountedParts { file, tally: Arc::clone(&self.tally) })))
     }

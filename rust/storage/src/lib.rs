@@ -5,18 +5,19 @@
 
 pub mod background_uploads;
 pub mod cache;
-pub mod claim;
 pub mod copy;
 pub mod counting;
-mod failure;
+pub mod create_readback;
+mod error_mapping;
 pub mod local;
 pub mod object;
 pub mod probe;
-mod reach;
+mod reachability;
+pub mod response_dates;
 pub mod retry;
 pub mod retry_policy;
+mod secrets;
 mod storage;
-pub mod store_clock;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/doubles/mod.rs"]
 mod testing;

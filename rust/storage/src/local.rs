@@ -2,28 +2,27 @@
 //!
 //! Invariants:
 //! - A file that several processes may create at the same time appears under its name complete or not at all: it is
-//!   written under a staging name in the same folder and then *hard-linked* to its own name, which fails if the name is
+//!   written under a temporary name in the same folder and then *hard-linked* to its own name, which fails if the name is
 //!   taken. A file system without hard links is refused, because a rename would replace the commit of another writer.
-//! - A file with a unique name is written directly under that name (`write_ahead`): no process reads it before another
+//! - A file with a unique name is written directly under that name (`write_unsynced`): no process reads it before another
 //!   file refers to it.
 //! - With [`Durability::Fsync`], a file that [`Storage::put_if_absent`] created survives a power loss: the file is
 //!   synced before it is linked and its folder afterwards. The first time a handle writes below a folder, it also syncs
 //!   all folders above it up to the root, because another process may have created them without syncing them yet.
 //! - While the folder entry of a new file could not be synced, this handle neither reads the file nor reports that it
 //!   exists, because a power loss may still remove it. A later successful sync of its folders ends this state.
-//! - Nothing outside of the root is read or written through a symbolic link (`containment`).
-//! - Listings show files only. They leave out staging files (`name#1`), symbolic links, and names that are not valid in
+//! - Nothing outside of the root is read or written through a symbolic link (`root_folder`).
+//! - Listings show files only. They leave out temporary files (`name#1`), symbolic links, and names that are not valid in
 //!   a path (not UTF-8, control characters).
 
-mod containment;
-mod disk_sync;
-mod durable;
-mod folder;
-mod in_parts;
+mod deferred_sync;
+mod file_operations;
+mod folder_entry_sync;
 mod listing;
-mod staging;
-mod unsynced_files;
-mod write_ahead;
+mod multipart_writer;
+mod parallel_fsync;
+mod root_folder;
+mod temporary_files;
 
 use std::ops::Range;
 use std::path::Path;
@@ -33,11 +32,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::runtime::RuntimeFlavor;
 
-use containment::Containment;
-use disk_sync::DiskSync;
-use folder::{Folder, is_absent};
-use in_parts::FileAhead;
-use staging::is_staging_name;
+use file_operations::{Folder, is_absent};
+use multipart_writer::MultipartFile;
+use parallel_fsync::DiskSync;
+use root_folder::RootFolder;
+use temporary_files::is_temporary_name;
 
 use crate::retry_policy::RetryPolicy;
 use crate::storage::{Durability, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, split_prefix};
@@ -71,7 +70,7 @@ impl LocalStorage {
 
     fn with_sync(root: &RootUri, durability: Durability, sync: DiskSync) -> Self {
         let of_process = root.clone();
-        let folder = move || Arc::new(Folder::new(Containment::new(&of_process), durability, sync.clone()));
+        let folder = move || Arc::new(Folder::new(RootFolder::new(&of_process), durability, sync.clone()));
         Self { root: root.clone(), durability, folder: PerProcess::new(folder) }
     }
 
@@ -141,16 +140,16 @@ impl Storage for LocalStorage {
         self.blocking_here(move |folder| folder.put_if_absent(&path, &bytes)).await
     }
 
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+    async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
         if bytes.len() <= SMALL_FILE_SIZE_BYTES {
-            return self.folder().write_ahead(path, &bytes);
+            return self.folder().write_unsynced(path, &bytes);
         }
         let path = path.to_owned();
-        self.blocking_here(move |folder| folder.write_ahead(&path, &bytes)).await
+        self.blocking_here(move |folder| folder.write_unsynced(&path, &bytes)).await
     }
 
-    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
-        let begun = FileAhead::begin(self.folder(), path)?;
+    async fn begin_unsynced(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        let begun = MultipartFile::begin(self.folder(), path)?;
         Ok(begun.map(|file| Box::new(file) as Box<dyn FileInParts>))
     }
 
@@ -173,7 +172,7 @@ impl Storage for LocalStorage {
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         let (folder, _) = split_prefix(prefix)?;
-        if is_absent_folder(&self.folder().containment.full_path(folder)) {
+        if is_absent_folder(&self.folder().root_folder.full_path(folder)) {
             return Ok(Vec::new());
         }
         let prefix = prefix.to_owned();
@@ -191,9 +190,9 @@ impl Storage for LocalStorage {
     }
 }
 
-/// Whether the path is the name of a staging file, which its writer has not finished.
+/// Whether the path is the name of a temporary file, which its writer has not finished.
 pub fn is_unfinished(path: &str) -> bool {
-    is_staging_name(path.rsplit('/').next().unwrap_or(path))
+    is_temporary_name(path.rsplit('/').next().unwrap_or(path))
 }
 
 fn is_absent_folder(folder: &Path) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! The client sends each request once. The module `retry` decides about retries, for all stores alike.
 
+mod client_builder;
 pub mod options;
-mod remote;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,12 +19,13 @@ use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
 };
 
+use client_builder::{Client, Connection};
 use options::Settings;
-use remote::{Client, Connection};
 
-use super::failure::{Request, Secrets};
-use crate::reach::Reach;
+use crate::error_mapping::Request;
+use crate::reachability::Reach;
 use crate::retry_policy::RetryPolicy;
+use crate::secrets::Secrets;
 use crate::storage::{FileEnd, FileInfo, Place, PutOutcome, Step, Storage, checked_range, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
@@ -70,7 +71,7 @@ impl ObjectStorage {
 
     /// Connects to a remote store. `settings` are its storage options, completed from the environment variables.
     pub(crate) fn connect(root: &RootUri, settings: Settings) -> Result<Self> {
-        let Connection { client, retry_policy, secrets, reach } = remote::client(root, settings)?;
+        let Connection { client, retry_policy, secrets, reach } = client_builder::client(root, settings)?;
         Ok(Self { root: root.clone(), client, retry_policy, secrets, reach })
     }
 

@@ -1,7 +1,7 @@
 //! Retries of storage requests.
 //!
 //! This module makes all retries, so that no caller needs a loop. Creations are sent once: only a caller that knows the
-//! content of the file can distinguish its own earlier attempt from that of another writer. [`claim`](crate::claim)
+//! content of the file can distinguish its own earlier attempt from that of another writer. [`claim`](crate::create_readback)
 //! does so for files that several writers try to create, [`Storage::put_unique`] for all others. Both take their pauses
 //! from the store's [`RetryPolicy`].
 
@@ -97,12 +97,12 @@ impl Storage for RetryingStorage {
         self.inner.put_if_absent(path, bytes).await
     }
 
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
-        repeat!(self, self.inner.write_ahead(path, bytes.clone()))
+    async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
+        repeat!(self, self.inner.write_unsynced(path, bytes.clone()))
     }
 
-    async fn begin_ahead(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
-        repeat!(self, self.inner.begin_ahead(path))
+    async fn begin_unsynced(&self, path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+        repeat!(self, self.inner.begin_unsynced(path))
     }
 
     /// Not retried: after a failed fsync, the operating system may have dropped the data and report success.

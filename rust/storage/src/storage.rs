@@ -7,6 +7,7 @@ use std::str::FromStr;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::create_readback::check_own;
 use crate::retry_policy::RetryPolicy;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{Scheme, check_path};
@@ -95,7 +96,7 @@ pub trait Storage: Send + Sync + Debug {
     /// Creates a file with a unique name. Until [`Storage::sync`] of its path succeeds, the file may be lost, and only
     /// its writer may rely on it. A lost reply is harmless: "exists" at a retry means that an earlier attempt
     /// succeeded.
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+    async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
         match self.put_if_absent(path, bytes.clone()).await? {
             PutOutcome::Created => Ok(()),
             PutOutcome::AlreadyExists => check_own(self, path, &bytes).await,
@@ -103,12 +104,12 @@ pub trait Storage: Send + Sync + Debug {
     }
     /// Creates a durable file with a unique name.
     async fn put_unique(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.write_ahead(path, bytes).await?;
+        self.write_unsynced(path, bytes).await?;
         self.sync(&[path.to_owned()]).await
     }
-    /// Begins a file with a unique name that is written part by part, as [`Storage::write_ahead`] writes a whole one.
+    /// Begins a file with a unique name that is written part by part, as [`Storage::deferred_sync`] writes a whole one.
     /// `None` if the store accepts whole files only.
-    async fn begin_ahead(&self, _path: &str) -> Result<Option<Box<dyn FileInParts>>> {
+    async fn begin_unsynced(&self, _path: &str) -> Result<Option<Box<dyn FileInParts>>> {
         Ok(None)
     }
     /// The durability barrier: from now on, these files are as durable as those of [`Storage::put_if_absent`].
@@ -165,7 +166,7 @@ pub trait Storage: Send + Sync + Debug {
 pub trait FileInParts: Send + Debug {
     /// Appends to the file. After an error the file is gone.
     fn write(&mut self, part: &[u8]) -> Result<()>;
-    /// Completes the file. As after [`Storage::write_ahead`], it may be lost until [`Storage::sync`] of its path
+    /// Completes the file. As after [`Storage::deferred_sync`], it may be lost until [`Storage::sync`] of its path
     /// succeeds.
     fn finish(self: Box<Self>) -> Result<()>;
 }
@@ -222,20 +223,4 @@ pub(crate) fn split_prefix(prefix: &str) -> Result<(&str, &str)> {
         check_path(folder)?;
     }
     Ok((folder, name))
-}
-
-/// Compares an existing file with the bytes that were sent under its unique name.
-///
-/// Equal bytes mean that an earlier attempt of this request created it. S3 also answers 409 ("exists") while it handles
-/// another attempt of the same request; if there is no file, the request has to be sent again.
-pub(crate) async fn check_own<S: Storage + ?Sized>(storage: &S, path: &str, bytes: &Bytes) -> Result<()> {
-    match storage.get(path).await {
-        Ok(found) if found == *bytes => Ok(()),
-        Ok(_) => Err(Error::corrupt(path, "a file with this unique name exists and has other content")),
-        Err(Error::FileNotFound { .. }) => Err(Error::Storage {
-            message: format!("{path}: the store reports that the file exists, but does not find it"),
-            retryable: true,
-        }),
-        Err(error) => Err(error),
-    }
 }

@@ -131,15 +131,15 @@ impl NodeStore {
     /// Writes new nodes in parallel, and caches them.
     pub async fn write(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
-        self.write_ahead(nodes).await?;
+        self.write_unsynced(nodes).await?;
         self.storage.sync(&paths).await
     }
 
     /// Like [`NodeStore::write`] without the sync, which is left to the creator of the next root.
-    pub async fn write_ahead(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
+    pub async fn write_unsynced(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         stream::iter(nodes)
             .map(|(path, encoded)| async move {
-                self.storage.write_ahead(&path, encoded.bytes).await?;
+                self.storage.write_unsynced(&path, encoded.bytes).await?;
                 self.keep(path, Arc::new(encoded.node));
                 Ok(())
             })

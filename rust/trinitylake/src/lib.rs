@@ -28,7 +28,7 @@ pub use trinitylake_format::{
 };
 pub use trinitylake_iceberg as iceberg;
 pub use trinitylake_storage as storage;
-pub use trinitylake_storage::claim;
+pub use trinitylake_storage::create_readback;
 pub use trinitylake_tree as tree;
 pub use trinitylake_version as version;
 

@@ -14,7 +14,7 @@ use super::versions::Versions;
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::path::root_path;
-use trinitylake_storage::store_clock::{StoreMoment, dated, dated_last};
+use trinitylake_storage::response_dates::{StoreMoment, dated, dated_last};
 
 /// If the hint is further ahead than this, the search starts at the hint instead of the next version.
 const FAR_AHEAD: u64 = 32;

@@ -7,7 +7,7 @@
 //! version at that time.
 
 use trinitylake_base::error::{Error, Result};
-use trinitylake_base::utc::iso_8601;
+use trinitylake_base::iso_8601::iso_8601;
 
 /// A search for the newest version created at or before a given time. `T` is the caller's value for a version.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::wait_before_deleting;
 use trinitylake_base::environment::{Environment, Moment};
-use trinitylake_storage::store_clock::StoreMoment;
+use trinitylake_storage::response_dates::StoreMoment;
 
 /// Time of an observation.
 #[derive(Clone, Copy, Debug)]

@@ -19,9 +19,9 @@ use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::node::codec::encode;
 use trinitylake_format::node::draft::Draft;
 use trinitylake_format::path::{lakehouse_definition_path, root_path, root_path_000};
-use trinitylake_storage::claim::{Claim, claim};
+use trinitylake_storage::create_readback::{Claim, claim};
 use trinitylake_storage::probe::probe;
-use trinitylake_storage::store_clock::dated_last;
+use trinitylake_storage::response_dates::dated_last;
 use trinitylake_storage::{RetryingStorage, Storage};
 use trinitylake_tree::node_store::{CACHE_SIZE_BYTES, NodeStore};
 

@@ -24,8 +24,8 @@ use trinitylake_format::node::codec::{Encoded, decode, encode};
 use trinitylake_format::node::draft::node_system_rows;
 use trinitylake_format::node::draft::{Draft, Text};
 use trinitylake_format::path::root_path;
-use trinitylake_storage::claim::{Claim, claim as claim_file};
-use trinitylake_storage::store_clock::dated;
+use trinitylake_storage::create_readback::{Claim, claim as claim_file};
+use trinitylake_storage::response_dates::dated;
 
 /// Time limit for determining an unknown outcome.
 pub const DOUBT_MILLIS: u64 = 30_000;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_format::path::LATEST_HINT_PATH;
-use trinitylake_storage::store_clock::dated_last;
+use trinitylake_storage::response_dates::dated_last;
 use trinitylake_storage::{Storage, is_remote};
 
 /// Maximum age of a reliable observation. It is half of the shortest wait of an expiry, because the clocks of two
@@ -17,7 +17,7 @@ pub const QUICK_LOOK_MILLIS: u64 = 500;
 
 /// Wait between publishing a boundary and deleting the roots below it. On a remote store it is longer than the error of
 /// the dates in the store's answers, which are whole seconds of several machines
-/// ([`APART_MILLIS`](trinitylake_storage::store_clock::APART_MILLIS)). So the dates prove to the creator of a root that
+/// ([`APART_MILLIS`](trinitylake_storage::response_dates::APART_MILLIS)). So the dates prove to the creator of a root that
 /// its machine was not suspended.
 fn wait_before_deleting(storage: &dyn Storage) -> Duration {
     Duration::from_secs(if is_remote(storage) { 5 } else { 1 })

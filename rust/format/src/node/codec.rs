@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::columns::{CONTENT_MAX_SIZE_BYTES, SMALL_CONTENT_SIZE_BYTES};
 use super::draft::Draft;
 use super::{COLUMNS, HEIGHT, N_KEYS, Node, columns, node_schema};
-use trinitylake_base::caught::quietly;
+use trinitylake_base::catch_panic::quietly;
 use trinitylake_base::error::{Error, Result};
 
 /// Footer metadata: `xxh3-64:<16 hex digits>` over all bytes before the footer.

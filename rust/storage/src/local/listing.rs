@@ -3,8 +3,8 @@
 use std::fs;
 use std::io;
 
-use super::folder::{Folder, file_info, is_absent};
-use super::staging::is_staging_name;
+use super::file_operations::{Folder, file_info, is_absent};
+use super::temporary_files::is_temporary_name;
 use crate::storage::{FileInfo, Place, Step, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::check_path;
@@ -14,14 +14,14 @@ impl Folder {
         let (folder, name) = split_prefix(prefix)?;
         let start = folder.trim_end_matches('/');
         let mut files = Vec::new();
-        match self.containment.check_folder(start, "list") {
+        match self.root_folder.check_folder(start, "list") {
             Err(Error::FileNotFound { .. }) => return Ok(files),
             checked => checked?,
         }
         let mut pending = vec![folder.to_owned()];
         while let Some(folder) = pending.pop() {
             let failure = |error: io::Error| self.failure("list", &folder, &error);
-            let entries = match fs::read_dir(self.containment.full_path(&folder)) {
+            let entries = match fs::read_dir(self.root_folder.full_path(&folder)) {
                 Err(error) if is_absent(&error) => continue,
                 entries => entries.map_err(failure)?,
             };
@@ -30,7 +30,7 @@ impl Folder {
                 let os_name = entry.file_name();
                 let Some(entry_name) = os_name.to_str() else { continue };
                 if !entry_name.starts_with(name)
-                    || is_staging_name(entry_name)
+                    || is_temporary_name(entry_name)
                     || check_path(entry_name).is_err()
                 {
                     continue;
@@ -56,12 +56,12 @@ impl Folder {
     /// The files of one folder, including unfinished ones, and the folders in it. Links are not followed.
     pub(super) fn walk(&self, folder: &str) -> Result<Step> {
         let mut step = Step::default();
-        match self.containment.check_folder(folder.trim_end_matches('/'), "list") {
+        match self.root_folder.check_folder(folder.trim_end_matches('/'), "list") {
             Err(Error::FileNotFound { .. }) => return Ok(step),
             checked => checked?,
         }
         let failure = |error: io::Error| self.failure("list", folder, &error);
-        let entries = match fs::read_dir(self.containment.full_path(folder)) {
+        let entries = match fs::read_dir(self.root_folder.full_path(folder)) {
             Err(error) if is_absent(&error) => return Ok(step),
             entries => entries.map_err(failure)?,
         };

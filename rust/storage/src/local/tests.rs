@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
-use super::containment::is_windows_name;
-use super::disk_sync::{SyncOf, sync_to_disk};
-use super::staging::{Staged, refuses_hard_links};
+use super::parallel_fsync::{SyncOf, sync_to_disk};
+use super::root_folder::is_windows_name;
+use super::temporary_files::{TemporaryFile, refuses_hard_links};
 use super::*;
-use crate::claim::{Claim, claim};
+use crate::create_readback::{Claim, claim};
 use crate::{open, tests::local};
 use trinitylake_base::environment::testing::TestEnvironment;
 
@@ -56,7 +56,7 @@ async fn only_durable_folders_are_cached() {
         let storage =
             LocalStorage::new(&RootUri::parse(folder.path().to_str().unwrap()).unwrap(), durability);
         assert!(!storage.folder().knows_folder("a/b"));
-        storage.write_ahead("a/b/first", Bytes::from_static(b"content")).await.unwrap();
+        storage.write_unsynced("a/b/first", Bytes::from_static(b"content")).await.unwrap();
         assert_eq!(
             storage.folder().knows_folder("a/b"),
             durability == Durability::None,
@@ -104,13 +104,13 @@ async fn a_write_is_refused_if_another_folder_replaced_the_root() {
 
 /// Failure mode 30: leftovers of writers are neither listed nor read as files, and do not disturb later writers.
 #[tokio::test]
-async fn staging_leftovers_are_hidden_and_harmless() {
+async fn leftover_temporary_files_are_hidden_and_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let storage = storage(&folder);
     for name in ["_001.arrow#1", "_001.arrow#2", "_staged#1000000001", "a#b#7"] {
         fs::write(folder.path().join(name), "half a fi").unwrap();
     }
-    // All staging names that this process would use next are taken.
+    // All temporary names that this process would use next are taken.
     for number in 0..300 {
         fs::write(folder.path().join(format!("_staged#{}{number:09}", std::process::id())), "").unwrap();
     }
@@ -331,13 +331,13 @@ async fn a_removed_folder_is_created_again() {
 fn a_created_link_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
-    let staged = Staged::write(&file, b"ours", Durability::None).unwrap();
-    assert!(!staged.is_same_file(&file));
+    let temporary = TemporaryFile::write(&file, b"ours", Durability::None).unwrap();
+    assert!(!temporary.is_same_file(&file));
     fs::write(&file, "theirs").unwrap();
-    assert!(!staged.is_same_file(&file));
+    assert!(!temporary.is_same_file(&file));
     fs::remove_file(&file).unwrap();
-    fs::hard_link(&staged.path, &file).unwrap();
-    assert!(staged.is_same_file(&file));
+    fs::hard_link(&temporary.path, &file).unwrap();
+    assert!(temporary.is_same_file(&file));
 }
 
 /// Failure mode 29: Linux reports EPERM if a file system such as FAT has no hard links.
@@ -421,7 +421,7 @@ async fn a_sync_that_succeeds_later_settles_the_file() {
     assert!(matches!(claim_root(&storage).await, Claim::Won { sent_once: false }));
     assert_eq!(left.load(Ordering::SeqCst), 0);
     assert_eq!(storage.get("_root").await.unwrap(), "mine");
-    assert_eq!(storage.list("").await.unwrap().len(), 1, "a staging file was left");
+    assert_eq!(storage.list("").await.unwrap().len(), 1, "a temporary file was left");
 }
 
 #[tokio::test]
@@ -506,7 +506,7 @@ async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() 
     let (storage, log) = with_log(folder.path(), "_root");
     let files = ["a/b/c/one", "a/b/c/two", "a/b/d/three", "data/four", "five"];
     for file in files {
-        storage.write_ahead(file, Bytes::from(file)).await.unwrap();
+        storage.write_unsynced(file, Bytes::from(file)).await.unwrap();
         assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), file, "it has its final name");
     }
     assert!(log.take().is_empty(), "a file was synced too early");
@@ -525,7 +525,7 @@ async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() 
         [(PathBuf::new(), true)],
         "its folder entry, after the file was synced and linked"
     );
-    assert_eq!(paths(&storage).await.len(), 6, "a staging file was left");
+    assert_eq!(paths(&storage).await.len(), 6, "a temporary file was left");
 }
 
 /// Several threads sync the files. Only the result of the first one was checked.
@@ -541,7 +541,7 @@ async fn the_error_names_the_file_whose_sync_failed() {
         let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
         let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync)));
         for file in files {
-            storage.write_ahead(file, Bytes::from(file)).await.unwrap();
+            storage.write_unsynced(file, Bytes::from(file)).await.unwrap();
         }
         let error = storage.sync(&files.map(str::to_string)).await.unwrap_err();
         assert!(error.to_string().contains(broken), "{error}");
@@ -567,7 +567,7 @@ async fn files_and_folders_are_synced_at_the_same_time() {
     let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
     let storage = LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync)));
     for file in files {
-        storage.write_ahead(file, Bytes::from(file)).await.unwrap();
+        storage.write_unsynced(file, Bytes::from(file)).await.unwrap();
     }
     storage.sync(&files.map(str::to_string)).await.unwrap();
 }
@@ -577,7 +577,7 @@ async fn files_and_folders_are_synced_at_the_same_time() {
 async fn a_sync_needs_no_other_thread() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, log) = with_log(folder.path(), "");
-    storage.write_ahead("a/b/file", Bytes::from_static(b"x")).await.unwrap();
+    storage.write_unsynced("a/b/file", Bytes::from_static(b"x")).await.unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
     let (release, held) = std::sync::mpsc::channel::<()>();
     drop(runtime.spawn_blocking(move || held.recv()));
@@ -596,13 +596,13 @@ async fn a_sync_needs_no_other_thread() {
 async fn a_file_whose_sync_failed_is_never_reported_as_durable() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, left) = with_failing_syncs(folder.path(), 1);
-    storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
+    storage.write_unsynced("a/file", Bytes::from_static(b"x")).await.unwrap();
     for _ in 0..2 {
         let answer = storage.sync(&["a/file".into()]).await;
         assert!(matches!(answer, Err(Error::Storage { retryable: false, .. })), "{answer:?}");
     }
     assert_eq!(left.load(Ordering::SeqCst), 0);
-    storage.write_ahead("a/other", Bytes::from_static(b"x")).await.unwrap();
+    storage.write_unsynced("a/other", Bytes::from_static(b"x")).await.unwrap();
     storage.sync(&["a/other".into()]).await.unwrap();
 }
 
@@ -614,23 +614,23 @@ async fn a_file_whose_sync_failed_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let (storage, left) = with_failing_syncs(folder.path(), 1);
     let inode = || folder.path().join("a/file").metadata().unwrap().ino();
-    storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
+    storage.write_unsynced("a/file", Bytes::from_static(b"x")).await.unwrap();
     let first = inode();
-    storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
+    storage.write_unsynced("a/file", Bytes::from_static(b"x")).await.unwrap();
     assert_eq!(inode(), first, "a file that was not lost is not written again");
     storage.sync(&["a/file".into()]).await.unwrap_err();
     assert_eq!(left.load(Ordering::SeqCst), 0);
-    storage.write_ahead("a/file", Bytes::from_static(b"x")).await.unwrap();
+    storage.write_unsynced("a/file", Bytes::from_static(b"x")).await.unwrap();
     assert_ne!(inode(), first, "a new inode, whose pages are dirty");
     storage.sync(&["a/file".into()]).await.unwrap();
     assert_eq!(storage.get("a/file").await.unwrap(), "x");
-    assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1, "a staging file was left");
+    assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1, "a temporary file was left");
 }
 
 #[tokio::test]
 async fn a_file_that_another_handle_wrote_ahead_is_synced_with_its_folders() {
     let folder = tempfile::tempdir().unwrap();
-    storage(&folder).write_ahead("a/b/file", Bytes::from_static(b"x")).await.unwrap();
+    storage(&folder).write_unsynced("a/b/file", Bytes::from_static(b"x")).await.unwrap();
     let (other, log) = with_log(folder.path(), "");
     other.sync(&["a/b/file".into()]).await.unwrap();
     let names: Vec<String> = log.take().iter().map(|(path, _)| path.display().to_string()).collect();
@@ -645,9 +645,9 @@ async fn a_file_that_another_handle_wrote_ahead_is_synced_with_its_folders() {
 async fn writing_a_file_ahead_twice_needs_the_same_content() {
     let folder = tempfile::tempdir().unwrap();
     let storage = storage(&folder);
-    storage.write_ahead("file", Bytes::from_static(b"ours")).await.unwrap();
-    storage.write_ahead("file", Bytes::from_static(b"ours")).await.unwrap();
-    let answer = storage.write_ahead("file", Bytes::from_static(b"theirs")).await;
+    storage.write_unsynced("file", Bytes::from_static(b"ours")).await.unwrap();
+    storage.write_unsynced("file", Bytes::from_static(b"ours")).await.unwrap();
+    let answer = storage.write_unsynced("file", Bytes::from_static(b"theirs")).await;
     assert!(matches!(answer, Err(Error::CorruptFile { .. })), "{answer:?}");
     assert_eq!(storage.get("file").await.unwrap(), "ours");
 }

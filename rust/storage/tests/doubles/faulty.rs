@@ -326,7 +326,7 @@ impl FaultyStorage {
         match write {
             Write::Create(path, bytes) => self.inner.put_if_absent(&path, bytes).await,
             Write::Ahead(path, bytes) => {
-                self.inner.write_ahead(&path, bytes).await.map(|()| PutOutcome::Created)
+                self.inner.write_unsynced(&path, bytes).await.map(|()| PutOutcome::Created)
             }
             Write::Hint(path, bytes) => self.inner.put_hint(&path, bytes).await.map(|()| PutOutcome::Created),
             Write::Delete(path) => self.inner.delete(&path).await.map(|()| PutOutcome::Created),
@@ -386,11 +386,11 @@ impl Storage for FaultyStorage {
         self.write(Verb::PutIfAbsent, path, Write::Create(path.to_owned(), bytes)).await
     }
 
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+    async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
         let ahead = Write::Ahead(path.to_owned(), bytes.clone());
         match self.write(Verb::PutIfAbsent, path, ahead).await? {
             PutOutcome::Created => Ok(()),
-            PutOutcome::AlreadyExists => crate::storage::check_own(self, path, &bytes).await,
+            PutOutcome::AlreadyExists => crate::create_readback::check_own(self, path, &bytes).await,
         }
     }
 

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::response_dates::answered;
 use crate::storage::{FileInfo, PutOutcome, Storage};
-use crate::store_clock::answered;
 use trinitylake_base::error::Result;
 
 /// Latency of a store. Concurrent requests do not slow each other down.
@@ -112,9 +112,9 @@ impl Storage for LatencyStorage {
         answer
     }
 
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+    async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.send(self.latency.write, bytes.len()).await;
-        let answer = self.inner.write_ahead(path, bytes).await;
+        let answer = self.inner.write_unsynced(path, bytes).await;
         self.receive(self.latency.write, 0).await;
         answer
     }

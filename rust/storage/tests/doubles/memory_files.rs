@@ -10,8 +10,8 @@ use bytes::Bytes;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
+use crate::response_dates::answered;
 use crate::storage::{FileInfo, Place, PutOutcome, Step, Storage};
-use crate::store_clock::answered;
 
 /// A store in memory that lives until it is dropped, and can be copied.
 #[derive(Debug, Default)]

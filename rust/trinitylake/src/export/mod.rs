@@ -15,7 +15,7 @@ use crate::node::codec::{decode, encode};
 use crate::node::draft::{Draft, Message};
 use crate::path::{lakehouse_definition_path, root_path};
 use crate::storage::Storage;
-use crate::storage::claim::{Claim, claim};
+use crate::storage::create_readback::{Claim, claim};
 use crate::tree::bulk::{NodeWriter, build};
 use crate::version::log_summary::Summary;
 use crate::version::publisher::DOUBT_MILLIS;

@@ -2,7 +2,7 @@
 
 use crate::environment::Moment;
 use crate::lakehouse::Lakehouse;
-use crate::storage::store_clock::StoreMoment;
+use crate::storage::response_dates::StoreMoment;
 use crate::version::Version;
 use crate::version::root_metadata::RootMetadata;
 

@@ -16,7 +16,7 @@ use futures::future::try_join_all;
 use super::file_age::{Collected, STORE_CLOCK_STEP_MILLIS};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
-use crate::storage::store_clock::{APART_MILLIS, dated_last};
+use crate::storage::response_dates::{APART_MILLIS, dated_last};
 use crate::transaction::handle::Transaction;
 use crate::transaction::state_machine::Failure;
 use crate::version::file_age::StoreTime;

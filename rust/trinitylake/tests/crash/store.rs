@@ -149,7 +149,7 @@ impl Storage for Store {
         Ok(PutOutcome::Created)
     }
 
-    async fn write_ahead(&self, path: &str, bytes: Bytes) -> Result<()> {
+    async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
         let is_new = self.content(path).is_none();
         if self.put_if_absent(path, bytes.clone()).await? == PutOutcome::AlreadyExists {
             assert_eq!(self.content(path), Some(bytes), "{path} has a unique name");

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use trinitylake::environment::{Environment, Task};
 use trinitylake::error::{Error, Result};
 use trinitylake::path::{boundary_version, root_version};
-use trinitylake::storage::store_clock::answered;
+use trinitylake::storage::response_dates::answered;
 use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@ use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::*;
-use crate::store_clock::dated;
+use crate::response_dates::dated;
 use crate::tests::memory;
 
 fn storage(latency: Latency) -> LatencyStorage {

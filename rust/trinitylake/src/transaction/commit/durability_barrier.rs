@@ -21,7 +21,7 @@ pub(crate) async fn flush_all(
     others: impl Future<Output = Result<Vec<String>>>,
 ) -> Result<()> {
     let uploads = try_join_all(pending.iter().map(|pending| pending.written()));
-    let (mut paths, others, uploads) = try_join3(write_ahead(storage, files), others, uploads).await?;
+    let (mut paths, others, uploads) = try_join3(write_unsynced(storage, files), others, uploads).await?;
     paths.extend(others);
     paths.extend(uploads.iter().flatten().cloned());
     storage.sync(&paths).await?;
@@ -40,10 +40,10 @@ pub(crate) async fn flush_files(
     flush_all(storage, files, pending, ready(Ok(Vec::new()))).await
 }
 
-async fn write_ahead(storage: &dyn Storage, files: Vec<(String, Bytes)>) -> Result<Vec<String>> {
+async fn write_unsynced(storage: &dyn Storage, files: Vec<(String, Bytes)>) -> Result<Vec<String>> {
     stream::iter(files)
         .map(|(path, bytes)| async move {
-            storage.write_ahead(&path, bytes).await?;
+            storage.write_unsynced(&path, bytes).await?;
             Ok(path)
         })
         .buffer_unordered(PARALLEL_REQUESTS)

@@ -137,7 +137,7 @@ async fn write_files_below_root(
     let pending: Vec<&BackgroundUploads> =
         group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
-        publisher.nodes().write_ahead(nodes).await?;
+        publisher.nodes().write_unsynced(nodes).await?;
         Ok(paths.clone())
     };
     let storage = publisher.storage().as_ref();

@@ -13,7 +13,7 @@
 use bytes::Bytes;
 use prost::Message as _;
 
-use crate::claim::{Claim, claim};
+use crate::create_readback::{Claim, claim};
 use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::definition_file::{decode_file, encode_file};
 use crate::error::{Error, Result};

@@ -13,10 +13,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
-use super::containment::parent;
-use super::disk_sync::SyncOf;
-use super::folder::Folder;
-use super::staging::Staged;
+use super::file_operations::Folder;
+use super::parallel_fsync::SyncOf;
+use super::root_folder::parent;
+use super::temporary_files::TemporaryFile;
 use trinitylake_base::error::{Error, Result};
 
 impl Folder {
@@ -36,8 +36,8 @@ impl Folder {
         }
         let (file, unsynced) = self.prepare(path)?;
         // After a failed fsync, the system may consider the folder clean and skip the next fsync. Creating and removing
-        // a staging file in it makes the folder dirty again, so that it is written.
-        Staged::write(&file, &[], self.durability)
+        // a temporary file in it makes the folder dirty again, so that it is written.
+        TemporaryFile::write(&file, &[], self.durability)
             .map(drop)
             .and_then(|()| self.sync_entries(path, &file, &unsynced))
             .map_err(|error| self.not_settled(path, &error))?;
@@ -50,7 +50,7 @@ impl Folder {
     pub(super) fn not_settled(&self, path: &str, error: &io::Error) -> Error {
         let message = format!(
             "cannot sync the folder of {}: {error}; whether the file survives a power loss is not known",
-            self.containment.root().join(path)
+            self.root_folder.uri().join(path)
         );
         Error::Storage { message, retryable: true }
     }
@@ -61,7 +61,7 @@ impl Folder {
         if self.durable.has(folder) {
             return Ok(());
         }
-        let full = self.containment.full_path(folder);
+        let full = self.root_folder.full_path(folder);
         if folder.is_empty() {
             // The user owns the folders above the root, but those that this call creates must be durable as well.
             let missing = full.ancestors().take_while(|ancestor| !ancestor.exists());

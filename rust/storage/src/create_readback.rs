@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::storage::{PutOutcome, Storage};
 use trinitylake_base::environment::Environment;
-use trinitylake_base::error::Error;
+use trinitylake_base::error::{Error, Result};
 
 /// Outcome of a claim.
 #[derive(Clone, Debug)]
@@ -61,6 +61,22 @@ pub async fn claim(
                 "{path}: it is unknown whether the commit succeeded; nothing was deleted ({doubt})"
             )));
         }
+    }
+}
+
+/// Compares an existing file with the bytes that were sent under its unique name.
+///
+/// Equal bytes mean that an earlier attempt of this request created it. S3 also answers 409 ("exists") while it handles
+/// another attempt of the same request; if there is no file, the request has to be sent again.
+pub(crate) async fn check_own<S: Storage + ?Sized>(storage: &S, path: &str, bytes: &Bytes) -> Result<()> {
+    match storage.get(path).await {
+        Ok(found) if found == *bytes => Ok(()),
+        Ok(_) => Err(Error::corrupt(path, "a file with this unique name exists and has other content")),
+        Err(Error::FileNotFound { .. }) => Err(Error::Storage {
+            message: format!("{path}: the store reports that the file exists, but does not find it"),
+            retryable: true,
+        }),
+        Err(error) => Err(error),
     }
 }
 

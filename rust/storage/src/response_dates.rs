@@ -14,7 +14,7 @@ use object_store::client::{
 };
 use tokio::task_local;
 
-use crate::reach::Reach;
+use crate::reachability::Reach;
 
 /// Precision of the dates: the machines of one store may differ by this much, and dates have whole seconds. Two dates
 /// that are closer to each other may mean the same time.

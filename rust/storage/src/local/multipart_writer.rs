@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::folder::Folder;
+use super::file_operations::Folder;
 use crate::storage::FileInParts;
 use trinitylake_base::error::{Error, Result};
 
@@ -22,7 +22,7 @@ use trinitylake_base::error::{Error, Result};
 const MAX_OPEN_FILES: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct FileAhead {
+pub(super) struct MultipartFile {
     folder: Arc<Folder>,
     path: String,
     file: PathBuf,
@@ -33,28 +33,28 @@ pub(super) struct FileAhead {
     process: u32,
 }
 
-impl FileAhead {
+impl MultipartFile {
     /// `None` if [`MAX_OPEN_FILES`] files are open: the caller then uploads this file as a whole.
-    pub(super) fn begin(folder: &Arc<Folder>, path: &str) -> Result<Option<FileAhead>> {
+    pub(super) fn begin(folder: &Arc<Folder>, path: &str) -> Result<Option<MultipartFile>> {
         if folder.files_in_parts.fetch_add(1, Ordering::SeqCst) >= MAX_OPEN_FILES {
             folder.files_in_parts.fetch_sub(1, Ordering::SeqCst);
             return Ok(None);
         }
-        let begun = FileAhead::create(folder, path);
+        let begun = MultipartFile::create(folder, path);
         if begun.is_err() {
             folder.files_in_parts.fetch_sub(1, Ordering::SeqCst);
         }
         begun.map(Some)
     }
 
-    fn create(folder: &Arc<Folder>, path: &str) -> Result<FileAhead> {
-        let (file, created, folders) = folder.create_ahead(path)?;
+    fn create(folder: &Arc<Folder>, path: &str) -> Result<MultipartFile> {
+        let (file, created, folders) = folder.create_unsynced(path)?;
         let handle = created.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => Error::ObjectAlreadyExists(format!("{path}: the file exists")),
             _ => folder.nothing_created(path, &error),
         })?;
         let (folder, path) = (Arc::clone(folder), path.to_owned());
-        Ok(FileAhead { folder, path, file, handle: Some(handle), folders, process: std::process::id() })
+        Ok(MultipartFile { folder, path, file, handle: Some(handle), folders, process: std::process::id() })
     }
 
     /// Open handle, available only in the process that began the file.
@@ -83,7 +83,7 @@ impl FileAhead {
     }
 }
 
-impl FileInParts for FileAhead {
+impl FileInParts for MultipartFile {
     fn write(&mut self, part: &[u8]) -> Result<()> {
         let written = self.own_handle()?.write_all(part);
         written.map_err(|error| {
@@ -95,13 +95,13 @@ impl FileInParts for FileAhead {
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.own_handle()?;
         if let Some(handle) = self.take_handle() {
-            self.folder.written_ahead(&self.path, handle, std::mem::take(&mut self.folders));
+            self.folder.wrote_unsynced(&self.path, handle, std::mem::take(&mut self.folders));
         }
         Ok(())
     }
 }
 
-impl Drop for FileAhead {
+impl Drop for MultipartFile {
     fn drop(&mut self) {
         self.abort();
     }

@@ -1,4 +1,4 @@
-//! Containment: no path leaves the root of a lakehouse on a local disk through symbolic links.
+//! RootFolder: no path leaves the root of a lakehouse on a local disk through symbolic links.
 //!
 //! Folders are checked once per handle, files on every access. This stops links that were copied together with a
 //! lakehouse, but not an attacker that replaces folders while a process runs.
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use file_id::{FileId, get_file_id};
 
-use crate::failure::Request;
+use crate::error_mapping::Request;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{RootUri, check_path};
 
@@ -46,7 +46,7 @@ impl KnownFolders {
 
 /// Root folder, and the folders below it that are known not to leave it through a link.
 #[derive(Debug)]
-pub(super) struct Containment {
+pub(super) struct RootFolder {
     root: RootUri,
     path: PathBuf,
     /// Real path of the root, set once the root exists.
@@ -56,9 +56,9 @@ pub(super) struct Containment {
     contained: KnownFolders,
 }
 
-impl Containment {
+impl RootFolder {
     pub(super) fn new(root: &RootUri) -> Self {
-        Containment {
+        RootFolder {
             root: root.clone(),
             path: root.local_path(),
             real_root: OnceLock::new(),
@@ -89,7 +89,7 @@ impl Containment {
         )))
     }
 
-    pub(super) fn root(&self) -> &RootUri {
+    pub(super) fn uri(&self) -> &RootUri {
         &self.root
     }
 

@@ -15,17 +15,17 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 
-use super::containment::{Containment, KnownFolders, check_local_path, parent};
-use super::disk_sync::DiskSync;
-use super::staging::{Staged, is_staging_name, refuses_hard_links};
-use super::unsynced_files::UnsyncedFiles;
-use crate::failure::kind_of;
+use super::deferred_sync::UnsyncedFiles;
+use super::parallel_fsync::DiskSync;
+use super::root_folder::{KnownFolders, RootFolder, check_local_path, parent};
+use super::temporary_files::{TemporaryFile, is_temporary_name, refuses_hard_links};
+use crate::error_mapping::kind_of;
 use crate::storage::{Durability, FileInfo, PutOutcome, checked_range};
 use trinitylake_base::error::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Folder {
-    pub(super) containment: Containment,
+    pub(super) root_folder: RootFolder,
     pub(super) durability: Durability,
     /// Relative folders whose entry in their parent is durable.
     pub(super) durable: KnownFolders,
@@ -38,11 +38,11 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    pub(super) fn new(containment: Containment, durability: Durability, sync: DiskSync) -> Self {
+    pub(super) fn new(root_folder: RootFolder, durability: Durability, sync: DiskSync) -> Self {
         // Records the identity of the root folder if the folder exists; if not, the first write records it.
-        _ = containment.check_root();
+        _ = root_folder.check_root();
         Self {
-            containment,
+            root_folder,
             durability,
             durable: KnownFolders::default(),
             unsettled: Mutex::default(),
@@ -80,27 +80,27 @@ impl Folder {
         // Until the file is linked to its name, every failure means that nothing was created.
         let failure = |error: io::Error| self.nothing_created(path, &error);
         let (file, unsynced) = self.prepare(path)?;
-        // If the name is taken, a look costs less than the fsync of a staging file that is not needed.
+        // If the name is taken, a look costs less than the fsync of a temporary file that is not needed.
         if self.durability == Durability::Fsync && file.symlink_metadata().is_ok() {
             self.settle(path)?;
             return self.name_is_taken(path, &file);
         }
-        let (staged, unsynced) = match Staged::write(&file, bytes, self.durability) {
-            Ok(staged) => (staged, unsynced),
+        let (temporary, unsynced) = match TemporaryFile::write(&file, bytes, self.durability) {
+            Ok(temporary) => (temporary, unsynced),
             // Another process removed a folder that this handle had cached: create it again.
             Err(error) if is_absent(&error) => {
                 self.forget_folders();
                 let (_, unsynced) = self.prepare(path)?;
-                (Staged::write(&file, bytes, self.durability).map_err(failure)?, unsynced)
+                (TemporaryFile::write(&file, bytes, self.durability).map_err(failure)?, unsynced)
             }
             Err(error) => return Err(failure(error)),
         };
-        self.containment.check_root()?;
-        let outcome = match fs::hard_link(&staged.path, &file) {
+        self.root_folder.check_root()?;
+        let outcome = match fs::hard_link(&temporary.path, &file) {
             Ok(()) => PutOutcome::Created,
             // A network file system may repeat a link request whose reply was lost, and then report that the name
             // exists. Only the inode shows whether this writer created it.
-            Err(_) if staged.is_same_file(&file) => PutOutcome::Created,
+            Err(_) if temporary.is_same_file(&file) => PutOutcome::Created,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 self.settle(path)?;
                 self.name_is_taken(path, &file)?
@@ -109,7 +109,7 @@ impl Folder {
                 let message = format!(
                     "cannot create {}: the file system has no hard links ({error}), without which two writers \
                      could both believe that they created the same version; put the lakehouse on another disk",
-                    self.containment.root().join(path)
+                    self.root_folder.uri().join(path)
                 );
                 return Err(Error::StorageRefused(message));
             }
@@ -119,7 +119,7 @@ impl Folder {
                 error => return Err(Error::Storage { message: error.to_string(), retryable: true }),
             },
         };
-        drop(staged);
+        drop(temporary);
         if outcome == PutOutcome::Created
             && self.durability == Durability::Fsync
             && let Err(error) = self.sync_entries(path, &file, &unsynced)
@@ -145,7 +145,7 @@ impl Folder {
         Err(Error::StorageRefused(format!(
             "cannot create {}: {kind} has this name, which a lakehouse does not create; nothing was written. Find out \
              where it comes from, and remove it",
-            self.containment.root().join(path)
+            self.root_folder.uri().join(path)
         )))
     }
 
@@ -172,9 +172,9 @@ impl Folder {
             }
             let failure = |error: io::Error| self.failure("replace", path, &error);
             let (file, _) = self.look_up(path, "replace")?;
-            let staged = Staged::write(&file, after, self.durability).map_err(failure)?;
-            self.containment.check_root()?;
-            fs::rename(&staged.path, &file).map_err(failure)?;
+            let temporary = TemporaryFile::write(&file, after, self.durability).map_err(failure)?;
+            self.root_folder.check_root()?;
+            fs::rename(&temporary.path, &file).map_err(failure)?;
         }
         if self.durability == Durability::Fsync {
             let (file, unsynced) = self.prepare(path)?;
@@ -186,8 +186,8 @@ impl Folder {
     pub(super) fn delete(&self, path: &str) -> Result<()> {
         check_local_path(path)?;
         self.unsynced.forget(path);
-        let file = self.containment.full_path(path);
-        match self.containment.check_folder(parent(path), "delete") {
+        let file = self.root_folder.full_path(path);
+        match self.root_folder.check_folder(parent(path), "delete") {
             Err(Error::FileNotFound { .. }) => return Ok(()),
             checked => checked?,
         }
@@ -205,7 +205,7 @@ impl Folder {
     /// Real path and metadata of a file to be read.
     pub(super) fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
         self.settle(path)?;
-        self.containment.look_up(path, verb)
+        self.root_folder.look_up(path, verb)
     }
 
     /// Creates the folders of a file to be written. Returns the full path of the file, and the folders with entries
@@ -213,40 +213,40 @@ impl Folder {
     pub(super) fn prepare(&self, path: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
         check_local_path(path)?;
         let (folder, name) = (parent(path), path.rsplit('/').next().unwrap_or(path));
-        if is_staging_name(name) {
+        if is_temporary_name(name) {
             return Err(Error::InvalidLocation(format!(
                 "`{path}` cannot be written: names that end in `#` and digits mark unfinished files"
             )));
         }
         let mut unsynced = Vec::new();
         if !self.knows_folder(folder) {
-            self.containment.check_root()?;
-            self.containment.check_existing_ancestor(folder)?;
+            self.root_folder.check_root()?;
+            self.root_folder.check_existing_ancestor(folder)?;
             match self.durability {
                 Durability::Fsync => self.make_folders(folder, &mut unsynced),
-                Durability::None => fs::create_dir_all(self.containment.full_path(folder)),
+                Durability::None => fs::create_dir_all(self.root_folder.full_path(folder)),
             }
             .map_err(|error| self.failure("create", path, &error))?;
-            self.containment.check_folder(folder, "create")?;
+            self.root_folder.check_folder(folder, "create")?;
         }
-        Ok((self.containment.full_path(path), unsynced))
+        Ok((self.root_folder.full_path(path), unsynced))
     }
 
     /// Whether the folder is known to exist and, with [`Durability::Fsync`], to be durable.
     pub(super) fn knows_folder(&self, folder: &str) -> bool {
         match self.durability {
             Durability::Fsync => self.durable.has(folder),
-            Durability::None => self.containment.is_known(folder),
+            Durability::None => self.root_folder.is_known(folder),
         }
     }
 
     pub(super) fn forget_folders(&self) {
-        self.containment.forget();
+        self.root_folder.forget();
         self.durable.forget();
     }
 
     pub(super) fn failure(&self, verb: &'static str, path: &str, error: &io::Error) -> Error {
-        self.containment.failure(verb, path, error)
+        self.root_folder.failure(verb, path, error)
     }
 }
 
@@ -270,8 +270,8 @@ fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     if metadata.len() > bytes.len() as u64 {
         drop(file); // Windows replaces no open file
-        let staged = Staged::write(path, bytes, Durability::None)?;
-        return fs::rename(&staged.path, path);
+        let temporary = TemporaryFile::write(path, bytes, Durability::None)?;
+        return fs::rename(&temporary.path, path);
     }
     file.write_all(bytes)?;
     if file.metadata()?.len() != bytes.len() as u64 {

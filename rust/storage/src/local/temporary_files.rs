@@ -1,4 +1,4 @@
-//! Staging files: files that are written under a temporary name before they appear under their own.
+//! Temporary files: files that are written under a temporary name before they appear under their own.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -9,19 +9,19 @@ use file_id::get_file_id;
 
 use crate::storage::Durability;
 
-/// A file under a staging name, removed on drop.
+/// A file under a temporary name, removed on drop.
 #[derive(Debug)]
-pub(super) struct Staged {
+pub(super) struct TemporaryFile {
     pub(super) path: PathBuf,
     pub(super) handle: File,
 }
 
-impl Staged {
-    /// Writes the bytes to a staging file in the folder of the target. The staging name does not contain the target's
+impl TemporaryFile {
+    /// Writes the bytes to a temporary file in the folder of the target. The temporary name does not contain the target's
     /// name, which may be as long as the file system allows.
     pub(super) fn write(file: &Path, bytes: &[u8], durability: Durability) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let mut staged = loop {
+        let mut temporary = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = file.with_file_name(format!("_staged#{}{number:09}", std::process::id()));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
@@ -31,11 +31,11 @@ impl Staged {
                 Err(error) => return Err(error),
             }
         };
-        staged.handle.write_all(bytes)?;
+        temporary.handle.write_all(bytes)?;
         if durability == Durability::Fsync {
-            staged.handle.sync_all()?;
+            temporary.handle.sync_all()?;
         }
-        Ok(staged)
+        Ok(temporary)
     }
 
     pub(super) fn is_same_file(&self, other: &Path) -> bool {
@@ -43,7 +43,7 @@ impl Staged {
     }
 }
 
-impl Drop for Staged {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         // After a rename the file no longer exists, and listings hide a leftover, so errors are ignored.
         let _ = fs::remove_file(&self.path);
@@ -51,13 +51,13 @@ impl Drop for Staged {
 }
 
 /// `name#digits`: an unfinished file, of this library or of another one (`object_store`).
-pub(super) fn is_staging_name(name: &str) -> bool {
+pub(super) fn is_temporary_name(name: &str) -> bool {
     name.rsplit_once('#')
         .is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 pub(super) fn refuses_hard_links(error: &io::Error) -> bool {
-    // The staging file was just created in the same folder, so a lack of permission is not the cause: Linux reports
+    // The temporary file was just created in the same folder, so a lack of permission is not the cause: Linux reports
     // EPERM if a file system has no hard links, Windows ERROR_INVALID_FUNCTION.
     (cfg!(windows) && error.raw_os_error() == Some(1))
         || matches!(

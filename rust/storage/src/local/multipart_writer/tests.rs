@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 
 use super::super::LocalStorage;
-use super::super::disk_sync::{DiskSync, SyncOf, sync_to_disk};
+use super::super::parallel_fsync::{DiskSync, SyncOf, sync_to_disk};
 use crate::memory_files::MemoryFiles;
 use crate::{BackgroundUploads, CountingStorage, Durability, Storage};
 use trinitylake_base::environment::SystemEnvironment;
@@ -92,7 +92,7 @@ async fn an_unfinished_file_is_removed() {
 async fn an_existing_file_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let storage = local(&folder);
-    storage.write_ahead("data/a", "theirs".into()).await.unwrap();
+    storage.write_unsynced("data/a", "theirs".into()).await.unwrap();
     let answer = pending(storage.clone()).begin("data/a").await.err();
     assert!(matches!(answer, Some(Error::ObjectAlreadyExists(_))), "{answer:?}");
     assert_eq!(storage.get("data/a").await.unwrap(), "theirs");
@@ -103,11 +103,11 @@ async fn an_existing_file_is_not_overwritten() {
 async fn a_forked_child_neither_appends_to_a_file_nor_removes_it() {
     let folder = tempfile::tempdir().unwrap();
     let begun = Arc::new(Folder::new(
-        super::super::Containment::new(&root(&folder)),
+        super::super::RootFolder::new(&root(&folder)),
         Durability::None,
         DiskSync::of_this_machine(),
     ));
-    let mut file = FileAhead::begin(&begun, "data/a").unwrap().unwrap();
+    let mut file = MultipartFile::begin(&begun, "data/a").unwrap().unwrap();
     file.write(b"ours").unwrap();
     file.process += 1; // as a child sees it
     assert!(matches!(file.write(b"theirs"), Err(Error::TransactionClosed(_))));

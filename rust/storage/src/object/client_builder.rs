@@ -11,10 +11,10 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 
 use super::options::{Settings, environment_variables, is_secret};
-use crate::failure::Secrets;
-use crate::reach::Reach;
+use crate::reachability::Reach;
+use crate::response_dates::ListeningConnector;
 use crate::retry_policy::RetryPolicy;
-use crate::store_clock::ListeningConnector;
+use crate::secrets::Secrets;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme};

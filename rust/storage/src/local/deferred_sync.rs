@@ -7,23 +7,88 @@
 //! - A file whose fsync failed is never reported as synced. After a failed fsync, the operating system may drop the
 //!   dirty pages and report success for the next one. Writing the file again creates a new inode.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::containment::parent;
-use super::disk_sync::Unsynced;
-use super::folder::{Folder, is_absent};
-use super::staging::Staged;
-use super::unsynced_files::WrittenFile;
+use super::file_operations::{Folder, is_absent};
+use super::parallel_fsync::Unsynced;
+use super::root_folder::parent;
+use super::temporary_files::TemporaryFile;
 use crate::storage::Durability;
 use trinitylake_base::error::{Error, Result};
 
+/// Maximum number of files that stay open until they are synced; the sync opens the others again.
+const MAX_OPEN_FILES: usize = 128;
+/// Maximum number of remembered files; a full map is emptied. For a file that is not remembered, a sync includes all
+/// folders above it.
+const MAX_REMEMBERED_FILES: usize = 16_384;
+
+/// Files that were written and not synced yet.
+#[derive(Debug, Default)]
+pub(super) struct UnsyncedFiles(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    written: HashMap<String, WrittenFile>,
+    open_files: usize,
+    /// Files whose fsync failed.
+    lost: HashSet<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct WrittenFile {
+    pub(super) file: Option<File>,
+    /// Folders with entries that are not known to be durable.
+    pub(super) folders: Vec<PathBuf>,
+}
+
+impl UnsyncedFiles {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, path: &str, file: File, folders: Vec<PathBuf>) {
+        let mut state = self.state();
+        if state.written.len() >= MAX_REMEMBERED_FILES {
+            state.written.clear();
+            state.open_files = 0;
+        }
+        let file = (state.open_files < MAX_OPEN_FILES).then_some(file);
+        state.open_files += usize::from(file.is_some());
+        state.lost.remove(path);
+        state.written.insert(path.to_owned(), WrittenFile { file, folders });
+    }
+
+    /// `None` if this handle does not remember the file, e.g. because another handle or process has written it.
+    pub(super) fn take(&self, path: &str) -> Option<WrittenFile> {
+        let mut state = self.state();
+        let written = state.written.remove(path)?;
+        state.open_files -= usize::from(written.file.is_some());
+        Some(written)
+    }
+
+    pub(super) fn has_lost(&self, path: &str) -> bool {
+        self.state().lost.contains(path)
+    }
+
+    /// Records that these files could not be synced.
+    pub(super) fn lose(&self, paths: &[String]) {
+        self.state().lost.extend(paths.iter().cloned());
+    }
+
+    /// Drops a deleted file, which needs no sync.
+    pub(super) fn forget(&self, path: &str) {
+        drop(self.take(path));
+    }
+}
+
 impl Folder {
     /// Creates a file under its unique name. If the file exists, it must have the same content.
-    pub(super) fn write_ahead(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        let (file, created, folders) = self.create_ahead(path)?;
+    pub(super) fn write_unsynced(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        let (file, created, folders) = self.create_unsynced(path)?;
         let handle = match created {
             Ok(mut handle) => {
                 if let Err(error) = handle.write_all(bytes) {
@@ -39,13 +104,13 @@ impl Folder {
             }
             Err(error) => return Err(self.nothing_created(path, &error)),
         };
-        self.written_ahead(path, handle, folders);
+        self.wrote_unsynced(path, handle, folders);
         Ok(())
     }
 
     /// Creates an empty file. Returns its full path, the result of the creation, and the folders above it with entries
     /// that may not be durable.
-    pub(super) fn create_ahead(&self, path: &str) -> Result<(PathBuf, io::Result<File>, Vec<PathBuf>)> {
+    pub(super) fn create_unsynced(&self, path: &str) -> Result<(PathBuf, io::Result<File>, Vec<PathBuf>)> {
         let (file, folders) = self.prepare(path)?;
         match create_new(&file) {
             // Another process removed a folder that this handle had cached: create it again.
@@ -60,7 +125,7 @@ impl Folder {
     }
 
     /// Registers a completely written file for the next sync.
-    pub(super) fn written_ahead(&self, path: &str, file: File, folders: Vec<PathBuf>) {
+    pub(super) fn wrote_unsynced(&self, path: &str, file: File, folders: Vec<PathBuf>) {
         if self.durability == Durability::Fsync {
             self.unsynced.add(path, file, folders);
         }
@@ -71,7 +136,7 @@ impl Folder {
         let (file, _) = self.look_up(path, "read").map_err(|error| match error {
             Error::FileNotFound { .. } => Error::StorageRefused(format!(
                 "cannot create {}: a folder or a special file has this name; find out where it comes from, and remove it",
-                self.containment.root().join(path)
+                self.root_folder.uri().join(path)
             )),
             error => error,
         })?;
@@ -86,9 +151,9 @@ impl Folder {
     /// readers see the same bytes.
     fn replace(&self, path: &str, file: &Path, bytes: &[u8]) -> Result<File> {
         let replaced = || {
-            let staged = Staged::write(file, bytes, Durability::None)?;
-            fs::rename(&staged.path, file)?;
-            staged.handle.try_clone()
+            let temporary = TemporaryFile::write(file, bytes, Durability::None)?;
+            fs::rename(&temporary.path, file)?;
+            temporary.handle.try_clone()
         };
         replaced().map_err(|error| self.nothing_created(path, &error))
     }
@@ -104,7 +169,7 @@ impl Folder {
         let (mut names, mut files) = (Vec::with_capacity(paths.len()), Vec::with_capacity(paths.len()));
         let mut folders = BTreeSet::new();
         for path in paths {
-            let full = self.containment.full_path(path);
+            let full = self.root_folder.full_path(path);
             let written = match self.unsynced.take(path) {
                 Some(written) => written,
                 None => WrittenFile { file: None, folders: self.prepare(path)?.1 },
@@ -149,7 +214,7 @@ impl Folder {
     fn is_lost(&self, path: &str, error: &io::Error) -> Error {
         let message = format!(
             "cannot sync {}: {error}; the written files may be lost, so no version refers to them",
-            self.containment.root().join(path)
+            self.root_folder.uri().join(path)
         );
         Error::Storage { message, retryable: false }
     }
