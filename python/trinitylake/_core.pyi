@@ -578,8 +578,8 @@ def encode_keys(kind: Kind, namespaces: Any, names: Any | None, sizes: tuple[int
 def decode_keys(keys: Any, sizes: tuple[int, int, int]) -> Any: ...  # record batch (kind, namespace, name)
 
 # Keys without padding, in the same order: first character of the key + namespace + " " + name.
-def sort_texts(keys: Any, sizes: tuple[int, int, int]) -> Any: ...
-def check_sort_texts(texts: Any, sizes: tuple[int, int, int]) -> None: ...  # InvalidName for those of no key
+def unpadded_keys(keys: Any, sizes: tuple[int, int, int]) -> Any: ...
+def check_unpadded_keys(texts: Any, sizes: tuple[int, int, int]) -> None: ...  # InvalidName for those of no key
 
 # Directory of a managed table below the root: "<namespace>/<table>-<8 hex digits of id>", every segment safe.
 def managed_table_folder(namespace: str, name: str, id: str) -> str: ...

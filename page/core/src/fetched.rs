@@ -7,7 +7,7 @@ use bytes::Bytes;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
-use trinitylake_tree::nodes::{Nodes, checked};
+use trinitylake_tree::node_source::{Nodes, checked};
 
 /// More than one answer needs.
 const NODES_MAX: usize = 600;

@@ -6,14 +6,14 @@ use arrow_array::StringArray;
 use bytes::Bytes;
 use futures::FutureExt;
 use trinitylake_base::error::{Error, Result};
-use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::key::{KeyRange, NameSizes, ObjectKind};
+use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::node::{MessageRef, Node};
 use trinitylake_format::path::{root_path, root_version};
 use trinitylake_tree::scan::Scan;
 use trinitylake_tree::search::get_many;
-use trinitylake_version::moment::AtMoment;
 use trinitylake_version::root_metadata::{OPERATION_PROPERTY, RootMetadata, held_definition};
+use trinitylake_version::time_travel::AtMoment;
 
 use crate::definitions;
 use crate::fetched::Fetched;

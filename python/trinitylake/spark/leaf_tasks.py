@@ -55,7 +55,7 @@ class KeyTask:
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for objects in batches:
             try:
-                _core.check_sort_texts(objects["text"], self.sizes)
+                _core.check_unpadded_keys(objects["text"], self.sizes)
             except (InvalidName, InvalidArgument) as error:
                 yield _problem(error.kind, str(error))
                 return

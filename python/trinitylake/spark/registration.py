@@ -67,7 +67,7 @@ AGES_AT_ONCE = 256
 PARTS_PER_CORE = 4
 #: The first character of the key of each kind (format §4).
 LETTERS = {"namespace": "B", "table": "C", "view": "D"}
-#: Between namespace and name in the text of a key (see `sort_texts` in the core).
+#: Between namespace and name in the text of a key (see `unpadded_keys` in the core).
 END_OF_NAMESPACE = "\x01"
 
 _LOCATED = "kind string, namespace string, name string, location string, error_kind string, error string"
@@ -143,7 +143,7 @@ def _frame(spark: SparkSession, objects: Any) -> DataFrame:
 
 
 def _text() -> Column:
-    """The key without its padding: see `sort_texts` in the core. Spark compares text by bytes, as the tree does."""
+    """The key without its padding: see `unpadded_keys` in the core. Spark compares text by bytes, as the tree does."""
     kind = f.col("kind")
     letter = f.when(kind == OBJECT_KINDS[0], LETTERS[OBJECT_KINDS[0]])
     for other in OBJECT_KINDS[1:]:
@@ -336,7 +336,7 @@ def _existing(
         for batch in batches:
             for one in batch.to_pylist():
                 for found in pa.RecordBatchReader.from_stream(version.scan(start=one["start"], end=one["end"])):
-                    texts = pa.array(_core.sort_texts(found["key"], sizes))
+                    texts = pa.array(_core.unpadded_keys(found["key"], sizes))
                     yield pa.RecordBatch.from_arrays([texts, found["location"]], ["text", "location"])
 
     frame = spark.createDataFrame(ranges, "start string, end string").repartition(len(ranges))

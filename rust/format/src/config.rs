@@ -3,8 +3,8 @@
 //! Users choose few settings: the order of the tree, sizes, some properties. All other values are derived here, each
 //! with its reason, so that all sizes of the tree are in one place.
 
-use crate::definition::LakehouseDefinition;
 use crate::key::NameSizes;
+use crate::lakehouse_definition::LakehouseDefinition;
 use crate::node::codec::Compression;
 use trinitylake_base::error::{Error, Result};
 

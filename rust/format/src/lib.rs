@@ -1,15 +1,15 @@
 //! The format without storage: names of files, keys and listings of objects, contents of node files and lakehouse
 //! definitions. All of it consists of functions on bytes; nothing is read or written.
 
-pub mod batch;
+pub mod arrow_columns;
 pub mod config;
-pub mod definition;
 pub mod definition_file;
 pub mod key;
+pub mod lakehouse_definition;
 pub mod managed_table_folder;
 pub mod moved_lakehouse;
 pub mod node;
 pub mod object_name;
 pub mod path;
-pub mod sort_text;
 pub mod transaction_id;
+pub mod unpadded_key;

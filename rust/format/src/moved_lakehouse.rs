@@ -7,7 +7,7 @@
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::RootUri;
 
-use crate::definition::LakehouseDefinition;
+use crate::lakehouse_definition::LakehouseDefinition;
 
 /// The roots of one lakehouse.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Registration of many objects by several processes, each of which writes some leaves of the tree; and the sort texts
+//! Registration of many objects by several processes, each of which writes some leaves of the tree; and unpadded keys
 //! by which the objects are sorted before.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,15 +12,15 @@ use pyo3::prelude::*;
 use pyo3_arrow::PyArray;
 use pyo3_arrow::input::AnyRecordBatch;
 use trinitylake::config::TreeConfig;
-use trinitylake::definition::LakehouseDefinition;
 use trinitylake::environment::{Environment, SystemEnvironment};
 use trinitylake::error::{Error, Result};
 use trinitylake::key::NameSizes;
-use trinitylake::node::draft::Row;
-use trinitylake::sort_text::{key_of, sort_text};
+use trinitylake::lakehouse_definition::LakehouseDefinition;
+use trinitylake::node::mutable_node::Row;
 use trinitylake::storage::Storage as CoreStorage;
-use trinitylake::tree::bulk::NodeWriter;
-use trinitylake::tree::leaf_writer::{Leaf, LeafWriter as CoreWriter, LooseRow};
+use trinitylake::tree::bulk_build::NodeWriter;
+use trinitylake::tree::distributed_bulk_build::{Leaf, LeafWriter as CoreWriter, LooseRow};
+use trinitylake::unpadded_key::{key_of, unpadded_key};
 
 use crate::arrow::{self, string_column};
 use crate::errors::to_python;
@@ -107,7 +107,7 @@ fn parts_batch<'py, 'a>(
     for (number, path, row) in rows {
         numbers.append_value(number as u64);
         paths.append_option(path);
-        texts.append_option(row.and_then(|row| sort_text(names, &row.key)));
+        texts.append_option(row.and_then(|row| unpadded_key(names, &row.key)));
         locations.append_option(row.map(|row| &*row.value));
     }
     let [number, path, text, location] = COLUMNS;
@@ -152,9 +152,9 @@ pub fn parts_of(names: NameSizes, batches: AnyRecordBatch) -> PyResult<(Vec<Leaf
     Ok((leaves, loose))
 }
 
-/// The sort texts of keys.
+/// Removes the padding of keys.
 #[pyfunction]
-fn sort_texts<'py>(
+fn unpadded_keys<'py>(
     py: Python<'py>,
     keys: PyArray,
     sizes: (usize, usize, usize),
@@ -164,15 +164,15 @@ fn sort_texts<'py>(
     let text = |key: Option<&str>| {
         let Some(key) = key else { return Ok(None) };
         let unknown = || Error::InvalidName(format!("{:?} is not a key of this lakehouse", key.trim_end()));
-        sort_text(names, key).ok_or_else(unknown).map(Some)
+        unpadded_key(names, key).ok_or_else(unknown).map(Some)
     };
     let texts: Result<Vec<Option<String>>> = py.detach(|| keys.iter().map(text).collect());
     arrow::array(py, Arc::new(StringArray::from(texts.map_err(to_python)?)))
 }
 
-/// Refuses texts that are not the sort texts of keys in a lakehouse with these name sizes.
+/// Refuses texts that are not unpadded keys in a lakehouse with these name sizes.
 #[pyfunction]
-fn check_sort_texts(py: Python<'_>, texts: PyArray, sizes: (usize, usize, usize)) -> PyResult<()> {
+fn check_unpadded_keys(py: Python<'_>, texts: PyArray, sizes: (usize, usize, usize)) -> PyResult<()> {
     let names = name_sizes(sizes);
     let texts = arrow::strings(&texts)?;
     let checked: Result<()> =
@@ -182,6 +182,6 @@ fn check_sort_texts(py: Python<'_>, texts: PyArray, sizes: (usize, usize, usize)
 
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<LeafWriter>()?;
-    module.add_function(wrap_pyfunction!(sort_texts, module)?)?;
-    module.add_function(wrap_pyfunction!(check_sort_texts, module)?)
+    module.add_function(wrap_pyfunction!(unpadded_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(check_unpadded_keys, module)?)
 }

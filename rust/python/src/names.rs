@@ -6,7 +6,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3_arrow::{PyArray, PyRecordBatch};
-use trinitylake::batch;
+use trinitylake::arrow_columns;
 use trinitylake::definition_file;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::NameSizes;
@@ -25,7 +25,7 @@ pub fn name_sizes((namespace, table, view): (usize, usize, usize)) -> NameSizes 
 #[pyfunction]
 fn optimize_paths<'py>(py: Python<'py>, paths: PyArray) -> PyResult<Bound<'py, PyAny>> {
     let paths = arrow::strings(&paths)?;
-    let optimized = py.detach(|| batch::optimize_paths(&paths)).map_err(to_python)?;
+    let optimized = py.detach(|| arrow_columns::optimize_paths(&paths)).map_err(to_python)?;
     arrow::array(py, Arc::new(optimized))
 }
 
@@ -80,7 +80,7 @@ fn encode_keys<'py>(
     let namespaces = arrow::strings(&namespaces)?;
     let names = names.as_ref().map(arrow::strings).transpose()?;
     let keys = py
-        .detach(|| batch::encode_keys(kind, &namespaces, names.as_ref(), name_sizes(sizes)))
+        .detach(|| arrow_columns::encode_keys(kind, &namespaces, names.as_ref(), name_sizes(sizes)))
         .map_err(to_python)?;
     arrow::array(py, Arc::new(keys))
 }
@@ -92,7 +92,7 @@ fn decode_keys<'py>(
     sizes: (usize, usize, usize),
 ) -> PyResult<Bound<'py, PyAny>> {
     let keys = arrow::strings(&keys)?;
-    let decoded = py.detach(|| batch::decode_keys(&keys, name_sizes(sizes))).map_err(to_python)?;
+    let decoded = py.detach(|| arrow_columns::decode_keys(&keys, name_sizes(sizes))).map_err(to_python)?;
     PyRecordBatch::new(decoded).into_pyarrow(py)
 }
 

@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 use pyo3_arrow::input::AnyRecordBatch;
 use trinitylake::error::Error;
 use trinitylake::node::codec::decode;
-use trinitylake::node::draft::{Message, coalesce};
+use trinitylake::node::mutable_node::{Message, coalesce};
 use trinitylake::node::{Found, Node};
 
 use crate::arrow;

@@ -12,7 +12,7 @@ use super::split_and_merge::{Split, fit_into_one, is_underfull, merge, split};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::Result;
 use trinitylake_format::config::{INNER_FLUSH_CHILDREN, TreeConfig};
-use trinitylake_format::node::draft::{Draft, Message, Row, Text};
+use trinitylake_format::node::mutable_node::{Message, MutableNode, Row, Text};
 use trinitylake_format::path;
 
 /// The transaction id of a message that moves a separator to another node; no transaction has the nil UUID.
@@ -54,7 +54,7 @@ pub struct Flush<'a> {
     nodes: &'a NodeStore,
     environment: &'a dyn Environment,
     config: &'a TreeConfig,
-    staged: HashMap<Text, Draft>,
+    staged: HashMap<Text, MutableNode>,
     pub tally: Tally,
 }
 
@@ -63,27 +63,27 @@ impl<'a> Flush<'a> {
         Flush { nodes, environment, config, staged: HashMap::new(), tally: Tally::default() }
     }
 
-    pub fn into_staged(self) -> Vec<(Text, Draft)> {
+    pub fn into_staged(self) -> Vec<(Text, MutableNode)> {
         let mut staged: Vec<_> = self.staged.into_iter().collect();
         staged.sort_by(|a, b| a.0.cmp(&b.0));
         staged
     }
 
-    pub async fn load(&mut self, path: &Text, height: u32) -> Result<Draft> {
+    pub async fn load(&mut self, path: &Text, height: u32) -> Result<MutableNode> {
         match self.staged.remove(path) {
             Some(draft) => Ok(draft),
-            None => Ok(Draft::of(self.nodes.load(path, Some(height)).await?.as_ref(), height)),
+            None => Ok(MutableNode::of(self.nodes.load(path, Some(height)).await?.as_ref(), height)),
         }
     }
 
-    pub fn stage(&mut self, draft: Draft) -> Text {
+    pub fn stage(&mut self, draft: MutableNode) -> Text {
         let path: Text = path::node_path(self.environment.uuid()).into();
         self.staged.insert(path.clone(), draft);
         path
     }
 
     /// Pushes messages, oldest first, into the subtree of `draft`.
-    pub fn push(&mut self, mut draft: Draft, messages: Vec<Message>) -> BoxFuture<'_, Result<Subtree>> {
+    pub fn push(&mut self, mut draft: MutableNode, messages: Vec<Message>) -> BoxFuture<'_, Result<Subtree>> {
         Box::pin(async move {
             let ascending = is_ascending(&draft, &messages);
             if draft.is_leaf() {
@@ -108,7 +108,7 @@ impl<'a> Flush<'a> {
     }
 
     /// Pushes all messages for a child into it, and replaces the child by the result.
-    pub async fn flush_child(&mut self, draft: &mut Draft, child: usize) -> Result<()> {
+    pub async fn flush_child(&mut self, draft: &mut MutableNode, child: usize) -> Result<()> {
         self.tally.flushes += 1;
         let messages = draft.take_messages_of(child);
         let node = self.load(&draft.children[child], draft.height - 1).await?;
@@ -116,7 +116,7 @@ impl<'a> Flush<'a> {
         self.integrate(draft, child, subtree).await
     }
 
-    async fn integrate(&mut self, draft: &mut Draft, child: usize, subtree: Subtree) -> Result<()> {
+    async fn integrate(&mut self, draft: &mut MutableNode, child: usize, subtree: Subtree) -> Result<()> {
         let split = match subtree {
             Subtree::Empty => {
                 self.remove_child(draft, child);
@@ -144,7 +144,7 @@ impl<'a> Flush<'a> {
 
     /// Removes an empty subtree together with one of its separators. Without a parked delete the separator is a live
     /// object, so it becomes a message that is older than all others.
-    fn remove_child(&mut self, draft: &mut Draft, child: usize) {
+    fn remove_child(&mut self, draft: &mut MutableNode, child: usize) {
         self.tally.emptied += 1;
         draft.children.remove(child);
         if draft.rows.is_empty() {
@@ -159,7 +159,12 @@ impl<'a> Flush<'a> {
     }
 
     /// Merges an underfull child with a neighbour if the result leaves space to grow.
-    async fn merge_or_keep(&mut self, draft: &mut Draft, child: usize, node: Draft) -> Result<()> {
+    async fn merge_or_keep(
+        &mut self,
+        draft: &mut MutableNode,
+        child: usize,
+        node: MutableNode,
+    ) -> Result<()> {
         let left = child.saturating_sub(1);
         let neighbour_index = if child == 0 { 1 } else { left };
         let neighbour_path = draft.children[neighbour_index].clone();
@@ -196,7 +201,7 @@ impl<'a> Flush<'a> {
 
     /// Rules 3 and 4: resolves parked deletes once they take more than half of the buffer, because they cannot be
     /// flushed.
-    pub async fn resolve_parked(&mut self, draft: &mut Draft, buffer_cap_bytes: usize) -> Result<()> {
+    pub async fn resolve_parked(&mut self, draft: &mut MutableNode, buffer_cap_bytes: usize) -> Result<()> {
         loop {
             let parked = draft.buffer.iter().filter(|message| draft.is_parked(message));
             if parked.map(Message::size_bytes).sum::<usize>() * 2 <= buffer_cap_bytes {
@@ -208,7 +213,7 @@ impl<'a> Flush<'a> {
     }
 
     /// Replaces a deleted row by the greatest key to its left.
-    async fn resolve(&mut self, draft: &mut Draft, row: usize) -> Result<()> {
+    async fn resolve(&mut self, draft: &mut MutableNode, row: usize) -> Result<()> {
         self.tally.parked_resolved += 1;
         let messages = draft.take_messages_of(row);
         let child = self.load(&draft.children[row], draft.height - 1).await?;
@@ -231,7 +236,7 @@ impl<'a> Flush<'a> {
     /// Removes the greatest key from a subtree, after applying the messages for its right spine.
     fn pop_max(
         &mut self,
-        mut draft: Draft,
+        mut draft: MutableNode,
         messages: Vec<Message>,
     ) -> BoxFuture<'_, Result<(Option<Row>, Subtree)>> {
         Box::pin(async move {
@@ -267,7 +272,7 @@ impl<'a> Flush<'a> {
     }
 
     /// Splits the node if it is too large, or reports that it is empty.
-    fn finish(&mut self, draft: Draft, ascending: bool) -> Subtree {
+    fn finish(&mut self, draft: MutableNode, ascending: bool) -> Subtree {
         if draft.is_leaf() {
             if draft.rows.is_empty() {
                 return Subtree::Empty;
@@ -279,8 +284,8 @@ impl<'a> Flush<'a> {
     }
 
     /// Builds a subtree of the same height from the messages of an inner node that lost its last child.
-    fn regrow(&mut self, draft: Draft) -> Subtree {
-        let mut leaf = Draft::default();
+    fn regrow(&mut self, draft: MutableNode) -> Subtree {
+        let mut leaf = MutableNode::default();
         leaf.apply_to_leaf(draft.buffer);
         if leaf.rows.is_empty() {
             return Subtree::Empty;
@@ -294,8 +299,8 @@ impl<'a> Flush<'a> {
     }
 
     /// A new inner node over the pieces of a split, which are staged.
-    pub fn parent_of(&mut self, pieces: Split, height: u32) -> Draft {
-        let mut parent = Draft { height, buffer: pieces.promoted_deletes, ..Draft::default() };
+    pub fn parent_of(&mut self, pieces: Split, height: u32) -> MutableNode {
+        let mut parent = MutableNode { height, buffer: pieces.promoted_deletes, ..MutableNode::default() };
         parent.children.push(self.stage(pieces.first));
         for (separator, piece) in pieces.rest {
             self.tally.splits += 1;
@@ -307,7 +312,7 @@ impl<'a> Flush<'a> {
 }
 
 /// Whether all messages have keys greater than those of the node.
-fn is_ascending(draft: &Draft, messages: &[Message]) -> bool {
+fn is_ascending(draft: &MutableNode, messages: &[Message]) -> bool {
     match draft.rows.last() {
         Some(last) => messages.iter().all(|message| message.key > last.key),
         None => false,

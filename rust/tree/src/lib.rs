@@ -2,28 +2,28 @@
 //!
 //! Every node is an immutable file; a change writes new files from the changed node up to a new root. Changes enter at
 //! the root as messages and are flushed downwards in batches. A [`Node`](trinitylake_format::node::Node) is a decoded
-//! node, a [`Draft`](trinitylake_format::node::draft::Draft) is a node that is being changed. A tree is identified by
+//! node, a [`MutableNode`](trinitylake_format::node::mutable_node::MutableNode) is a node that is being changed. A tree is identified by
 //! its root.
 //!
 //! Decisions about nodes are pure functions: of one node in `node::draft`, of splits and merges in [`split_and_merge`].
-//! Only `node_store` accesses storage; the WebAssembly build has another implementation of [`nodes`] and only reads.
+//! Only `node_store` accesses storage; the WebAssembly build has another implementation of [`node_source`] and only reads.
 //! Publishing a root is not part of this crate.
 
 #[cfg(not(target_family = "wasm"))]
-pub mod advance;
+pub mod apply_changes;
 #[cfg(not(target_family = "wasm"))]
-pub mod bulk;
+pub mod bulk_build;
 #[cfg(not(target_family = "wasm"))]
 pub mod diff;
+#[cfg(not(target_family = "wasm"))]
+pub mod distributed_bulk_build;
 #[cfg(not(target_family = "wasm"))]
 pub mod flush;
 #[cfg(not(target_family = "wasm"))]
 pub mod invariant;
-#[cfg(not(target_family = "wasm"))]
-pub mod leaf_writer;
+pub mod node_source;
 #[cfg(not(target_family = "wasm"))]
 pub mod node_store;
-pub mod nodes;
 pub mod scan;
 pub mod search;
 pub mod split_and_merge;

@@ -11,12 +11,12 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::MAX_HEIGHT;
-use super::nodes::{Nodes, PARALLEL_REQUESTS, checked};
+use super::node_source::{Nodes, PARALLEL_REQUESTS, checked};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::{Encoded, decode};
-use trinitylake_format::node::draft::Text;
+use trinitylake_format::node::mutable_node::Text;
 use trinitylake_format::path::root_version;
 use trinitylake_storage::Storage;
 

@@ -11,13 +11,13 @@ use arrow_array::StringArray;
 use arrow_array::builder::StringBuilder;
 
 use super::MAX_HEIGHT;
-use super::nodes::{Nodes, PARALLEL_REQUESTS};
+use super::node_source::{Nodes, PARALLEL_REQUESTS};
 use super::search::{child_height, cycle};
 use crate::split_and_merge::min_keys;
 use trinitylake_base::error::Result;
 use trinitylake_format::key::KeyRange;
 use trinitylake_format::node::Node;
-use trinitylake_format::node::draft::Text;
+use trinitylake_format::node::mutable_node::Text;
 
 /// Approximate maximum number of rows of a batch, chosen so that a batch stays in the processor's cache.
 pub const BATCH_ROWS: usize = 16_384;

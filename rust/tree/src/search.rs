@@ -7,7 +7,7 @@ use arrow_array::{Array, StringArray};
 use futures::future::BoxFuture;
 
 use super::MAX_HEIGHT;
-use super::nodes::Nodes;
+use super::node_source::Nodes;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::{Found, Node};
 

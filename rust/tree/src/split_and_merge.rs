@@ -1,6 +1,6 @@
 //! Splits and merges of nodes, as pure functions. Rules 5 and 14 of the tree (`docs/architecture.md`).
 
-use trinitylake_format::node::draft::{Draft, Message, Row};
+use trinitylake_format::node::mutable_node::{Message, MutableNode, Row};
 
 /// Minimum number of keys of a node that a split or a bulk build creates.
 pub fn min_keys(order: usize) -> usize {
@@ -34,33 +34,33 @@ pub fn piece_sizes(rows: usize, order: usize, ascending: bool) -> Vec<usize> {
 }
 
 /// Whether a node has so few keys that it should be merged with a neighbour, if [`fit_into_one`].
-pub fn is_underfull(draft: &Draft, order: usize) -> bool {
+pub fn is_underfull(draft: &MutableNode, order: usize) -> bool {
     draft.rows.len() < (order / 4).max(1)
 }
 
 /// Whether the node merged from two neighbours and their separator has space to grow.
-pub fn fit_into_one(left: &Draft, right: &Draft, order: usize) -> bool {
+pub fn fit_into_one(left: &MutableNode, right: &MutableNode, order: usize) -> bool {
     left.rows.len() + 1 + right.rows.len() <= order * 3 / 4
 }
 
 /// The pieces of a node with too many rows, and the rows between them, which are promoted.
 pub struct Split {
-    pub first: Draft,
-    pub rest: Vec<(Row, Draft)>,
+    pub first: MutableNode,
+    pub rest: Vec<(Row, MutableNode)>,
     /// Rule 5: deletes of promoted rows, to be added to the front of the parent's buffer.
     pub promoted_deletes: Vec<Message>,
 }
 
-/// Splits a node after [`Draft::absorb`]. Each message moves with its range, except deletes of promoted rows.
-pub fn split(mut draft: Draft, order: usize, ascending: bool) -> Split {
+/// Splits a node after [`MutableNode::absorb`]. Each message moves with its range, except deletes of promoted rows.
+pub fn split(mut draft: MutableNode, order: usize, ascending: bool) -> Split {
     let sizes = piece_sizes(draft.rows.len(), order, ascending);
     let height = draft.height;
     let mut rows = std::mem::take(&mut draft.rows).into_iter();
     let mut children = std::mem::take(&mut draft.children).into_iter();
-    let mut pieces: Vec<(Option<Row>, Draft)> = Vec::with_capacity(sizes.len());
+    let mut pieces: Vec<(Option<Row>, MutableNode)> = Vec::with_capacity(sizes.len());
     for (i, size) in sizes.iter().enumerate() {
         let separator = if i == 0 { None } else { rows.next() };
-        let piece = Draft {
+        let piece = MutableNode {
             height,
             rows: rows.by_ref().take(*size).collect(),
             children: children.by_ref().take(if height > 0 { size + 1 } else { 0 }).collect(),
@@ -87,7 +87,7 @@ pub fn split(mut draft: Draft, order: usize, ascending: bool) -> Split {
 }
 
 /// Rule 14: merges left, separator, right; without the separator if a delete was parked for it.
-pub fn merge(left: Draft, separator: Option<Row>, right: Draft) -> Draft {
+pub fn merge(left: MutableNode, separator: Option<Row>, right: MutableNode) -> MutableNode {
     let mut merged = left;
     merged.rows.extend(separator);
     merged.rows.extend(right.rows);

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::ObjectKind;
 use trinitylake::lakehouse::Lakehouse;
+use trinitylake::lakehouse_definition::{LakehouseDefinition, proto};
 use trinitylake::root_uri::RootUri;
 use trinitylake::storage::latency::{Latency, LatencyStorage};
 use trinitylake::storage::{CountingStorage, ObjectStorage};

@@ -16,7 +16,7 @@ use crate::transaction::Note;
 use crate::transaction::saved::cleanup::abort_abandoned;
 use crate::transaction::saved::cleanup::forget_before;
 use crate::transaction::saved::list::SavedWalk;
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::file_age::StoreTime;
 use crate::version::{Version, boundary, discovery, wait_before_deleting};
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use futures::future::join;
 
-use crate::definition::LakehouseDefinition;
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::key::ObjectKind;
+use crate::lakehouse_definition::LakehouseDefinition;
 use crate::storage::{Storage, is_remote};
 use crate::transaction::commit::group::GroupCommit;
 use crate::version::Version;

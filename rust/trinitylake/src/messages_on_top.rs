@@ -7,8 +7,8 @@ use crate::environment::Environment;
 use crate::error::Result;
 use crate::node::Node;
 use crate::node::codec::encode;
-use crate::node::draft::{Draft, Message};
-use crate::tree::advance::advance;
+use crate::node::mutable_node::{Message, MutableNode};
+use crate::tree::apply_changes::apply_changes;
 use crate::tree::node_store::NodeStore;
 use crate::version::publisher::Publisher;
 
@@ -23,12 +23,12 @@ pub(crate) async fn with_messages(
     config: &TreeConfig,
     mut root: Arc<Node>,
     messages: Vec<Message>,
-) -> Result<Draft> {
-    let mut draft = Draft::of(&root, nodes.height_of(&root).await?);
+) -> Result<MutableNode> {
+    let mut draft = MutableNode::of(&root, nodes.height_of(&root).await?);
     for some in messages.chunks(MESSAGES_AT_ONCE) {
-        let advance = advance(nodes, environment, config, &root, some.to_vec(), 0).await?;
-        nodes.write(publisher.encode_nodes(config, advance.nodes)?).await?;
-        draft = advance.root;
+        let next = apply_changes(nodes, environment, config, &root, some.to_vec(), 0).await?;
+        nodes.write(publisher.encode_nodes(config, next.nodes)?).await?;
+        draft = next.root;
         root = Arc::new(encode(&[], &draft, config.order, config.compression)?.node);
     }
     Ok(draft)

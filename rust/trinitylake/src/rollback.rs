@@ -7,7 +7,7 @@ use futures::future::try_join;
 use crate::error::Result;
 use crate::lakehouse::Lakehouse;
 use crate::messages_on_top::with_messages;
-use crate::node::draft::{Draft, Message, Text};
+use crate::node::mutable_node::{Message, MutableNode, Text};
 use crate::transaction::saved::record::records;
 use crate::version::Version;
 use crate::version::log_summary::Summary;
@@ -46,7 +46,12 @@ impl Lakehouse {
     }
 
     /// The root of `target`, but with the records of transaction ids from `latest`.
-    async fn tree_with_records_of(&self, latest: &Version, target: &Version, id: &str) -> Result<Draft> {
+    async fn tree_with_records_of(
+        &self,
+        latest: &Version,
+        target: &Version,
+        id: &str,
+    ) -> Result<MutableNode> {
         let (kept, there) = try_join(records(latest), records(target)).await?;
         let txn: Text = id.into();
         let message = |key: &String, value: Option<&String>| {

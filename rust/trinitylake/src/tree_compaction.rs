@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::key::KeyRange;
 use crate::lakehouse::Lakehouse;
 use crate::node::codec::encode;
-use crate::node::draft::{Draft, Message, Row};
-use crate::tree::advance::advance;
-use crate::tree::bulk::{Level, NodeWriter};
-use crate::tree::leaf_writer::{LeafWriter, assemble};
+use crate::node::mutable_node::{Message, MutableNode, Row};
+use crate::tree::apply_changes::apply_changes;
+use crate::tree::bulk_build::{Level, NodeWriter};
+use crate::tree::distributed_bulk_build::{LeafWriter, assemble};
 use crate::version::Version;
 use crate::version::log_summary::Summary;
 use crate::version::root_metadata::CommittedTransaction;
@@ -103,7 +103,7 @@ fn planned_nodes(mut rows: usize, order: usize) -> usize {
 }
 
 /// Writes a new tree with the objects of `base`, except its root, which is returned.
-async fn built(lakehouse: &Lakehouse, base: &Version, rows: usize) -> Result<Draft> {
+async fn built(lakehouse: &Lakehouse, base: &Version, rows: usize) -> Result<MutableNode> {
     let environment = lakehouse.environment();
     let writer = NodeWriter {
         storage: lakehouse.storage().as_ref(),
@@ -126,7 +126,7 @@ async fn built(lakehouse: &Lakehouse, base: &Version, rows: usize) -> Result<Dra
 async fn published(
     lakehouse: &Lakehouse,
     mut base: Arc<Version>,
-    mut root: Draft,
+    mut root: MutableNode,
     message: &str,
     author: &str,
 ) -> Result<Arc<Version>> {
@@ -167,7 +167,7 @@ async fn published(
 }
 
 /// Applies the changes of `version` on top of a tree. Writes the new nodes, except the root.
-async fn with_changes_of(lakehouse: &Lakehouse, version: &Version, root: Draft) -> Result<Draft> {
+async fn with_changes_of(lakehouse: &Lakehouse, version: &Version, root: MutableNode) -> Result<MutableNode> {
     let own = version.root.messages().filter(|message| version.metadata.commits(message.txn));
     let changes: Vec<Message> = own
         .map(|message| Message::new(message.key.into(), message.value.map(Into::into), message.txn.into()))
@@ -178,7 +178,7 @@ async fn with_changes_of(lakehouse: &Lakehouse, version: &Version, root: Draft) 
     let config = &version.config;
     let node = encode(&[], &root, config.order, config.compression)?.node;
     let environment = lakehouse.environment();
-    let advance = advance(lakehouse.nodes(), environment.as_ref(), config, &node, changes, 0).await?;
-    lakehouse.nodes().write(lakehouse.publisher().encode_nodes(config, advance.nodes)?).await?;
-    Ok(advance.root)
+    let next = apply_changes(lakehouse.nodes(), environment.as_ref(), config, &node, changes, 0).await?;
+    lakehouse.nodes().write(lakehouse.publisher().encode_nodes(config, next.nodes)?).await?;
+    Ok(next.root)
 }

@@ -41,7 +41,7 @@ pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Res
     latest_by(storage, Some(environment)).await
 }
 
-/// Like [`latest`] but without a clock: one more request checks whether the version has expired in the meantime.
+/// Like [`refresh`] but without a clock: one more request checks whether the version has expired in the meantime.
 pub async fn latest_without_clock(storage: &dyn Storage) -> Result<Found> {
     latest_by(storage, None).await
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 
 use super::boundary::boundary;
-use super::moment::AtMoment;
+use super::time_travel::AtMoment;
 use super::version::Version;
 use super::versions::Versions;
 use trinitylake_base::error::{Error, Result};

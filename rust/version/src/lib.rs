@@ -13,11 +13,7 @@
 #[cfg(not(target_family = "wasm"))]
 pub mod boundary;
 #[cfg(not(target_family = "wasm"))]
-mod by_number;
-#[cfg(not(target_family = "wasm"))]
-mod damage;
-#[cfg(not(target_family = "wasm"))]
-mod definitions;
+mod damaged_latest_version;
 #[cfg(not(target_family = "wasm"))]
 pub mod discovery;
 #[cfg(not(target_family = "wasm"))]
@@ -31,10 +27,7 @@ pub mod hint;
 pub mod history;
 #[cfg(not(target_family = "wasm"))]
 pub mod key_history;
-#[cfg(not(target_family = "wasm"))]
-pub mod latest;
 pub mod log_summary;
-pub mod moment;
 #[cfg(not(target_family = "wasm"))]
 mod observations;
 #[cfg(not(target_family = "wasm"))]
@@ -42,9 +35,16 @@ mod opening;
 #[cfg(not(target_family = "wasm"))]
 pub mod publisher;
 #[cfg(not(target_family = "wasm"))]
+mod read_definition;
+#[cfg(not(target_family = "wasm"))]
+pub mod refresh;
+#[cfg(not(target_family = "wasm"))]
 #[cfg(not(target_family = "wasm"))]
 pub mod retention;
 pub mod root_metadata;
+pub mod time_travel;
+#[cfg(not(target_family = "wasm"))]
+mod version_lookup;
 #[cfg(not(target_family = "wasm"))]
 pub mod versions;
 #[cfg(not(target_family = "wasm"))]
@@ -54,8 +54,8 @@ pub mod wait_before_deleting;
 mod version;
 
 #[cfg(not(target_family = "wasm"))]
-pub use definitions::read_definition;
-#[cfg(not(target_family = "wasm"))]
 pub use opening::newest_intact;
+#[cfg(not(target_family = "wasm"))]
+pub use read_definition::read_definition;
 #[cfg(not(target_family = "wasm"))]
 pub use version::{KeyChange, Version};

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use futures::future::join;
 
 use super::boundary::boundary;
-use super::by_number::version_of;
-use super::damage::Damage;
+use super::damaged_latest_version::Damage;
 use super::discovery;
 use super::publisher::DOUBT_MILLIS;
 use super::root_metadata::{LastRollback, RootMetadata};
 use super::version::Version;
+use super::version_lookup::version_of;
 use super::versions::Versions;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
-use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::node::codec::encode;
-use trinitylake_format::node::draft::Draft;
+use trinitylake_format::node::mutable_node::MutableNode;
 use trinitylake_format::path::{lakehouse_definition_path, root_path, root_path_000};
 use trinitylake_storage::create_readback::{Claim, claim};
 use trinitylake_storage::probe::probe;
@@ -55,7 +55,8 @@ impl Versions {
             last_rollback: LastRollback::Never,
             ..RootMetadata::default()
         };
-        let encoded = encode(&metadata.system_rows()?, &Draft::default(), config.order, config.compression)?;
+        let encoded =
+            encode(&metadata.system_rows()?, &MutableNode::default(), config.order, config.compression)?;
         let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
         let claim = claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await;
         if let Claim::Refused(error) | Claim::Unknown(error) = claim {

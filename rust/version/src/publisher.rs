@@ -9,20 +9,20 @@ use bytes::Bytes;
 use futures::future::join;
 
 use super::boundary::published;
-use super::by_number::version_of;
 use super::hint::HintWriter;
 use super::observations::{Observation, Trust};
 use super::root_metadata::{CommittedTransaction, RootMetadata};
 use super::version::Version;
+use super::version_lookup::version_of;
 use super::versions::Versions;
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
-use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::codec::{Encoded, decode, encode};
-use trinitylake_format::node::draft::node_system_rows;
-use trinitylake_format::node::draft::{Draft, Text};
+use trinitylake_format::node::mutable_node::node_system_rows;
+use trinitylake_format::node::mutable_node::{MutableNode, Text};
 use trinitylake_format::path::root_path;
 use trinitylake_storage::create_readback::{Claim, claim as claim_file};
 use trinitylake_storage::response_dates::dated;
@@ -147,10 +147,10 @@ impl Publisher {
     pub fn encode_nodes(
         &self,
         config: &TreeConfig,
-        nodes: Vec<(Text, Draft)>,
+        nodes: Vec<(Text, MutableNode)>,
     ) -> Result<Vec<(Text, Encoded)>> {
         let now = self.versions.environment().now_millis().to_string();
-        let encoded = |(path, draft): (Text, Draft)| {
+        let encoded = |(path, draft): (Text, MutableNode)| {
             let system = node_system_rows(&path, now.clone());
             Ok((path, encode(&system, &draft, config.order, config.compression)?))
         };
@@ -163,7 +163,7 @@ impl Publisher {
         &self,
         latest: &Version,
         metadata: RootMetadata,
-        draft: Draft,
+        draft: MutableNode,
         what: &str,
     ) -> Result<Arc<Version>> {
         Placement::of(self.versions.storage().root(), &latest.definition).check_writable()?;
@@ -176,7 +176,7 @@ impl Publisher {
         &self,
         latest: &Version,
         metadata: RootMetadata,
-        draft: Draft,
+        draft: MutableNode,
         what: &str,
     ) -> Result<Arc<Version>> {
         let deadline = self.versions.environment().elapsed_millis() + DOUBT_MILLIS;
@@ -196,7 +196,7 @@ impl Publisher {
         &self,
         previous: &Version,
         metadata: RootMetadata,
-        draft: &Draft,
+        draft: &MutableNode,
         definition: Arc<LakehouseDefinition>,
     ) -> Result<Prepared> {
         self.versions.check_intact()?;

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use trinitylake_base::error::{Error, Result};
-use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::node::codec::decode;
 use trinitylake_format::path::root_path;
 use trinitylake_tree::node_store::NodeStore;
 
 use crate::boundary::boundary;
-use crate::definitions::lakehouse_definition;
 use crate::discovery;
+use crate::read_definition::lakehouse_definition;
 use crate::root_metadata::RootMetadata;
 
 /// `VersionExpired` if a version is no longer retained, according to a new read of the boundary and the tags.

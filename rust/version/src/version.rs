@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::definitions::read_definition;
+use crate::read_definition::read_definition;
 use crate::retention;
 use crate::root_metadata::RootMetadata;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
-use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::definition_file::decode_file;
 use trinitylake_format::key::{KeyRange, ObjectKind};
+use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::node::Node;
 use trinitylake_format::path::root_path;
 use trinitylake_tree::diff::{Difference, diff_between};

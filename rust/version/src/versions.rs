@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::damage::Damage;
+use super::damaged_latest_version::Damage;
 use super::observations::Observations;
 use super::version::Version;
 use trinitylake_base::environment::Environment;

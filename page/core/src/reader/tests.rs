@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::{Value, json};
-use trinitylake_format::definition::proto::{LakehouseDef, NamespaceDef};
 use trinitylake_format::definition_file::encode_file;
+use trinitylake_format::lakehouse_definition::proto::{LakehouseDef, NamespaceDef};
 use trinitylake_format::node::codec::{Compression, encode};
-use trinitylake_format::node::draft::{Draft, Message, Row};
+use trinitylake_format::node::mutable_node::{Message, MutableNode, Row};
 use trinitylake_format::path::definition_path;
 
 use super::*;
@@ -25,7 +25,7 @@ struct Files {
 }
 
 impl Files {
-    fn put(&mut self, path: &str, system: &[(&str, String)], draft: &Draft) {
+    fn put(&mut self, path: &str, system: &[(&str, String)], draft: &MutableNode) {
         let bytes = encode(system, draft, ORDER, Compression::Zstd).unwrap().bytes;
         self.files.insert(path.to_string(), bytes);
     }
@@ -72,7 +72,7 @@ fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &B
     while children.is_empty() || rest.peek().is_some() {
         let rows: Vec<Row> = rest.by_ref().take(ORDER - 1).collect();
         let path = format!("leaf-{}.arrow", children.len());
-        files.put(&path, &[], &Draft { rows, ..Draft::default() });
+        files.put(&path, &[], &MutableNode { rows, ..MutableNode::default() });
         children.push(path.as_str().into());
         if children.len() == ORDER {
             break;
@@ -84,7 +84,7 @@ fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &B
     }
     children.truncate(separators.len() + 1);
     if children.len() == separators.len() {
-        files.put("leaf-last.arrow", &[], &Draft::default());
+        files.put("leaf-last.arrow", &[], &MutableNode::default());
         children.push("leaf-last.arrow".into());
     }
     let message = |name: &String, value: Option<&str>| {
@@ -105,7 +105,11 @@ fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &B
         ("commit_id", "c".to_string()),
         ("committed_txns", committed),
     ];
-    files.put(ROOT, &system, &Draft { height: 1, rows: separators, children, buffer: buffer.collect() });
+    files.put(
+        ROOT,
+        &system,
+        &MutableNode { height: 1, rows: separators, children, buffer: buffer.collect() },
+    );
     files
 }
 
@@ -197,7 +201,7 @@ fn a_definition_is_read_from_the_root_that_holds_it() {
     let lines = [&held, &exchanged].map(|path| format!("{path}\t{hexadecimal}\n"));
     let mut files = Files::default();
     let system = [("lakehouse_def", "d.binpb".to_string()), ("definitions_inline", lines.concat())];
-    files.put(ROOT, &system, &Draft::default());
+    files.put(ROOT, &system, &MutableNode::default());
     let mut reply_to =
         |kind: &str, path: &str| files.ask(&json!({ "held": { "root": ROOT, "kind": kind, "path": path } }));
     assert_eq!(reply_to("namespace", &held), Ok(json!({ "properties": { "owner": "me" } })));
@@ -235,7 +239,7 @@ fn empty_damaged_and_exchanged_files_are_no_definitions() {
 fn a_cycle_ends() {
     let mut files = lakehouse(&BTreeSet::new(), &BTreeSet::new(), &BTreeSet::new());
     let children = vec!["leaf-0.arrow".into()];
-    files.put("leaf-0.arrow", &[], &Draft { height: 1, children, ..Draft::default() });
+    files.put("leaf-0.arrow", &[], &MutableNode { height: 1, children, ..MutableNode::default() });
     let error = files.ask(&json!({ "all": { "root": ROOT, "start": null, "limit": 9 } })).unwrap_err();
     assert!(error.contains("height"), "{error}");
 }

@@ -1,7 +1,7 @@
 use prost::Message as _;
 
 use super::*;
-use crate::definition::proto::NamespaceDef;
+use crate::lakehouse_definition::proto::NamespaceDef;
 
 const PATH: &str = "0000/0001/0010/00000011-namespace-n-6fcb514b-b878-4c9d-95b7-8dc3a7ce6fd8.binpb";
 

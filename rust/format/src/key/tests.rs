@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use trinitylake_base::error::Error;
 
 use super::*;
-use crate::sort_text::{key_of, sort_text};
+use crate::unpadded_key::{key_of, unpadded_key};
 
 const SIZES: NameSizes = NameSizes { namespace: 8, table: 6, view: 4 };
 
@@ -158,7 +158,7 @@ fn texts(alphabet: &str, length: usize) -> Vec<String> {
 #[test]
 fn names_with_spaces_keep_their_order_and_round_trip() {
     let is_name = |name: &str| !name.is_empty() && name.trim_matches(' ') == name;
-    let (mut keys, mut sort_texts, mut refused) = (Vec::new(), Vec::new(), 0);
+    let (mut keys, mut unpadded_keys, mut refused) = (Vec::new(), Vec::new(), 0);
     for namespace in texts("a !.", 4) {
         for table in texts("a z", 3) {
             let is_good = namespace.split('.').all(is_name) && is_name(&table);
@@ -167,7 +167,7 @@ fn names_with_spaces_keep_their_order_and_round_trip() {
                     assert!(is_good, "{namespace:?} {table:?}");
                     assert_eq!(SIZES.decode_parts(&key), Some((ObjectKind::Table, &*namespace, &*table)));
                     assert!(SIZES.objects_in(ObjectKind::Table, Some(&namespace)).unwrap().contains(&key));
-                    sort_texts.push(sort_text(SIZES, &key).unwrap());
+                    unpadded_keys.push(unpadded_key(SIZES, &key).unwrap());
                     keys.push(key);
                 }
                 Err(error) => {
@@ -179,8 +179,8 @@ fn names_with_spaces_keep_their_order_and_round_trip() {
     }
     assert!(keys.len() > 1000 && refused > 1000, "{} {refused}", keys.len());
     keys.sort();
-    sort_texts.sort();
-    let back: Vec<String> = sort_texts.iter().map(|text| key_of(SIZES, text).unwrap()).collect();
+    unpadded_keys.sort();
+    let back: Vec<String> = unpadded_keys.iter().map(|text| key_of(SIZES, text).unwrap()).collect();
     assert_eq!(back, keys);
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::definition::proto;
+use crate::lakehouse_definition::proto;
 
 fn lying_at(root: &str, former: &[&str]) -> LakehouseDefinition {
     LakehouseDefinition::encode(proto::LakehouseDef {

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::columns::{CONTENT_MAX_SIZE_BYTES, SMALL_CONTENT_SIZE_BYTES};
-use super::draft::Draft;
+use super::mutable_node::MutableNode;
 use super::{COLUMNS, HEIGHT, N_KEYS, Node, columns, node_schema};
 use trinitylake_base::catch_panic::quietly;
 use trinitylake_base::error::{Error, Result};
@@ -76,7 +76,7 @@ pub struct Encoded {
 /// Encodes a draft as a node of `order` rows. `system` are the system rows except `n_keys` and `height`.
 pub fn encode(
     system: &[(&str, String)],
-    draft: &Draft,
+    draft: &MutableNode,
     order: usize,
     compression: Compression,
 ) -> Result<Encoded> {
@@ -118,7 +118,7 @@ fn write_file(batch: &RecordBatch, compression: Compression) -> Result<Bytes, Ar
     Ok(writer.into_inner()?.into())
 }
 
-fn lay_out(system: &[(&str, String)], draft: &Draft, order: usize) -> Result<RecordBatch, ArrowError> {
+fn lay_out(system: &[(&str, String)], draft: &MutableNode, order: usize) -> Result<RecordBatch, ArrowError> {
     let counts = [(N_KEYS, draft.rows.len().to_string()), (HEIGHT, draft.height.to_string())];
     let system = || system.iter().chain(&counts).map(|(name, text)| (*name, text.as_str()));
     let n_system = system().count();

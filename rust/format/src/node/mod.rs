@@ -1,7 +1,7 @@
 //! One decoded node of the tree: immutable, four Arrow columns, searched in place.
 //!
 //! Rows, top to bottom (format §5): system rows; the key table with exactly N rows, the first of which has neither key
-//! nor value; the write buffer, oldest message first. A node that is being changed is a [`draft::Draft`]; [`codec`]
+//! nor value; the write buffer, oldest message first. A node that is being changed is a [`mutable_node::MutableNode`]; [`codec`]
 //! encodes and decodes.
 //!
 //! Invariants, checked by [`Node::from_batch`] on every read and every write:
@@ -15,7 +15,7 @@
 
 pub mod codec;
 mod columns;
-pub mod draft;
+pub mod mutable_node;
 pub mod zstd;
 
 use std::sync::{Arc, OnceLock};

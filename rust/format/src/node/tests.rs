@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::codec::{Compression, decode, encode};
-use super::draft::{Draft, Message, Row};
+use super::mutable_node::{Message, MutableNode, Row};
 use super::*;
 
-fn node(draft: &Draft) -> Node {
+fn node(draft: &MutableNode) -> Node {
     encode(&[("name", "value".to_string())], draft, 40, Compression::None).unwrap().node
 }
 
@@ -20,7 +20,7 @@ fn message(key: &str, value: Option<&str>) -> Message {
 
 #[test]
 fn messages_come_before_rows_and_rows_before_children() {
-    let draft = Draft {
+    let draft = MutableNode {
         height: 1,
         rows: ["d", "h"].map(row).to_vec(),
         children: ["0", "1", "2"].map(Into::into).to_vec(),
@@ -45,24 +45,25 @@ fn messages_come_before_rows_and_rows_before_children() {
 
 #[test]
 fn a_key_that_a_leaf_lacks_is_absent() {
-    let leaf = node(&Draft { rows: vec![row("b")], ..Draft::default() });
+    let leaf = node(&MutableNode { rows: vec![row("b")], ..MutableNode::default() });
     assert_eq!(leaf.search("a"), Found::Absent);
     assert_eq!(leaf.search("b"), Found::Row("row b"));
     assert_eq!(leaf.search("c"), Found::Absent);
-    assert_eq!(node(&Draft::default()).search("a"), Found::Absent);
+    assert_eq!(node(&MutableNode::default()).search("a"), Found::Absent);
 }
 
 /// The cache of nodes is limited by the sizes that nodes report.
 #[test]
 fn a_node_takes_at_most_its_reported_memory() {
-    let few = Draft { rows: vec![row("b")], buffer: vec![message("c", None)], ..Draft::default() };
-    let many = Draft {
+    let few =
+        MutableNode { rows: vec![row("b")], buffer: vec![message("c", None)], ..MutableNode::default() };
+    let many = MutableNode {
         height: 1,
         rows: (0..39).map(|i| row(&format!("{i:0100}"))).collect(),
         children: (0..40).map(|i| format!("{i:075}").as_str().into()).collect(),
         buffer: (0..500).map(|i| message(&format!("{i:0200}"), Some(&"v".repeat(80)))).collect(),
     };
-    for draft in [Draft::default(), few, many] {
+    for draft in [MutableNode::default(), few, many] {
         for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
             let written = encode(&[("name", "value".to_string())], &draft, 40, compression).unwrap();
             let read = decode(written.bytes.clone(), "node", None).unwrap();
@@ -92,7 +93,7 @@ fn a_node_takes_at_most_its_reported_memory() {
 /// The files of a dropped object were retained as long as its row separated two nodes.
 #[test]
 fn a_row_with_a_message_has_no_reference() {
-    let node = node(&Draft {
+    let node = node(&MutableNode {
         rows: ["a", "b", "c"].map(row).to_vec(),
         buffer: vec![
             message("a", None),
@@ -100,7 +101,7 @@ fn a_row_with_a_message_has_no_reference() {
             message("d", Some("5")),
             message("d", Some("6")),
         ],
-        ..Draft::default()
+        ..MutableNode::default()
     });
     let named: Vec<(&str, &str)> = node.named_locations().collect();
     assert_eq!(named, [("c", "row c"), ("b", "4"), ("d", "6")]);
@@ -115,7 +116,7 @@ proptest! {
             .into_iter()
             .map(|(key, value)| message(&format!("{key:02}"), value.map(|value| value.to_string()).as_deref()))
             .collect();
-        let node = node(&Draft { buffer: buffer.clone(), ..Draft::default() });
+        let node = node(&MutableNode { buffer: buffer.clone(), ..MutableNode::default() });
         for key in 0..12 {
             let key = format!("{key:02}");
             let last = buffer.iter().enumerate().rev().find(|(_, message)| *message.key == *key);
@@ -124,7 +125,7 @@ proptest! {
         }
         let newest: Vec<MessageRef<'_>> = node.newest_messages().collect();
         prop_assert!(newest.windows(2).all(|pair| pair[0].key < pair[1].key));
-        let mut kept = draft::coalesce(buffer);
+        let mut kept = mutable_node::coalesce(buffer);
         kept.sort_by(|a, b| a.key.cmp(&b.key));
         prop_assert_eq!(newest.into_iter().map(Message::from).collect::<Vec<_>>(), kept);
     }

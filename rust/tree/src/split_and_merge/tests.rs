@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use trinitylake_format::node::draft::Text;
+use trinitylake_format::node::mutable_node::Text;
 
 use super::*;
 
@@ -18,8 +18,8 @@ fn delete(key: &str) -> Message {
     Message::new(key.into(), None, "t".into())
 }
 
-fn inner(keys: &[&str], buffer: Vec<Message>) -> Draft {
-    Draft {
+fn inner(keys: &[&str], buffer: Vec<Message>) -> MutableNode {
+    MutableNode {
         height: 1,
         rows: keys.iter().map(|key| row(key, "old")).collect(),
         children: (0..=keys.len()).map(|i| format!("child {i}").as_str().into()).collect(),
@@ -27,7 +27,7 @@ fn inner(keys: &[&str], buffer: Vec<Message>) -> Draft {
     }
 }
 
-fn keys(draft: &Draft) -> Vec<&str> {
+fn keys(draft: &MutableNode) -> Vec<&str> {
     draft.rows.iter().map(|row| &*row.key).collect()
 }
 
@@ -96,7 +96,7 @@ proptest! {
         draft.absorb();
         let Split { first, rest, promoted_deletes } = split(draft.clone(), order, ascending);
 
-        let mut whole = Draft { height: 1, ..Draft::default() };
+        let mut whole = MutableNode { height: 1, ..MutableNode::default() };
         let mut above: Option<Text> = None;
         let separators: Vec<Option<Text>> = rest.iter().map(|(row, _)| Some(row.key.clone())).chain([None]).collect();
         let pieces = std::iter::once((None, first)).chain(rest.into_iter().map(|(row, piece)| (Some(row), piece)));

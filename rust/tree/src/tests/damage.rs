@@ -7,7 +7,7 @@ use arrow_array::StringArray;
 
 use super::model::config;
 use crate::MAX_HEIGHT;
-use crate::advance::advance;
+use crate::apply_changes::apply_changes;
 use crate::diff::diff;
 use crate::invariant::walk;
 use crate::node_store::{CACHE_SIZE_BYTES, NodeStore};
@@ -18,7 +18,7 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_format::key::KeyRange;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::{decode_batch, encode, encode_batch};
-use trinitylake_format::node::draft::{Draft, Message, Row};
+use trinitylake_format::node::mutable_node::{Message, MutableNode, Row};
 use trinitylake_storage::memory_files::MemoryFiles;
 
 const ORDER: usize = 4;
@@ -32,13 +32,13 @@ fn row(key: &str) -> Row {
     Row { key: key.into(), value: "v".into() }
 }
 
-fn leaf(keys: &[&str]) -> Draft {
-    Draft { rows: keys.iter().map(|key| row(key)).collect(), ..Draft::default() }
+fn leaf(keys: &[&str]) -> MutableNode {
+    MutableNode { rows: keys.iter().map(|key| row(key)).collect(), ..MutableNode::default() }
 }
 
-fn inner(height: u32, keys: &[&str], children: &[&str]) -> Draft {
+fn inner(height: u32, keys: &[&str], children: &[&str]) -> MutableNode {
     let children = children.iter().map(|child| (*child).into()).collect();
-    Draft { height, children, ..leaf(keys) }
+    MutableNode { height, children, ..leaf(keys) }
 }
 
 /// Whether a writer records the height of its nodes, which the format does not require.
@@ -48,7 +48,7 @@ enum Heights {
     Absent,
 }
 
-fn file(draft: &Draft, order: usize, heights: Heights) -> bytes::Bytes {
+fn file(draft: &MutableNode, order: usize, heights: Heights) -> bytes::Bytes {
     let encoded = encode(&[], draft, order, Default::default()).unwrap();
     if heights == Heights::Recorded {
         return encoded.bytes;
@@ -66,7 +66,7 @@ fn file(draft: &Draft, order: usize, heights: Heights) -> bytes::Bytes {
 }
 
 impl Tree {
-    fn new(root: Draft, nodes: &[(&str, Draft)], heights: Heights) -> Tree {
+    fn new(root: MutableNode, nodes: &[(&str, MutableNode)], heights: Heights) -> Tree {
         let files = MemoryFiles::shared();
         for (path, draft) in nodes {
             files.overwrite(path, file(draft, ORDER, heights));
@@ -87,7 +87,7 @@ impl Tree {
     /// Results of all operations on a tree: lookups of the key, a scan, a diff, a commit.
     async fn use_it(&self, key: &str) -> [Result<()>; 5] {
         let keys = StringArray::from(vec![key, "a", "zz"]);
-        let empty = encode(&[], &Draft::default(), ORDER, Default::default()).unwrap().node;
+        let empty = encode(&[], &MutableNode::default(), ORDER, Default::default()).unwrap().node;
         let scan = async {
             let mut scan = Scan::new(self.nodes(), self.root.clone(), KeyRange::all(), None, true);
             while scan.next_batch().await?.is_some() {}
@@ -98,7 +98,9 @@ impl Tree {
             let environment = TestEnvironment::seeded(1);
             let change = Message::new(key.into(), None, "t".into());
             let config = config(ORDER, 0, 0, 1024);
-            advance(&self.nodes(), environment.as_ref(), &config, &self.root, vec![change], 0).await.map(drop)
+            apply_changes(&self.nodes(), environment.as_ref(), &config, &self.root, vec![change], 0)
+                .await
+                .map(drop)
         };
         [
             get(&self.nodes(), &self.root, key).await.map(drop),
@@ -208,7 +210,7 @@ async fn mode_35_children_shared_on_every_level_are_read_once() {
     }
     let top = names[height as usize - 1].as_str();
     let tree = Tree::new(inner(height, &["a"], &[top, top]), &nodes, Heights::Recorded);
-    let empty = encode(&[], &Draft::default(), ORDER, Default::default()).unwrap().node;
+    let empty = encode(&[], &MutableNode::default(), ORDER, Default::default()).unwrap().node;
     diff(&tree.nodes(), &Arc::new(empty), &tree.root).await.unwrap();
     let problems = tree.problems().await.unwrap();
     assert!(problems.iter().any(|problem| problem.contains("two parents")));
@@ -222,7 +224,7 @@ async fn keys_and_messages_outside_of_their_range_are_problems() {
         ("l/1", leaf(&["a", "z"])),
         ("l/1", leaf(&["m"])),
         ("l/2", leaf(&["b"])),
-        ("l/2", Draft { buffer: vec![message("c")], ..leaf(&["n"]) }),
+        ("l/2", MutableNode { buffer: vec![message("c")], ..leaf(&["n"]) }),
     ] {
         let mut nodes = sound.to_vec();
         nodes.push((path, draft));

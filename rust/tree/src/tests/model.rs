@@ -7,7 +7,7 @@ use arrow_array::StringArray;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use crate::advance::advance;
+use crate::apply_changes::apply_changes;
 use crate::diff::{Difference, diff};
 use crate::flush::Tally;
 use crate::invariant::walk;
@@ -20,7 +20,7 @@ use trinitylake_format::config::TreeConfig;
 use trinitylake_format::key::KeyRange;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::{Compression, decode, encode};
-use trinitylake_format::node::draft::{Draft, Message};
+use trinitylake_format::node::mutable_node::{Message, MutableNode};
 use trinitylake_storage::memory_files::MemoryFiles;
 
 pub type Dictionary = BTreeMap<String, String>;
@@ -58,7 +58,7 @@ pub fn config(order: usize, root_cap: usize, inner_cap: usize, node_max: usize) 
 impl Model {
     pub fn empty(config: TreeConfig, seed: u64) -> Model {
         let files = MemoryFiles::shared();
-        let root = encode(&[], &Draft::default(), config.order, config.compression).unwrap().node;
+        let root = encode(&[], &MutableNode::default(), config.order, config.compression).unwrap().node;
         Model {
             config,
             nodes: Arc::new(NodeStore::new(files.clone(), CACHE_SIZE_BYTES)),
@@ -74,7 +74,7 @@ impl Model {
     }
 
     /// A tree that was built at once.
-    pub fn of(config: TreeConfig, dictionary: Dictionary, root: Draft, from: Model) -> Model {
+    pub fn of(config: TreeConfig, dictionary: Dictionary, root: MutableNode, from: Model) -> Model {
         let named = dictionary.values().cloned().collect();
         let root = encode(&[], &root, config.order, config.compression).unwrap().node;
         Model {
@@ -98,17 +98,17 @@ impl Model {
             .collect();
         let (order, compression) = (self.config.order, self.config.compression);
         let (nodes, environment) = (&self.nodes, self.environment.as_ref());
-        let advance =
-            advance(nodes, environment, &self.config, &self.root, messages.clone(), 0).await.unwrap();
-        self.tally += advance.tally;
-        for (path, draft) in &advance.nodes {
+        let next =
+            apply_changes(nodes, environment, &self.config, &self.root, messages.clone(), 0).await.unwrap();
+        self.tally += next.tally;
+        for (path, draft) in &next.nodes {
             assert!(draft.rows.len() < order, "{path} was not split");
         }
-        let encoded = advance.nodes.into_iter();
+        let encoded = next.nodes.into_iter();
         let encoded = encoded.map(|(path, draft)| (path, encode(&[], &draft, order, compression).unwrap()));
         self.nodes.write(encoded.collect()).await.unwrap();
         let system = [("version", txn.clone())];
-        let root = encode(&system, &advance.root, order, compression).unwrap();
+        let root = encode(&system, &next.root, order, compression).unwrap();
         self.root = Arc::new(decode(root.bytes, "root", Some(order)).unwrap());
         self.check_named(&messages).await;
         for (key, value) in changes {

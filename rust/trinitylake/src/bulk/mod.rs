@@ -11,10 +11,10 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, NameSizes, ObjectKind};
 use crate::lakehouse::Lakehouse;
-use crate::node::draft::Draft;
+use crate::node::mutable_node::MutableNode;
 use crate::transaction::commit::limits::VERSIONS_AT_ONCE;
-use crate::tree::bulk::{NodeWriter, build, merge_runs};
-use crate::tree::leaf_writer::{Leaf, LooseRow, assemble};
+use crate::tree::bulk_build::{NodeWriter, build, merge_runs};
+use crate::tree::distributed_bulk_build::{Leaf, LooseRow, assemble};
 use crate::version::Version;
 use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
@@ -145,7 +145,7 @@ impl Registered {
 }
 
 /// Registers objects that workers have sorted, merged with the objects of `base`, checked, and written as parts of a
-/// tree with that number of rows (see [`LeafWriter`](crate::tree::leaf_writer::LeafWriter)). `CommitConflict` if `base`
+/// tree with that number of rows (see [`LeafWriter`](crate::tree::distributed_bulk_build::LeafWriter)). `CommitConflict` if `base`
 /// is no longer the latest version; see [`assemble`] for parts that do not fit together. The workers have to ensure
 /// that the namespaces exist and that no view has the name of a table.
 pub async fn register_parts(
@@ -175,7 +175,7 @@ fn node_writer<'a>(
 async fn publish(
     lakehouse: &Lakehouse,
     base: &Version,
-    root: Draft,
+    root: MutableNode,
     message: &str,
     author: &str,
     summary: Summary,

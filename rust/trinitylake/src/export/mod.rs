@@ -6,17 +6,17 @@ use std::sync::Arc;
 use arrow_array::StringArray;
 
 use crate::config::TreeConfig;
-use crate::definition::LakehouseDefinition;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::LakehouseDefinition;
 use crate::messages_on_top::with_messages;
 use crate::node::codec::{decode, encode};
-use crate::node::draft::{Draft, Message};
+use crate::node::mutable_node::{Message, MutableNode};
 use crate::path::{lakehouse_definition_path, root_path};
 use crate::storage::Storage;
 use crate::storage::create_readback::{Claim, claim};
-use crate::tree::bulk::{NodeWriter, build};
+use crate::tree::bulk_build::{NodeWriter, build};
 use crate::version::log_summary::Summary;
 use crate::version::publisher::DOUBT_MILLIS;
 use crate::version::root_metadata::{
@@ -90,7 +90,7 @@ pub async fn publish(
         CopiedTree::Of(version) => {
             inline_definitions = version.unwritten_definitions();
             let height = version.nodes().height_of(&version.root).await?;
-            Draft::of(&version.root, height)
+            MutableNode::of(&version.root, height)
         }
         CopiedTree::Objects(objects) => {
             let (keys, locations) = *objects;
@@ -179,7 +179,7 @@ pub async fn publish_same(
     metadata.lakehouse_definition =
         write_definition(storage.as_ref(), environment.as_ref(), &definition).await?;
     metadata.inline_definition = Some(definition.encode_file(&metadata.lakehouse_definition));
-    let draft = Draft::of(&source.root, source.nodes().height_of(&source.root).await?);
+    let draft = MutableNode::of(&source.root, source.nodes().height_of(&source.root).await?);
     match create_root(storage, environment, metadata, &draft, &config).await {
         Err(Error::CommitConflict { .. }) => there(storage.get(&path).await?),
         created => created,
@@ -200,7 +200,7 @@ async fn create_root(
     storage: &Arc<dyn Storage>,
     environment: &Arc<dyn Environment>,
     metadata: RootMetadata,
-    draft: &Draft,
+    draft: &MutableNode,
     config: &TreeConfig,
 ) -> Result<()> {
     let path = root_path(metadata.version);

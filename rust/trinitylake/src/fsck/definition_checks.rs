@@ -6,12 +6,12 @@ use prost::Message as _;
 
 use super::finding::{Finding, FoundTable, Kind, Suspect};
 use super::state::Fsck;
-use crate::definition::proto::{DistributedTransactionDef, NamespaceDef, TableDef, ViewDef};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
+use crate::lakehouse_definition::proto::{DistributedTransactionDef, NamespaceDef, TableDef, ViewDef};
 use crate::path::{definition_id, is_saved_state, transaction_file};
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 
 impl Fsck {
     /// Read and check the definitions that nodes name. Returns those of tables if the caller checks them.

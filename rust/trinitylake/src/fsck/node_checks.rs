@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::node::codec::decode;
 use crate::tree::MAX_HEIGHT;
 use crate::tree::invariant::rules_broken;
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 
 impl Fsck {
     /// Read the next queued nodes and the definitions that they name.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::finding::Finding;
 use crate::key::NameSizes;
 use crate::node::Node;
-use crate::node::draft::Text;
+use crate::node::mutable_node::Text;
 use crate::tree::MAX_HEIGHT;
 use crate::tree::node_store::NodeStore;
 use crate::tree::search::child_height;

@@ -22,14 +22,14 @@ use super::finding::{Finding, Kind};
 use super::place::{Place, child_at, leads_to};
 use super::state::Fsck;
 use super::survey::{NODE_CACHE_SIZE_BYTES, Scope};
-use crate::definition::LakehouseDefinition;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
+use crate::lakehouse_definition::LakehouseDefinition;
 use crate::messages_on_top::with_messages;
 use crate::node::Node;
 use crate::node::codec::encode;
-use crate::node::draft::{Draft, Message, Text};
+use crate::node::mutable_node::{Message, MutableNode, Text};
 use crate::path::{LATEST_HINT_PATH, lakehouse_definition_path, node_path, root_path};
 use crate::storage::Storage;
 use crate::transaction::Note;
@@ -140,7 +140,7 @@ impl Repairer {
         }
         let draft = match repaired {
             Some(draft) => draft,
-            None => Draft::of(&self.intact.root, self.nodes.height_of(&self.intact.root).await?),
+            None => MutableNode::of(&self.intact.root, self.nodes.height_of(&self.intact.root).await?),
         };
         let mut created_at_millis = 0;
         for number in numbers {
@@ -157,7 +157,7 @@ impl Repairer {
         &self,
         number: u64,
         after_millis: u64,
-        draft: &Draft,
+        draft: &MutableNode,
         definition: Option<(String, LakehouseDefinition)>,
         id: &str,
         note: &Note,
@@ -225,7 +225,7 @@ impl Repairer {
     }
 
     /// The tree of the newest readable version with its damaged nodes and definitions replaced; `None` without damage.
-    async fn repaired_tree(&mut self, id: &str) -> Result<Option<Draft>> {
+    async fn repaired_tree(&mut self, id: &str) -> Result<Option<MutableNode>> {
         let mut places = Vec::new();
         let mut rows: Vec<(String, String)> = Vec::new();
         for bad in std::mem::take(&mut self.fsck.bad_nodes) {
@@ -283,7 +283,7 @@ impl Repairer {
             return Ok(None);
         }
         if self.is_dry {
-            return Ok(Some(Draft::default()));
+            return Ok(Some(MutableNode::default()));
         }
         let txn: Text = id.into();
         let (config, environment) = (self.intact.config, self.environment.clone());
@@ -392,10 +392,10 @@ impl Repairer {
         node: Arc<Node>,
         height: u32,
         places: &'a [Place],
-        new: &'a mut Vec<(Text, Draft)>,
-    ) -> BoxFuture<'a, Result<Draft>> {
+        new: &'a mut Vec<(Text, MutableNode)>,
+    ) -> BoxFuture<'a, Result<MutableNode>> {
         Box::pin(async move {
-            let mut draft = Draft::of(&node, height);
+            let mut draft = MutableNode::of(&node, height);
             if height == 0 {
                 return Ok(draft);
             }
@@ -429,17 +429,17 @@ impl Repairer {
         node: Arc<Node>,
         height: u32,
         places: Vec<Place>,
-        new: &mut Vec<(Text, Draft)>,
-    ) -> Result<Draft> {
+        new: &mut Vec<(Text, MutableNode)>,
+    ) -> Result<MutableNode> {
         self.grafted(node, height, &places, new).await
     }
 
-    fn empty_subtree(&self, height: u32, new: &mut Vec<(Text, Draft)>) -> Draft {
-        let mut draft = Draft::default();
+    fn empty_subtree(&self, height: u32, new: &mut Vec<(Text, MutableNode)>) -> MutableNode {
+        let mut draft = MutableNode::default();
         for level in 1..=height {
             let path: Text = node_path(self.environment.uuid()).into();
             new.push((path.clone(), draft));
-            draft = Draft { height: level, children: vec![path], ..Draft::default() };
+            draft = MutableNode { height: level, children: vec![path], ..MutableNode::default() };
         }
         draft
     }

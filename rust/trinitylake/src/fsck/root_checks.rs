@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::finding::{Finding, Kind};
 use super::state::{Fsck, PreviousRoot};
-use crate::definition::LakehouseDefinition;
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
+use crate::lakehouse_definition::LakehouseDefinition;
 use crate::node::Node;
 use crate::node::codec::decode;
 use crate::path::{root_path, root_path_000};

@@ -10,7 +10,7 @@ use super::finding::{Finding, Suspect};
 use super::place::{BadNode, Place};
 use super::survey::Survey;
 use crate::key::{NameSizes, ObjectKind};
-use crate::node::draft::Text;
+use crate::node::mutable_node::Text;
 use crate::storage::Storage;
 use crate::tree::node_store::NodeStore;
 use crate::version::root_metadata::RootMetadata;

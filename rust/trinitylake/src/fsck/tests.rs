@@ -24,7 +24,7 @@ fn definition(number: u32) -> Bytes {
     use prost::Message as _;
     let id = uuid::Uuid::from_u128(u128::from(number) << 70 | 1).to_string();
     let properties = [("number".to_string(), number.to_string())].into();
-    Bytes::from(crate::definition::proto::NamespaceDef { id, properties }.encode_to_vec())
+    Bytes::from(crate::lakehouse_definition::proto::NamespaceDef { id, properties }.encode_to_vec())
 }
 
 async fn add(lakehouse: &Arc<Lakehouse>, number: u32) {

@@ -4,9 +4,9 @@ use prost::Message as _;
 
 use super::finding::{Finding, Kind};
 use super::state::{Fsck, fingerprint};
-use crate::definition::proto::{DistributedTransactionDef, Footprint};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
+use crate::lakehouse_definition::proto::{DistributedTransactionDef, Footprint};
 use crate::path::{
     INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, is_in_queue, lakehouse_definition_id, node_id,
     transaction_file,

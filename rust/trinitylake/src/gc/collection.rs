@@ -11,7 +11,7 @@ use super::roots;
 use super::sweep::{Sweep, has_roots};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
-use crate::node::draft::Draft;
+use crate::node::mutable_node::MutableNode;
 use crate::transaction::Note;
 use crate::transaction::commit::inline_definitions::write_definitions_of;
 use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
@@ -219,7 +219,7 @@ pub(super) async fn fence(
         };
         let mut metadata = lakehouse.publisher().next_metadata(&latest, vec![transaction]);
         metadata.gc_before_millis = metadata.gc_before_millis.max(Some(before_millis));
-        let draft = Draft::of(&latest.root, lakehouse.nodes().height_of(&latest.root).await?);
+        let draft = MutableNode::of(&latest.root, lakehouse.nodes().height_of(&latest.root).await?);
         match lakehouse.publisher().publish_alone(&latest, metadata, draft, "the collection").await {
             Err(Error::CommitConflict { .. }) => {}
             published => return published,

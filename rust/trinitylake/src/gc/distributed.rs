@@ -33,7 +33,7 @@ use crate::path::root_path;
 use crate::storage::Storage;
 use crate::transaction::Note;
 use crate::tree::diff::new_nodes;
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::{Version, boundary};
 
 /// Kind of a reference, in the order in which files are read: a file references only files of later kinds, and a node

@@ -7,9 +7,9 @@ use prost::Message as _;
 pub use trinitylake_iceberg::Form;
 use trinitylake_iceberg::{Named, in_file, in_metadata};
 
-use crate::definition::METADATA_LOCATION;
-use crate::definition::proto::{TableDef, TableType};
 use crate::error::{Error, Result};
+use crate::lakehouse_definition::METADATA_LOCATION;
+use crate::lakehouse_definition::proto::{TableDef, TableType};
 use crate::root_uri::{RootUri, check_path};
 
 /// Kind of a file, which decides how its references are read.

@@ -26,7 +26,7 @@ use crate::node::Node;
 use crate::node::codec::decode;
 use crate::path::{root_path, root_path_000};
 use crate::storage::Storage;
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::boundary::boundary;
 use crate::version::root_metadata::RootMetadata;
 

@@ -14,7 +14,7 @@ use crate::lakehouse::Lakehouse;
 use crate::path::root_version;
 use crate::storage::{FileInfo, Storage};
 use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::file_age::StoreTime;
 use crate::version::wait_before_deleting;
 

@@ -12,7 +12,7 @@ use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
 use crate::node::codec::encode;
-use crate::node::draft::Draft;
+use crate::node::mutable_node::MutableNode;
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_path_000, root_version};
 use crate::storage::latency::LatencyStorage;
 use crate::storage::{CountingStorage, FileInfo, PutOutcome, Storage};
@@ -86,8 +86,12 @@ fn root(version: u64) -> Bytes {
         inline_definition: Some(definition.bytes().clone()),
         ..RootMetadata::default()
     };
-    let encoded =
-        encode(&metadata.system_rows().unwrap(), &Draft::default(), definition.order(), Default::default());
+    let encoded = encode(
+        &metadata.system_rows().unwrap(),
+        &MutableNode::default(),
+        definition.order(),
+        Default::default(),
+    );
     encoded.unwrap().bytes
 }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
 use crate::expiry::expire;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};

@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Result;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::path::{GC_MARKER_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, root_version};
 pub use crate::storage::memory_files::MemoryFiles;
 use crate::storage::{FileInfo, PutOutcome, Storage};

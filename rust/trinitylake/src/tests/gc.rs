@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join;
 
-use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::Environment;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
@@ -19,6 +18,7 @@ use crate::gc::usage::{Held, usage};
 use crate::gc::{Options, Report, no_progress, vacuum};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::path::{root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};

@@ -8,15 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::{Error, Result};
 use crate::expiry::expire;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::node::codec::{decode, encode};
-use crate::node::draft::Draft;
+use crate::node::mutable_node::MutableNode;
 use crate::path::root_path;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::{FileInfo, PutOutcome, RetryPolicy, Storage};
@@ -189,7 +189,7 @@ async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
         .filter(|(key, _)| !["n_keys", "height"].contains(key))
         .map(|(key, value)| (key, value.to_string()))
         .collect();
-    let other_order = encode(&system, &Draft::default(), 7, Default::default()).unwrap();
+    let other_order = encode(&system, &MutableNode::default(), 7, Default::default()).unwrap();
     files.overwrite(&root_path(0), other_order.bytes);
     let opened = Lakehouse::open(files, environment, None).await;
     assert!(

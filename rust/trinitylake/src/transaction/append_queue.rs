@@ -31,11 +31,11 @@ use super::commit::intent_queue::{
 };
 use super::commit::limits::{CommitLimits, VERSIONS_AT_ONCE};
 use super::handle::Transaction;
-use crate::definition::proto::{self, CommitIntent, IntendedTransaction, TableDef};
-use crate::definition::{MANIFEST_LIST, METADATA_LOCATION};
 use crate::definition_file::encode_file;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::proto::{self, CommitIntent, IntendedTransaction, TableDef};
+use crate::lakehouse_definition::{MANIFEST_LIST, METADATA_LOCATION};
 use crate::path::{is_in_queue, queued_appends_file, queued_appends_path};
 use crate::storage::is_remote;
 use crate::version::Version;

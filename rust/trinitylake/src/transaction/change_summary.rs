@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
+use crate::lakehouse_definition::LakehouseDefinition;
 use crate::path::root_version;
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::handle::Transaction;

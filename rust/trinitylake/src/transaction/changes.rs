@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::definition::LakehouseDefinition;
 use crate::definition_file::encode_file;
-use crate::node::draft::{Message, Text};
+use crate::lakehouse_definition::LakehouseDefinition;
+use crate::node::mutable_node::{Message, Text};
 
 /// The new location of a key.
 #[derive(Clone, Debug)]

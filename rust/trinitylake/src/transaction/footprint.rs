@@ -7,8 +7,8 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::definition::proto;
 use crate::key::KeyRange;
+use crate::lakehouse_definition::proto;
 
 /// Condition that must hold when the transaction commits, at every isolation level.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::definition::proto::IsolationLevel;
 use crate::error::{Error, Result};
+use crate::lakehouse_definition::proto::IsolationLevel;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {

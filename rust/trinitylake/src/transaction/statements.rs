@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::definition::LakehouseDefinition;
 use crate::error::{Error, Result};
 use crate::key::{ObjectKind, ObjectName};
+use crate::lakehouse_definition::LakehouseDefinition;
 use crate::path::{definition_path, lakehouse_definition_path};
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::footprint::Requirement;

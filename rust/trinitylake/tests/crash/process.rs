@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::environment::testing::TestEnvironment;
 use trinitylake::error::{Error, Result};
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
+use trinitylake::lakehouse_definition::{LakehouseDefinition, proto};
 use trinitylake::storage::faulty::{Fault, FaultyStorage};
 use trinitylake::transaction::{CommitLimits, Coordination, Outcome, Transaction, TransactionOptions};
 

@@ -8,12 +8,12 @@ use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use bytes::Bytes;
 use prost::Message as _;
 use trinitylake::config::TreeConfig;
-use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::Error;
 use trinitylake::key::{NameSizes, ObjectKind};
+use trinitylake::lakehouse_definition::{LakehouseDefinition, proto};
 use trinitylake::node::Node;
 use trinitylake::node::codec::{Compression, decode, encode};
-use trinitylake::node::draft::{Draft, Message, Row};
+use trinitylake::node::mutable_node::{Message, MutableNode, Row};
 use trinitylake::path::{
     LATEST_HINT_PATH, boundary_version, root_path, root_version, transaction_file, transaction_path,
 };
@@ -61,8 +61,8 @@ fn nodes() -> Vec<Vec<u8>> {
     let row = |key: &str| Row { key: key.into(), value: format!("table-{key}.binpb").as_str().into() };
     let message =
         |key: &str, value: Option<&str>| Message::new(key.into(), value.map(Into::into), "3c0e".into());
-    let leaf = Draft { rows: ["b", "d", "größer"].map(row).to_vec(), ..Draft::default() };
-    let inner = Draft {
+    let leaf = MutableNode { rows: ["b", "d", "größer"].map(row).to_vec(), ..MutableNode::default() };
+    let inner = MutableNode {
         height: 2,
         rows: ["f", "m"].map(row).to_vec(),
         children: ["0/left", "1/middle", "1/right"].map(Into::into).to_vec(),
@@ -114,7 +114,7 @@ fn decode_node(bytes: &[u8]) -> bool {
         // Whether the child exists is only found out when it is read.
         (0..=node.n_keys()).for_each(|i| drop(node.child(i).to_string()));
     }
-    let _ = Draft::of(&node, node.height().unwrap_or_default());
+    let _ = MutableNode::of(&node, node.height().unwrap_or_default());
     let metadata = RootMetadata::of(&node, VERSION, "fuzzed");
     is_accepted(metadata).is_some()
 }

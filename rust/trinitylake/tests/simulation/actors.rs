@@ -11,13 +11,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use prost::Message as _;
-use trinitylake::definition::{LakehouseDefinition, proto};
 use trinitylake::error::{Error, Result as CoreResult};
 use trinitylake::expiry::expire;
 use trinitylake::gc::file_references::{Contents, FileForm, Form, Link};
 use trinitylake::gc::{Options, no_progress, vacuum};
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;
+use trinitylake::lakehouse_definition::{LakehouseDefinition, proto};
 use trinitylake::transaction::{
     CommitLimits, ConflictingTable, Coordination, Isolation, Outcome, Transaction, TransactionOptions,
 };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use trinitylake::definition::LakehouseDefinition;
 use trinitylake::definition_file::decode_file;
 use trinitylake::expiry::expire;
 use trinitylake::gc::{Options, no_progress, vacuum};
 use trinitylake::lakehouse::Lakehouse;
+use trinitylake::lakehouse_definition::LakehouseDefinition;
 use trinitylake::node::codec::decode;
 use trinitylake::path::{root_path, root_version, transaction_file};
 use trinitylake::version::Version;

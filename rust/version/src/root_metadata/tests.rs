@@ -2,7 +2,7 @@ use super::*;
 use trinitylake_format::definition_file::encode_file;
 use trinitylake_format::key::ObjectKind;
 use trinitylake_format::node::codec::{Compression, decode, encode};
-use trinitylake_format::node::draft::Draft;
+use trinitylake_format::node::mutable_node::MutableNode;
 use trinitylake_format::path::definition_path;
 
 #[test]
@@ -25,7 +25,8 @@ fn definitions_in_a_root_have_the_right_checksum_and_path() {
     assert_eq!(to_row(&BTreeMap::new()), None);
     let root = |row: &str| {
         let system = [(INLINE_DEFINITIONS, row.to_string())];
-        decode(encode(&system, &Draft::default(), 4, Compression::Zstd).unwrap().bytes, "root", None).unwrap()
+        decode(encode(&system, &MutableNode::default(), 4, Compression::Zstd).unwrap().bytes, "root", None)
+            .unwrap()
     };
     assert_eq!(held_definition(&root(&row), &path), Some(bytes.clone()));
     for absent in ["", "n.binpb", &other, &path[..path.len() - 1]] {

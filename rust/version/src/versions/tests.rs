@@ -1,9 +1,9 @@
 use futures::executor::block_on;
 use trinitylake_base::environment::testing::TestEnvironment;
-use trinitylake_format::definition::proto::LakehouseDef;
+use trinitylake_format::lakehouse_definition::proto::LakehouseDef;
 use trinitylake_storage::memory_files::MemoryFiles;
 
-use trinitylake_format::definition::LakehouseDefinition;
+use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 
 use super::*;
 

@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Field, Schema};
 use proptest::prelude::*;
 
 use super::*;
-use crate::node::draft::{Message, Row};
+use crate::node::mutable_node::{Message, Row};
 use crate::node::{CREATED_AT_MILLIS, NODE_ID};
 use crate::path::node_path;
 
@@ -17,12 +17,12 @@ const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Com
 const ORDER: usize = 6;
 
 /// The complete content of a node.
-type Dump = (Vec<(String, String)>, usize, u32, Draft);
+type Dump = (Vec<(String, String)>, usize, u32, MutableNode);
 
 fn dump(node: &Node) -> Dump {
     let system = node.system_rows().map(|(key, value)| (key.to_string(), value.to_string())).collect();
     let height = node.height().unwrap_or(u32::MAX);
-    (system, node.order(), height, Draft::of(node, height))
+    (system, node.order(), height, MutableNode::of(node, height))
 }
 
 fn row(key: &str) -> Row {
@@ -33,12 +33,12 @@ fn message(key: &str, value: Option<&str>) -> Message {
     Message::new(key.into(), value.map(Into::into), "txn".into())
 }
 
-fn leaf() -> Draft {
-    Draft { rows: ["b", "d", "größer"].map(row).to_vec(), ..Draft::default() }
+fn leaf() -> MutableNode {
+    MutableNode { rows: ["b", "d", "größer"].map(row).to_vec(), ..MutableNode::default() }
 }
 
-fn inner() -> Draft {
-    Draft {
+fn inner() -> MutableNode {
+    MutableNode {
         height: 2,
         rows: ["f", "m"].map(row).to_vec(),
         children: ["0/left", "1/middle", "1/right"].map(Into::into).to_vec(),
@@ -50,7 +50,7 @@ fn system() -> Vec<(&'static str, String)> {
     vec![(CREATED_AT_MILLIS, "1700000000000".to_string()), ("somebody else's", "row".to_string())]
 }
 
-fn file(draft: &Draft, compression: Compression) -> Bytes {
+fn file(draft: &MutableNode, compression: Compression) -> Bytes {
     encode(&system(), draft, ORDER, compression).unwrap().bytes
 }
 
@@ -84,11 +84,11 @@ fn assert_corrupt<T: std::fmt::Debug>(result: Result<T>, message_part: &str) {
 #[test]
 fn nodes_round_trip() {
     for compression in COMPRESSIONS {
-        for draft in [Draft::default(), leaf(), inner()] {
+        for draft in [MutableNode::default(), leaf(), inner()] {
             let encoded = encode(&system(), &draft, ORDER, compression).unwrap();
             let decoded = decode(encoded.bytes, "p", Some(ORDER)).unwrap();
             assert_eq!(dump(&decoded), dump(&encoded.node));
-            assert_eq!(Draft::of(&decoded, draft.height), draft);
+            assert_eq!(MutableNode::of(&decoded, draft.height), draft);
             assert_eq!(decoded.system("somebody else's"), Some("row"));
             assert_eq!(decoded.height(), Some(draft.height));
         }
@@ -167,7 +167,7 @@ fn a_flipped_bit_is_detected_or_harmless() {
 #[test]
 fn a_footer_with_a_wrong_position_of_the_batch_is_refused() {
     let rows: Vec<Row> = (0..127).map(|i| row(&format!("{i:04}"))).collect();
-    let draft = Draft { rows, ..Draft::default() };
+    let draft = MutableNode { rows, ..MutableNode::default() };
     for compression in COMPRESSIONS {
         let bytes = encode(&system(), &draft, 128, compression).unwrap().bytes;
         let trailer = bytes.len() - TRAILER_SIZE_BYTES;
@@ -216,9 +216,9 @@ proptest! {
         let rows: Vec<Row> = keys.iter().map(|key| row(key)).collect();
         let children = if is_inner { (0..=rows.len()).map(|i| format!("{i}").as_str().into()).collect() } else { vec![] };
         let buffer = messages.iter().map(|(key, value)| message(key, value.as_deref())).collect();
-        let draft = Draft { height: is_inner.into(), rows, children, buffer };
+        let draft = MutableNode { height: is_inner.into(), rows, children, buffer };
         let decoded = decode(file(&draft, compression), "p", Some(ORDER)).unwrap();
-        prop_assert_eq!(Draft::of(&decoded, draft.height), draft);
+        prop_assert_eq!(MutableNode::of(&decoded, draft.height), draft);
     }
 }
 
@@ -289,12 +289,13 @@ fn a_buffer_larger_than_stated_is_refused() {
 fn a_batch_that_compresses_too_well_is_stored_uncompressed() {
     let key = format!("C==={}", " ".repeat(1000));
     let rows = 70_000;
-    let messages = Draft { buffer: (0..rows).map(|_| message(&key, None)).collect(), ..Draft::default() };
+    let messages =
+        MutableNode { buffer: (0..rows).map(|_| message(&key, None)).collect(), ..MutableNode::default() };
     let bytes = file(&messages, Compression::Zstd);
     assert!(bytes.len() > rows * key.len(), "{}", bytes.len());
     assert_eq!(decode(bytes, "p", Some(ORDER)).unwrap().n_messages(), rows);
     // Smaller nodes are still compressed.
-    let few = Draft { buffer: messages.buffer[..50].to_vec(), ..Draft::default() };
+    let few = MutableNode { buffer: messages.buffer[..50].to_vec(), ..MutableNode::default() };
     assert!(file(&few, Compression::Zstd).len() < 10_000);
 }
 
@@ -524,9 +525,10 @@ fn a_table_of_another_order_is_refused() {
 
 #[test]
 fn an_invalid_draft_is_not_written() {
-    let too_many = Draft { rows: ["a", "b", "c", "d", "e", "f"].map(row).to_vec(), ..Draft::default() };
-    let unordered = Draft { rows: ["b", "a"].map(row).to_vec(), ..Draft::default() };
-    let childless = Draft { children: Vec::new(), ..inner() };
+    let too_many =
+        MutableNode { rows: ["a", "b", "c", "d", "e", "f"].map(row).to_vec(), ..MutableNode::default() };
+    let unordered = MutableNode { rows: ["b", "a"].map(row).to_vec(), ..MutableNode::default() };
+    let childless = MutableNode { children: Vec::new(), ..inner() };
     for draft in [too_many, unordered, childless] {
         assert!(matches!(encode(&[], &draft, ORDER, Compression::None), Err(Error::CorruptFile { .. })));
     }
@@ -567,7 +569,7 @@ fn a_node_with_the_name_of_another_is_refused() {
     let id = "00000000-0000-0000-0000-000000000001";
     let of = |id: &str| {
         let system = [(NODE_ID, id.to_string())];
-        encode(&system, &Draft::default(), 4, Compression::Zstd).unwrap().bytes
+        encode(&system, &MutableNode::default(), 4, Compression::Zstd).unwrap().bytes
     };
     assert_eq!(decode(of(id), &paths[0], None).unwrap().system(NODE_ID), Some(id));
     for (id, path) in [(id, &paths[1]), ("nobody", &paths[0])] {
@@ -579,6 +581,6 @@ fn a_node_with_the_name_of_another_is_refused() {
     }
     // Files with other kinds of names, and nodes without an id, are not checked.
     assert!(decode(of(id), "node.arrow", None).is_ok());
-    let unnamed = encode(&[], &Draft::default(), 4, Compression::Zstd).unwrap().bytes;
+    let unnamed = encode(&[], &MutableNode::default(), 4, Compression::Zstd).unwrap().bytes;
     assert!(decode(unnamed, &paths[0], None).is_ok());
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::submission::Submission;
 use crate::error::{Error, Result};
-use crate::node::draft::Text;
+use crate::node::mutable_node::Text;
 use crate::version::Version;
 use crate::version::publisher::Publisher;
 

@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::error::Result;
 use crate::storage::{BackgroundUploads, Storage};
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 
 /// Writes `files`, runs `others`, which writes more files and returns their paths, and waits for background uploads.
 /// After success all of them are durable.

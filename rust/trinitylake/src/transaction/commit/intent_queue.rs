@@ -22,10 +22,10 @@ use futures::future::join_all;
 use prost::Message as _;
 
 use crate::config::Coordination;
-use crate::definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::definition_file::{decode_file, encode_file, is_intact_copy};
 use crate::error::Result;
-use crate::node::draft::{Message, Text};
+use crate::lakehouse_definition::proto::{self, CommitIntent, IntendedTransaction};
+use crate::node::mutable_node::{Message, Text};
 use crate::path::{INTENT_PREFIX, intent_file, intent_path, is_in_queue};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::commit::submission::Submission;

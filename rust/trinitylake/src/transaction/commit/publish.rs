@@ -9,18 +9,18 @@ use futures::{StreamExt, stream};
 
 use crate::error::{Error, Result};
 use crate::moved_lakehouse::Placement;
-use crate::node::draft::Draft;
+use crate::node::mutable_node::MutableNode;
 use crate::storage::retry_policy::within;
 use crate::storage::{BackgroundUploads, Storage};
 use crate::transaction::commit::durability_barrier::flush_all;
 use crate::transaction::commit::inline_definitions::{Inline, write_beside};
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::state_machine::Failure;
-use crate::tree::advance::advance;
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::apply_changes::apply_changes;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::latest::NextRoot;
 use crate::version::publisher::{Created, Prepared, Publisher, Race, Unpublished};
+use crate::version::refresh::NextRoot;
 
 /// A pause after a lost race is at most as long as this number of attempts: a longer one would only starve the writer.
 const MAX_PAUSE_ATTEMPTS: u64 = 8;
@@ -128,12 +128,13 @@ async fn write_files_below_root(
 ) -> Result<Written> {
     let (config, environment) = (&previous.config, publisher.environment().as_ref());
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
-    let advance =
-        advance(publisher.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
-    let nodes = publisher.encode_nodes(config, advance.nodes)?;
+    let next =
+        apply_changes(publisher.nodes(), environment, config, &previous.root, messages, usual_size_bytes)
+            .await?;
+    let nodes = publisher.encode_nodes(config, next.nodes)?;
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
     let (inline, files) = Inline::of(publisher.storage().as_ref(), previous, group);
-    let root = prepare_root(publisher, previous, group, &advance.root, &inline)?;
+    let root = prepare_root(publisher, previous, group, &next.root, &inline)?;
     let pending: Vec<&BackgroundUploads> =
         group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
@@ -156,7 +157,7 @@ fn prepare_root(
     publisher: &Publisher,
     previous: &Version,
     group: &[Submission],
-    root: &Draft,
+    root: &MutableNode,
     inline: &Inline,
 ) -> Result<Prepared> {
     let committed = group.iter().flat_map(Submission::transactions).cloned().collect();

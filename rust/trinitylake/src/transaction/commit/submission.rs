@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::config::Coordination;
-use crate::definition::LakehouseDefinition;
-use crate::node::draft::Message;
+use crate::lakehouse_definition::LakehouseDefinition;
+use crate::node::mutable_node::Message;
 use crate::storage::BackgroundUploads;
 use crate::transaction::footprint::Footprint;
 use crate::transaction::options::Isolation;

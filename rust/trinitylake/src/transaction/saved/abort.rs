@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use crate::definition::proto::DistributedTransactionState;
 use crate::definition_file::encode_file;
 use crate::error::{Error, Result};
-use crate::node::draft::Message;
+use crate::lakehouse_definition::proto::DistributedTransactionState;
+use crate::node::mutable_node::Message;
 use crate::storage::retry_policy::within;
 use crate::transaction::changes::Changes;
 use crate::transaction::changes::NewValue;

@@ -5,8 +5,8 @@ use prost::Message as _;
 
 use super::outcome::committed_version;
 use super::record::{FIRST_RECORD_SEQUENCE, Record, recorded};
-use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::error::Result;
+use crate::lakehouse_definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::path::transaction_path;
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::footprint::Requirement;

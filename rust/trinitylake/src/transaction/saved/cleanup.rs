@@ -15,9 +15,9 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message as _;
 
-use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::path::{TRANSACTION_PREFIX, root_path, transaction_file, transaction_path};
 use crate::storage::{Place, Step, Storage};
 use crate::transaction::changes::NewValue;
@@ -27,7 +27,7 @@ use crate::transaction::handle::Transaction;
 use crate::transaction::options::Note;
 use crate::transaction::saved::list::{SavedWalk, after_files_of};
 use crate::transaction::saved::record::{ABANDONED_PROPERTY, FIRST_RECORD_SEQUENCE, record_keys, rows};
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::tree::search::get_many;
 use crate::version::file_age::StoreTime;
 

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::proto::{
+    DistributedTransactionDef, DistributedTransactionState as SavedState,
+};
 use crate::path::{TRANSACTION_PREFIX, root_version};
 use crate::storage::{Place, Step};
 use crate::transaction::options::Isolation;
 use crate::transaction::saved::state_file::{
     lifetime_millis, log_properties, newest_sequence, read, restarted_from, saved_state,
 };
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::file_age::StoreTime;
 

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use arrow_array::StringArray;
 use prost::Message as _;
 
-use crate::definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 pub(crate) use crate::path::FIRST_RECORD_SEQUENCE;
 use crate::path::{is_saved_state, root_version};
 use crate::transaction_id::check_transaction_id;

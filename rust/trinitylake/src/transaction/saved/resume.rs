@@ -8,17 +8,19 @@ use prost::Message as _;
 use super::outcome::committed_version;
 use super::record::{Record, recorded};
 use super::state_file::{lifetime_millis, log_properties, newest, restarted_from, saved_state};
-use crate::definition::LakehouseDefinition;
-use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::LakehouseDefinition;
+use crate::lakehouse_definition::proto::{
+    self, DistributedTransactionDef, DistributedTransactionState as SavedState,
+};
 use crate::path::{TRANSACTION_PREFIX, transaction_path};
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::footprint::Footprint;
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::Isolation;
 use crate::transaction_id::check_transaction_id;
-use crate::tree::nodes::PARALLEL_REQUESTS;
+use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::Version;
 use crate::version::file_age::StoreTime;
 use crate::version::log_summary::Summary;

@@ -14,12 +14,14 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::create_readback::{Claim, claim};
-use crate::definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::definition_file::{decode_file, encode_file};
 use crate::error::{Error, Result};
+use crate::lakehouse_definition::proto::{
+    self, DistributedTransactionDef, DistributedTransactionState as SavedState,
+};
 use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
-use crate::node::draft::Draft;
+use crate::node::mutable_node::MutableNode;
 use crate::path::{node_path, transaction_path};
 use crate::transaction::changes::NewValue;
 use crate::transaction::commit::durability_barrier::flush_files;
@@ -118,7 +120,7 @@ impl Transaction {
     /// The tree as this transaction sees it, as a root that belongs to no version.
     async fn encode_running_root(&self) -> Result<(String, Bytes)> {
         let (nodes, environment) = (self.lakehouse.nodes(), self.lakehouse.environment());
-        let mut draft = Draft::of(&self.base.root, nodes.height_of(&self.base.root).await?);
+        let mut draft = MutableNode::of(&self.base.root, nodes.height_of(&self.base.root).await?);
         draft.buffer.extend(self.changes.messages(&self.info.id));
         let system = [
             ("lakehouse_def", self.base.metadata.lakehouse_definition.clone()),

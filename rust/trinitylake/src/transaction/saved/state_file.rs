@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use prost::Message as _;
 
-use crate::definition::proto::DistributedTransactionDef;
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::proto::DistributedTransactionDef;
 use crate::path::{FIRST_RECORD_SEQUENCE, TRANSACTION_PREFIX, transaction_file, transaction_path};
 use crate::transaction::saved::record::{RESTARTED_FROM_PROPERTY, Record};
 use crate::transaction_id::check_transaction_id;

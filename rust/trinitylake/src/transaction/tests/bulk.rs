@@ -9,14 +9,14 @@ use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
-use crate::node::draft::Row;
+use crate::node::mutable_node::Row;
 use crate::tests::fixture::{
     Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
     open, text,
 };
 use crate::transaction::Isolation;
-use crate::tree::bulk::NodeWriter;
-use crate::tree::leaf_writer::LeafWriter;
+use crate::tree::bulk_build::NodeWriter;
+use crate::tree::distributed_bulk_build::LeafWriter;
 use crate::version::Version;
 
 /// Registers the namespace `r` with tables. The files at the locations are not read in these tests.

@@ -7,12 +7,12 @@ use futures::future::{join_all, ready};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
 use crate::environment::{Environment, SystemEnvironment, Task};
 use crate::fsck::{Finding, Fsck, Kind, Scope};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::path::definition_id;
 use crate::storage::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};

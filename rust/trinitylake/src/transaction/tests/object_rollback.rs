@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::expiry::expire;
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
-use crate::node::draft::Draft;
+use crate::node::mutable_node::MutableNode;
 use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, add_table, begin, commit, create, open};
 use crate::transaction::Isolation;
 
@@ -17,7 +17,7 @@ async fn collect(lakehouse: &Arc<Lakehouse>) {
     let mut metadata = lakehouse.publisher().next_metadata(&latest, Vec::new());
     metadata.gc_before_millis = Some(7);
     let height = lakehouse.nodes().height_of(&latest.root).await.unwrap();
-    let draft = Draft::of(&latest.root, height);
+    let draft = MutableNode::of(&latest.root, height);
     lakehouse.publisher().publish_alone(&latest, metadata, draft, "the collection").await.unwrap();
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
 use crate::expiry::expire;
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::tests::fixture::{
     MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
 };
@@ -87,7 +87,8 @@ async fn the_running_root_is_a_readable_tree() {
     let files = lakehouse.storage().list("_txn/job/").await.unwrap();
     let record = lakehouse.storage().get(&files[0].path).await.unwrap();
     let record =
-        <crate::definition::proto::DistributedTransactionDef as prost::Message>::decode(record).unwrap();
+        <crate::lakehouse_definition::proto::DistributedTransactionDef as prost::Message>::decode(record)
+            .unwrap();
     let root = lakehouse.nodes().load(&record.running_root, None).await.unwrap();
     let key = lakehouse.known().config.names.namespace_key("inside").unwrap();
     assert!(crate::tree::search::get(lakehouse.nodes(), &root, &key).await.unwrap().is_some());

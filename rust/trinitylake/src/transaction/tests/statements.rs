@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::definition::{LakehouseDefinition, proto};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse::Lakehouse;
+use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::storage::CachingStorage;
 use crate::storage::counting::CountingStorage;
 use crate::tests::fixture::{

@@ -68,7 +68,7 @@ async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
     transaction.write_files().await.unwrap();
     let (latest, submission) = (slow.known(), transaction.submission());
     let (nodes, config) = (slow.nodes(), latest.config);
-    let root = crate::tree::advance::advance(
+    let root = crate::tree::apply_changes::apply_changes(
         nodes,
         environment.as_ref(),
         &config,
@@ -132,7 +132,7 @@ async fn answer_for_an_expired_number(has_companion: bool) -> Vec<String> {
     }
     let latest = slow.known();
     let messages = group.iter().flat_map(|submission| submission.messages.clone()).collect();
-    let root = crate::tree::advance::advance(
+    let root = crate::tree::apply_changes::apply_changes(
         slow.nodes(),
         environment.as_ref(),
         &latest.config,

@@ -1,22 +1,22 @@
-//! Sort texts: keys without padding, for sorting very many of them: `C` + namespace + U+0001 + name.
+//! Unpadded keys, to sort very many of them: `C` + namespace + U+0001 + name.
 //!
 //! U+0001 sorts before every character that is allowed in a name, and no name ends with a space, the padding of keys.
-//! Therefore these texts sort like the keys, and take a fraction of their bytes.
+//! Therefore they sort like the keys of the tree, and are much shorter.
 
 use crate::key::{NameSizes, ObjectKind};
 use trinitylake_base::error::{Error, Result};
 
 const END_OF_NAMESPACE: char = '\u{1}';
 
-/// The sort text of a key; `None` if it is not a key of this lakehouse.
-pub fn sort_text(names: NameSizes, key: &str) -> Option<String> {
+/// The unpadded form of a key; `None` if it is not a key of this lakehouse.
+pub fn unpadded_key(names: NameSizes, key: &str) -> Option<String> {
     let (kind, namespace, name) = names.decode_parts(key)?;
     Some(format!("{}{namespace}{END_OF_NAMESPACE}{name}", &kind.prefix()[..1]))
 }
 
-/// The inverse of [`sort_text`]. `InvalidName` for a text that is not one.
+/// The inverse of [`unpadded_key`]. `InvalidName` for a text that is not one.
 pub fn key_of(names: NameSizes, text: &str) -> Result<String> {
-    let unknown = || Error::InvalidName(format!("{text:?} is not the sort text of an object"));
+    let unknown = || Error::InvalidName(format!("{text:?} is not the unpadded key of an object"));
     let kind = ObjectKind::ALL.into_iter().find(|kind| text.starts_with(&kind.prefix()[..1]));
     let (namespace, name) =
         text.get(1..).and_then(|rest| rest.split_once(END_OF_NAMESPACE)).ok_or_else(unknown)?;

@@ -12,27 +12,27 @@ use trinitylake_base::environment::Environment;
 use trinitylake_base::error::Result;
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::node::Node;
-use trinitylake_format::node::draft::{Draft, Message, Text};
+use trinitylake_format::node::mutable_node::{Message, MutableNode, Text};
 
 /// The tree of the next version: its root, not yet encoded, and the new nodes below it.
 #[derive(Debug)]
-pub struct Advance {
-    pub root: Draft,
-    pub nodes: Vec<(Text, Draft)>,
+pub struct NextTree {
+    pub root: MutableNode,
+    pub nodes: Vec<(Text, MutableNode)>,
     pub tally: Tally,
 }
 
 /// Applies the changes of a new version on top of `root`. `changes` contains at most one message of each key;
 /// `usual_size_bytes` is the size of recent commits.
-pub async fn advance(
+pub async fn apply_changes(
     nodes: &NodeStore,
     environment: &dyn Environment,
     config: &TreeConfig,
     root: &Node,
     changes: Vec<Message>,
     usual_size_bytes: usize,
-) -> Result<Advance> {
-    let mut root = Draft::of(root, nodes.height_of(root).await?);
+) -> Result<NextTree> {
+    let mut root = MutableNode::of(root, nodes.height_of(root).await?);
     let mut flush = Flush::new(nodes, environment, config);
     settle(&mut root);
     remove_older_messages(&mut root, &changes);
@@ -51,11 +51,11 @@ pub async fn advance(
         root = grow(&mut flush, root, config.order);
     }
     root.buffer.extend(changes);
-    Ok(Advance { root, tally: flush.tally, nodes: flush.into_staged() })
+    Ok(NextTree { root, tally: flush.tally, nodes: flush.into_staged() })
 }
 
 /// Applies messages to the rows of the root: all of them in a leaf, those of its own keys in an inner node.
-fn settle(root: &mut Draft) {
+fn settle(root: &mut MutableNode) {
     if root.is_leaf() {
         root.apply_to_leaf(Vec::new());
     } else {
@@ -66,7 +66,7 @@ fn settle(root: &mut Draft) {
 /// Rule 7: removes older messages of the keys that this version writes. Rows of the root take the new values
 /// immediately (rule 15): a row hidden by a message must not be separated from it later, when its value may already be
 /// deleted.
-fn remove_older_messages(root: &mut Draft, changes: &[Message]) {
+fn remove_older_messages(root: &mut MutableNode, changes: &[Message]) {
     let newer: HashMap<&str, &Message> = changes.iter().map(|change| (&*change.key, change)).collect();
     let mut buffer = std::mem::take(&mut root.buffer);
     buffer.retain(|message| match newer.get(&*message.key) {
@@ -91,7 +91,7 @@ fn remove_older_messages(root: &mut Draft, changes: &[Message]) {
 }
 
 /// Replaces a root without keys by its only child; without a child it becomes a leaf.
-async fn reduce(flush: &mut Flush<'_>, root: &mut Draft) -> Result<()> {
+async fn reduce(flush: &mut Flush<'_>, root: &mut MutableNode) -> Result<()> {
     while !root.is_leaf() && root.rows.is_empty() {
         match root.children.as_slice() {
             [] => root.height = 0,
@@ -110,7 +110,7 @@ async fn reduce(flush: &mut Flush<'_>, root: &mut Draft) -> Result<()> {
 
 /// Creates a new root above the pieces of the old one. Messages stay in the new root, whose range contains every key; a
 /// parked delete moves with its row (rule 15).
-fn grow(flush: &mut Flush<'_>, mut root: Draft, order: usize) -> Draft {
+fn grow(flush: &mut Flush<'_>, mut root: MutableNode, order: usize) -> MutableNode {
     flush.tally.grown += 1;
     let height = root.height + 1;
     let buffer = std::mem::take(&mut root.buffer);

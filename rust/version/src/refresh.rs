@@ -5,11 +5,11 @@ use std::sync::Arc;
 use futures::future::{join, join3};
 
 use super::boundary::boundary;
-use super::by_number::{version_of, version_of_node};
-use super::damage::Damage;
+use super::damaged_latest_version::Damage;
 use super::discovery::{self, read_hint};
 use super::observations::{Observation, Trust};
 use super::version::Version;
+use super::version_lookup::{version_of, version_of_node};
 use super::versions::Versions;
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};

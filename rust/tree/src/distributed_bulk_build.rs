@@ -5,10 +5,10 @@
 //! [`assemble`] writes the few leaves that consist of loose rows, and the levels above. A root references the leaves only
 //! after that, so a worker that fails or runs twice leaves unreferenced files with unique names.
 
-use super::bulk::{Level, NodeWriter, build_above, does_not_ascend, leaf};
+use super::bulk_build::{Level, NodeWriter, build_above, does_not_ascend, leaf};
 use super::node_store::NodeStore;
 use trinitylake_base::error::{Error, Result};
-use trinitylake_format::node::draft::{Draft, Row, Text};
+use trinitylake_format::node::mutable_node::{MutableNode, Row, Text};
 
 /// Number of leaves that are read back before the levels above are built, evenly distributed.
 pub const LEAVES_CHECKED: usize = 256;
@@ -108,7 +108,7 @@ pub async fn assemble(
     rows: usize,
     mut leaves: Vec<Leaf>,
     mut loose: Vec<LooseRow>,
-) -> Result<Draft> {
+) -> Result<MutableNode> {
     let level = Level::new(rows, writer.config.order);
     leaves.sort_by_key(|leaf| leaf.number);
     loose.sort_by_key(|(number, _)| *number);
@@ -123,7 +123,7 @@ pub async fn assemble(
         let row = loose.next_if(|(found, _)| *found == number).map(|(_, row)| row);
         row.ok_or_else(|| unfit(&format!("row {number} is missing")))
     };
-    let mut missing: Vec<(usize, Draft)> = Vec::new();
+    let mut missing: Vec<(usize, MutableNode)> = Vec::new();
     let mut paths: Vec<Option<Text>> = Vec::with_capacity(level.nodes);
     let mut separators: Vec<Row> = Vec::with_capacity(level.nodes - 1);
     let mut last_key: Option<Text> = None;
@@ -157,7 +157,7 @@ pub async fn assemble(
     if level.nodes == 1 {
         return Ok(missing.pop().map(|(_, leaf)| leaf).unwrap_or_default());
     }
-    let (numbers, drafts): (Vec<usize>, Vec<Draft>) = missing.into_iter().unzip();
+    let (numbers, drafts): (Vec<usize>, Vec<MutableNode>) = missing.into_iter().unzip();
     for (number, path) in numbers.into_iter().zip(writer.write(drafts.into_iter()).await?) {
         paths[number] = Some(path);
     }

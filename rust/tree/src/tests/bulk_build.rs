@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::model::{Changes, Dictionary, Model, config};
-use crate::bulk::{NodeWriter, build, merge_runs};
+use crate::bulk_build::{NodeWriter, build, merge_runs};
 use trinitylake_base::error::Error;
 
 fn writer(model: &Model) -> NodeWriter<'_> {

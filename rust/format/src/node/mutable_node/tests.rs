@@ -14,8 +14,8 @@ fn delete(key: &str) -> Message {
     Message::new(key.into(), None, "t".into())
 }
 
-fn inner(keys: &[&str], buffer: Vec<Message>) -> Draft {
-    Draft {
+fn inner(keys: &[&str], buffer: Vec<Message>) -> MutableNode {
+    MutableNode {
         height: 1,
         rows: keys.iter().map(|key| row(key, "old")).collect(),
         children: (0..=keys.len()).map(|i| format!("child {i}").as_str().into()).collect(),
@@ -75,7 +75,8 @@ fn without_messages_no_child_is_the_heaviest() {
 
 #[test]
 fn a_leaf_applies_messages_on_arrival_after_its_own() {
-    let mut leaf = Draft { rows: ["b", "d"].map(|key| row(key, "old")).to_vec(), ..Draft::default() };
+    let mut leaf =
+        MutableNode { rows: ["b", "d"].map(|key| row(key, "old")).to_vec(), ..MutableNode::default() };
     leaf.buffer = vec![set("a", "own"), set("c", "own")];
     leaf.apply_to_leaf(vec![delete("d"), set("c", "new"), delete("nothing"), set("e", "new")]);
     assert_eq!(leaf.rows, [row("a", "own"), row("b", "old"), row("c", "new"), row("e", "new")]);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use trinitylake_base::error::{Error, Result};
-use trinitylake_format::definition::LakehouseDefinition;
 use trinitylake_format::definition_file::decode_file;
+use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_tree::node_store::NodeStore;
 
 use crate::root_metadata::RootMetadata;

@@ -8,12 +8,12 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use super::model::{Changes, Dictionary, Model, config};
-use crate::bulk::{Level, NodeWriter, build};
-use crate::leaf_writer::{LEAVES_CHECKED, Leaf, LeafWriter, LooseRow, assemble};
+use crate::bulk_build::{Level, NodeWriter, build};
+use crate::distributed_bulk_build::{LEAVES_CHECKED, Leaf, LeafWriter, LooseRow, assemble};
 use trinitylake_base::error::Error;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::encode;
-use trinitylake_format::node::draft::{Draft, Row};
+use trinitylake_format::node::mutable_node::{MutableNode, Row};
 
 fn dictionary(count: usize) -> Dictionary {
     (0..count).map(|i| (format!("k{i:06}"), format!("v{i}"))).collect()
@@ -61,7 +61,11 @@ async fn parts(
     (leaves, loose)
 }
 
-async fn assembled(model: &Model, rows: usize, parts: (Vec<Leaf>, Vec<LooseRow>)) -> Result<Draft, Error> {
+async fn assembled(
+    model: &Model,
+    rows: usize,
+    parts: (Vec<Leaf>, Vec<LooseRow>),
+) -> Result<MutableNode, Error> {
     assemble(&model.nodes, &writer(model), rows, parts.0, parts.1).await
 }
 
@@ -73,7 +77,7 @@ struct Content {
     children: Vec<Content>,
 }
 
-async fn content(model: &Model, root: &Draft) -> Content {
+async fn content(model: &Model, root: &MutableNode) -> Content {
     let order = model.config.order;
     let root = Arc::new(encode(&[], root, order, model.config.compression).unwrap().node);
     Box::pin(content_of(model, root)).await

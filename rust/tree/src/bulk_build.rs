@@ -1,7 +1,7 @@
 //! Bulk build: a whole tree from sorted keys, bottom up.
 //!
 //! The number of keys is known, so the nodes of a level get equal shares and none is underfull. The shares depend only
-//! on that number. Therefore several machines that write parts of the leaves ([`super::leaf_writer`]) write the same
+//! on that number. Therefore several machines that write parts of the leaves ([`super::distributed_bulk_build`]) write the same
 //! leaves as one machine, and [`build_above`] builds the same tree above them.
 //! machine, and [`build_above`] builds the same tree above them.
 
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use arrow_array::{Array, StringArray};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::nodes::PARALLEL_REQUESTS;
+use super::node_source::PARALLEL_REQUESTS;
 use crate::split_and_merge::min_keys;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
 use trinitylake_format::node::codec::encode;
-use trinitylake_format::node::draft::{Draft, Row, Text, node_system_rows};
+use trinitylake_format::node::mutable_node::{MutableNode, Row, Text, node_system_rows};
 use trinitylake_format::path;
 use trinitylake_storage::Storage;
 
@@ -85,7 +85,7 @@ pub struct NodeWriter<'a> {
 
 impl NodeWriter<'_> {
     /// Writes nodes, several at once, and returns their paths in the same order.
-    pub async fn write(&self, drafts: impl Iterator<Item = Draft> + Send) -> Result<Vec<Text>> {
+    pub async fn write(&self, drafts: impl Iterator<Item = MutableNode> + Send) -> Result<Vec<Text>> {
         let now = self.environment.now_millis().to_string();
         stream::iter(drafts.map(|draft| {
             let path: Text = path::node_path(self.environment.uuid()).into();
@@ -102,12 +102,16 @@ impl NodeWriter<'_> {
     }
 }
 
-pub fn leaf(rows: impl Iterator<Item = Row>) -> Draft {
-    Draft { rows: rows.collect(), ..Draft::default() }
+pub fn leaf(rows: impl Iterator<Item = Row>) -> MutableNode {
+    MutableNode { rows: rows.collect(), ..MutableNode::default() }
 }
 
 /// Builds a tree from `keys` in strictly ascending order. Writes all nodes except the root, and returns the root.
-pub async fn build(writer: &NodeWriter<'_>, keys: &StringArray, locations: &StringArray) -> Result<Draft> {
+pub async fn build(
+    writer: &NodeWriter<'_>,
+    keys: &StringArray,
+    locations: &StringArray,
+) -> Result<MutableNode> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
         return Err(Error::InvalidArgument(
             "a bulk build takes one location for each key and no nulls".into(),
@@ -127,17 +131,21 @@ pub async fn build(writer: &NodeWriter<'_>, keys: &StringArray, locations: &Stri
 
 /// Builds the levels above existing leaves from the separators between them. Writes all nodes except the root, and
 /// returns the root.
-pub async fn build_above(writer: &NodeWriter<'_>, leaves: Vec<Text>, separators: Vec<Row>) -> Result<Draft> {
+pub async fn build_above(
+    writer: &NodeWriter<'_>,
+    leaves: Vec<Text>,
+    separators: Vec<Row>,
+) -> Result<MutableNode> {
     let (mut children, mut rows) = (leaves, separators);
     let mut height = 1;
     loop {
         let level = Level::new(rows.len(), writer.config.order);
         if level.nodes == 1 {
-            return Ok(Draft { height, rows, children, buffer: Vec::new() });
+            return Ok(MutableNode { height, rows, children, buffer: Vec::new() });
         }
         let draft = |node: usize| {
             let own = level.rows_of(node);
-            Draft {
+            MutableNode {
                 height,
                 rows: rows[own.clone()].to_vec(),
                 children: children[own.start..=own.end].to_vec(),

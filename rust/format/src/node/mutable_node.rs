@@ -49,7 +49,7 @@ impl From<MessageRef<'_>> for Message {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Draft {
+pub struct MutableNode {
     pub height: u32,
     /// Strictly ascending by key.
     pub rows: Vec<Row>,
@@ -59,10 +59,10 @@ pub struct Draft {
     pub buffer: Vec<Message>,
 }
 
-impl Draft {
-    pub fn of(node: &Node, height: u32) -> Draft {
+impl MutableNode {
+    pub fn of(node: &Node, height: u32) -> MutableNode {
         let inner = !node.is_leaf();
-        Draft {
+        MutableNode {
             height,
             rows: (0..node.n_keys())
                 .map(|i| Row { key: node.key(i).into(), value: node.value(i).into() })

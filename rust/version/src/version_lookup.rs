@@ -6,9 +6,9 @@ use bytes::Bytes;
 use futures::future::{join, try_join_all};
 
 use super::boundary::boundary;
-use super::damage::Damage;
-use super::definitions::lakehouse_definition;
+use super::damaged_latest_version::Damage;
 use super::discovery;
+use super::read_definition::lakehouse_definition;
 use super::retention::{check_retained_by, expired};
 use super::root_metadata::RootMetadata;
 use super::version::Version;
