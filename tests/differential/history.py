@@ -36,7 +36,6 @@ from pyiceberg.expressions import (
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 import trinitylake as tl
-from trinitylake.tables import plain_files
 
 from .kinds import KINDS, Kind
 
@@ -438,10 +437,6 @@ class History:
         is_partitioned = {"v", "respecified"} & {self.case.transform, self.case.evolution}
         if self.case.kind != "nested" and not (self.case.kind in ("timestamp_ns", "timestamptz_ns") and is_partitioned):
             found["PyIceberg"] = self._stock.rows(table.iceberg.metadata_location)
-        definition = self._lake._read_definition("table", "n", "t")
-        if (rows := plain_files.first_rows(self._lake._storage, definition, 1 << 40)) is not None:
-            found["first rows"] = rows
-            assert plain_files.count(self._lake._storage, definition) == rows.num_rows
         self.compare(found, after)
 
     def _compare_filters(self) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, TextIO
 import typer
 from rich.text import Text
 
-from trinitylake.base.qualified_names import split
 from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import Harmless, console, counting, emit
@@ -46,12 +45,7 @@ def head(
     as_json: Json = False,
 ) -> None:
     """Print the first rows of a table."""
-    from trinitylake.tables import plain_files
-
-    source = _source(root, options, at)
-    rows = None if where or columns else plain_files.first_rows(source._storage, _definition(source, table), limit)
-    if rows is None:
-        rows = _scan(source, table, where, columns, limit).to_arrow()
+    rows = _scan(_source(root, options, at), table, where, columns, limit).to_arrow()
     if as_json:
         print_json(rows.to_batches())
     else:
@@ -68,12 +62,7 @@ def count(
     as_json: Json = False,
 ) -> None:
     """Count the rows of a table."""
-    from trinitylake.tables import plain_files
-
-    source = _source(root, options, at)
-    number = None if where else plain_files.count(source._storage, _definition(source, table))
-    if number is None:
-        number = _scan(source, table, where).count()
+    number = _scan(_source(root, options, at), table, where).count()
     emit({"table": table, "rows": number}, Text(f"{number:,}"), as_json)
 
 
@@ -142,11 +131,6 @@ def print_rows(rows: pa.Table) -> None:
 def _source(root: str, options: list[str] | None, at: str | None) -> Reader:
     lake = open_lakehouse(root, options)
     return lake if at is None else lake.at(at)
-
-
-def _definition(source: Reader, table: str) -> bytes:
-    with _similar_names(source, table):
-        return source._read_definition("table", *split(table))
 
 
 def _scan(
