@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,6 @@ from pyiceberg.manifest import (
 
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 from trinitylake.iceberg_storage.manifests import manifest_file
-from trinitylake.iceberg_storage.manifests.manifest_list import FileInMemory
 
 
 def check_written_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,12 +51,16 @@ def _content(entry: ManifestEntry) -> tuple[Any, ...]:
 
 
 def _by_us(data: bytes) -> list[ManifestEntry]:
-    with manifest_file._EntryFile(FileInMemory("manifest", data), MANIFEST_ENTRY_SCHEMAS[3]) as file:
+    with manifest_file.RecordFile[ManifestEntry](_file(data), manifest_file._entry_reader) as file:
         return list(file)
 
 
 def _by_pyiceberg(data: bytes) -> list[ManifestEntry]:
     types = {-1: ManifestEntry, 2: DataFile}
     enums = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
-    with AvroFile[ManifestEntry](FileInMemory("manifest", data), MANIFEST_ENTRY_SCHEMAS[2], types, enums) as file:
+    with AvroFile[ManifestEntry](_file(data), MANIFEST_ENTRY_SCHEMAS[2], types, enums) as file:
         return list(file)
+
+
+def _file(data: bytes) -> Any:
+    return SimpleNamespace(location="manifest", open=lambda: BytesIO(data))

@@ -7,9 +7,10 @@ version 3, whatever the version of the file that they are read from or written t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any, Self, TypeVar
 
 from pydantic_core import to_json
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
@@ -19,7 +20,7 @@ from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader, resolve_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
     UNASSIGNED_SEQ,
@@ -38,7 +39,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import TableVersion
+from pyiceberg.typedef import StructProtocol, TableVersion
 from pyiceberg.types import BinaryType, FixedType, IntegerType, ListType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -48,6 +49,8 @@ from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_byt
 from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, SizeBudget
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_ids import inherit_row_ids
+
+Record = TypeVar("Record", bound=StructProtocol)
 
 #: The format version whose fields all records have in memory.
 RECORD_VERSION: TableVersion = 3
@@ -183,9 +186,9 @@ def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
 
 
 @contextmanager
-def _opened(io: FileIO, manifest: ManifestFile) -> Iterator[_EntryFile]:
+def _opened(io: FileIO, manifest: ManifestFile) -> Iterator[RecordFile[ManifestEntry]]:
     uri = manifest.manifest_path
-    file = _EntryFile(io.new_input(uri), MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION])
+    file = RecordFile[ManifestEntry](io.new_input(uri), _entry_reader)
     with decoding("manifest", uri), file:
         if file.size_bytes != manifest.manifest_length:
             raise _another_manifest(manifest, f"it has {file.size_bytes} bytes, not {manifest.manifest_length}")
@@ -204,30 +207,31 @@ def decoding(what: str, uri: str) -> Iterator[None]:
         raise CorruptFile(f"{uri} is damaged, or is not a {what}: {reason}", path=uri) from error
 
 
-class _EntryFile(AvroFile[ManifestEntry]):
-    """A manifest that is read. The reader for its schema is cached."""
+class RecordFile(AvroFile[Record]):
+    """A manifest or a manifest list that is read.
 
-    def __enter__(self) -> _EntryFile:
+    Args:
+        file: what is read.
+        reader_of: the schema and the reader of records, from the Avro schema in the header. It should be cached:
+            PyIceberg needs a millisecond to make a reader.
+    """
+
+    def __init__(self, file: InputFile, reader_of: Callable[[str], tuple[Schema, Reader]]) -> None:
+        super().__init__(file)
+        self._reader_of = reader_of
+
+    def __enter__(self) -> Self:
         with self.input_file.open() as stream:
             data = stream.read()
         SizeBudget(MAX_MANIFEST_SIZE_BYTES).spend(data, self.input_file.location)
         self.size_bytes = len(data)
         self.decoder = new_decoder(data)
         self.header = _HEADER_READER.read(self.decoder)
-        self.schema, self.reader = _entry_reader(self.header.meta[SCHEMA_KEY])
+        self.schema, self.reader = self._reader_of(self.header.meta[SCHEMA_KEY])
         return self
 
 
-@contextmanager
-def shallow_schema() -> Iterator[None]:
-    """Check the nesting of a schema. Raises `ValueError` instead of a `RecursionError`."""
-    try:
-        yield
-    except RecursionError as error:
-        raise ValueError("the schema of an Avro file nests too deeply") from error
-
-
-def check_field_ids(schema: Schema | StructType) -> None:
+def _check_field_ids(schema: Schema | StructType) -> None:
     """Check field ids. Raises `ValueError` for fields that readers by name and by id would interpret differently."""
     ids = {field.field_id: field for field in schema.fields}
     if len(ids) < len(schema.fields):
@@ -238,22 +242,31 @@ def check_field_ids(schema: Schema | StructType) -> None:
         ):
             raise ValueError(f"the schema of an Avro file has the field {field.name!r} with the id {field.field_id}")
     if (file := ids.get(_IDS["data_file"])) is not None and isinstance(file.field_type, StructType):
-        check_field_ids(file.field_type)
+        _check_field_ids(file.field_type)
 
 
-# A cached reader takes up to `MAX_SCHEMA_SIZE_BYTES`.
-@lru_cache(maxsize=32)
-@shallow_schema()
+def record_reader(
+    avro_schema: str,
+    record_schema: Schema,
+    types: dict[int, Any],
+    enums: dict[int, Any],
+) -> tuple[Schema, Reader]:
+    """The schema of an Avro file, and a reader of its records that have another schema in memory.
+
+    Raises `ValueError` for a schema that nests too deeply or that other readers interpret differently.
+    """
+    try:
+        schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
+        _check_field_ids(schema)
+        return schema, resolve_reader(schema, record_schema, types, enums)
+    except RecursionError as error:
+        raise ValueError("the schema of an Avro file nests too deeply") from error
+
+
+@lru_cache(maxsize=32)  # a reader takes up to `MAX_SCHEMA_SIZE_BYTES`
 def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
-    schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
-    check_field_ids(schema)
-    reader = resolve_reader(
-        schema,
-        MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION],
-        {-1: ManifestEntry, 2: DataFile},
-        {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    )
-    return schema, reader
+    types, enums = {-1: ManifestEntry, 2: DataFile}, {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
+    return record_reader(avro_schema, MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION], types, enums)
 
 
 @lru_cache(maxsize=256)

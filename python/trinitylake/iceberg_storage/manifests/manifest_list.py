@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from io import BytesIO
-from typing import cast
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
-from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import resolve_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.io import FileIO, InputFile, InputStream
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
@@ -22,6 +20,7 @@ from pyiceberg.manifest import (
     ManifestFile,
     PartitionFieldSummary,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
@@ -29,14 +28,13 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.manifests.avro_file import avro_bytes
-from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, SizeBudget
 from trinitylake.iceberg_storage.manifests.manifest_file import (
     RECORD_VERSION,
+    RecordFile,
     avro_compression,
-    check_field_ids,
     decoding,
     read_entries,
-    shallow_schema,
+    record_reader,
 )
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, assigned, next_row_id_of, with_fields
 
@@ -128,28 +126,21 @@ def read_list(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     without changes may have the list of its parent.
     """
     uri = snapshot.manifest_list
-    with io.new_input(uri).open() as stream:
-        data = stream.read()
-    with decoding("manifest list", uri):
-        SizeBudget(MAX_MANIFEST_SIZE_BYTES).spend(data, uri)
-        with (
-            shallow_schema(),
-            AvroFile[ManifestFile](
-                FileInMemory(uri, data),
-                MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION],
-                read_types={-1: ManifestFile, 508: PartitionFieldSummary},
-                read_enums={517: ManifestContent},
-            ) as file,
-        ):
-            check_field_ids(file.schema)
-            manifests = tuple(_with_snapshot(io, manifest) for manifest in file)
-            id = file.header.meta.get("snapshot-id")
-            is_of_another = id is not None and int(id) not in (snapshot.snapshot_id, snapshot.parent_snapshot_id)
+    with decoding("manifest list", uri), RecordFile[ManifestFile](io.new_input(uri), _list_reader) as file:
+        manifests = tuple(_with_snapshot(io, manifest) for manifest in file)
+        id = file.header.meta.get("snapshot-id")
+        is_of_another = id is not None and int(id) not in (snapshot.snapshot_id, snapshot.parent_snapshot_id)
     if is_of_another:
         raise CorruptFile(f"the manifest list {uri} is that of snapshot {id}, not {snapshot.snapshot_id}", path=uri)
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
     return manifests
+
+
+@lru_cache(maxsize=32)  # a reader takes up to `MAX_SCHEMA_SIZE_BYTES`
+def _list_reader(avro_schema: str) -> tuple[Schema, Reader]:
+    types, enums = {-1: ManifestFile, 508: PartitionFieldSummary}, {517: ManifestContent}
+    return record_reader(avro_schema, MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION], types, enums)
 
 
 def _with_snapshot(io: FileIO, manifest: ManifestFile) -> ManifestFile:
@@ -159,20 +150,3 @@ def _with_snapshot(io: FileIO, manifest: ManifestFile) -> ManifestFile:
         added = [entry.snapshot_id for entry in entries if entry.status != ManifestEntryStatus.EXISTING]
         manifest[_ADDED_SNAPSHOT_ID] = added[0] if added else 0
     return manifest
-
-
-class FileInMemory(InputFile):
-    """A fetched file, in memory."""
-
-    def __init__(self, location: str, data: bytes) -> None:
-        super().__init__(location)
-        self._data = data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> InputStream:
-        return cast(InputStream, BytesIO(self._data))
