@@ -61,8 +61,9 @@ class LiveRows:
         self._schema = metadata.schema()
         self._io = io
         self._columns: tuple[pq.FileMetaData, Schema] | None = None
-        with_variants = (one for schema in metadata.schemas for one in schema.fields if variants_in(Schema(one)))
-        self._variants = {field.field_id: field.name for field in with_variants}
+        self._variants = {
+            schema.find_field(name).field_id: name for schema in metadata.schemas for name in variants_in(schema)
+        }
         self._deleted_keys: DeletedKeys | None = None
         tasks = list(tasks)
         self.deletes = read_position_deletes(io, tasks)
