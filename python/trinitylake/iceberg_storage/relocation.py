@@ -180,7 +180,7 @@ class TableRelocation:
     def _position_deletes(self, uri: str, size_bytes: int) -> tuple[str, int]:
         """The URI and size of a position delete file after relocation."""
         if uri not in self._moved:
-            with self._io.new_input(uri).open() as stream, reading(uri):
+            with self._io.new_input(uri).open() as stream, reading(uri, has_known_types=True):
                 file = open_parquet(pa.BufferReader(stream.read()))
                 rows = file.read()
             paths = rows.column(_DELETED_FILE_PATH)

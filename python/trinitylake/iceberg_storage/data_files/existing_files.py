@@ -1,47 +1,124 @@
-"""Parquet files that exist already, as data files of a table (`add_files`)."""
+"""Parquet files that exist already, as data files of a table (`add_files`).
+
+Another program wrote them. A file is refused if one of the readers of Iceberg tables could not read it, or would read
+other values: the field ids of its columns must be those of the table, and its values must have the types of the table.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_name_by_id, sanitize_column_names
+from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
+from pyiceberg.types import BinaryType, DecimalType, StringType
 
+from trinitylake.base.foreign_errors import errors_as, own_error
 from trinitylake.iceberg_storage.column_summary import value_of_bytes
+from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
+from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
 from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 
 
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
-    """Manifest entry of an existing file in the current partition spec, from its footer.
+    """Manifest entry of an existing file in the current partition spec.
 
-    Raises `ValueError` for columns that do not fit the table, and for rows of more than one partition.
+    Raises `InvalidArgument` for columns that do not fit the table, and for rows of more than one partition.
     """
-    file = io.new_input(path)
-    with file.open() as stream:
-        footer = pq.read_metadata(stream)
-    schema, spec = metadata.schema(), metadata.spec()
-    check_columns_fit(schema, footer.schema.to_arrow_schema(), metadata.format_version)
-    found = FileMetrics(schema, metadata.properties).of(footer)
-    every = FileMetrics(schema, {"write.metadata.metrics.default": "full"}).of(footer)
-    added = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(*(_partition_value(field, schema, every) for field in spec.fields)),
-        file_size_in_bytes=len(file),
-        sort_order_id=None,
-        equality_ids=None,
-        key_metadata=None,
-        **found,
-    )
-    added.spec_id = metadata.default_spec_id
-    return added
+    with errors_as(lambda error: own_error(error, path)):
+        file, reader, schema, spec = io.new_input(path), LiveRows(metadata, io, ()), metadata.schema(), metadata.spec()
+        with file.open() as stream:
+            parquet = open_parquet(stream)
+            footer, columns = parquet.metadata, parquet.schema_arrow
+            check_columns_fit(schema, columns, metadata.format_version)
+            present = reader.columns_in(parquet)
+        _check_ids(metadata, columns, present)
+        found = FileMetrics(schema, metadata.properties, present).of(footer)
+        every = FileMetrics(schema, {"write.metadata.metrics.default": "full"}, present).of(footer)
+        added = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*(_partition_value(field, schema, every) for field in spec.fields)),
+            file_size_in_bytes=len(file),
+            sort_order_id=None,
+            equality_ids=None,
+            key_metadata=None,
+            **found,
+        )
+        added.spec_id = metadata.default_spec_id
+        if unproved := _unproved_columns(schema, columns, present):
+            for _ in reader.batches(FileScanTask(added), unproved):
+                pass
+        return added
+
+
+def _check_ids(metadata: TableMetadata, columns: pa.Schema, present: Schema) -> None:
+    """Check that all readers find a column of a file under the same id.
+
+    Some readers find all columns by name if one has no id, others read such a column as NULL.
+    """
+    ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for _, field in _fields(columns)]
+    if not any(ids):
+        return
+    if None in ids or len(set(ids)) < len(ids):
+        raise ValueError("columns of the file have no field id, or the same one")
+    schemas = [*metadata.schemas, *map(sanitize_column_names, metadata.schemas)]
+    own = {pair for schema in schemas for pair in index_name_by_id(schema).items()}
+    for id, name in index_name_by_id(present).items():
+        if (id, name) not in own:
+            raise ValueError(
+                f"the file has the column {name!r} with field id {id}, which the table never had: write the file "
+                "without field ids, so that its columns are found by name, or append its rows"
+            )
+
+
+def _fields(columns: Iterable[pa.Field], above: str = "") -> Iterator[tuple[str, pa.Field]]:
+    """The columns of a file and their parts, with the names that Iceberg gives them."""
+    is_ = pa.types
+    for field in columns:
+        yield (path := f"{above}{field.name}"), field
+        if is_.is_struct(field.type):
+            yield from _fields(field.type, f"{path}.")
+        elif is_.is_map(field.type):
+            key, value = field.type.key_field, field.type.item_field
+            yield from _fields([key.with_name("key"), value.with_name("value")], f"{path}.")
+        elif is_.is_list(field.type) or is_.is_large_list(field.type):
+            yield from _fields([field.type.value_field.with_name("element")], f"{path}.")
+
+
+def _unproved_columns(schema: Schema, columns: pa.Schema, present: Schema) -> list[str]:
+    """The columns of the table whose values must be read to know that they fit their types.
+
+    Raises `ValueError` for types that Iceberg's Java does not read, or reads as other values.
+    """
+    ids = {name: id for id, name in index_name_by_id(present).items()}
+    unproved = []
+    for column in columns:
+        for name, field in _fields([column]):
+            if ids.get(name) not in schema.field_ids:  # a column that was dropped
+                continue
+            wanted, has = schema.find_type(ids[name]), present.find_type(ids[name])
+            if field.type in (pa.uint32(), pa.uint64()):
+                raise ValueError(
+                    f"column {name!r} has the type {field.type}, and Iceberg has no unsigned integers: "
+                    "append the rows of the file instead"
+                )
+            if isinstance(has, DecimalType) and isinstance(wanted, DecimalType) and has.scale != wanted.scale:
+                raise ValueError(
+                    f"column {name!r} has the type {has}, not {wanted}: append the rows of the file instead"
+                )
+            is_scaled = pa.types.is_timestamp(field.type) and field.type.unit in ("s", "ms")
+            if is_scaled or (isinstance(has, BinaryType) and isinstance(wanted, StringType)):
+                unproved.append(schema.find_field(ids[column.name]).name)
+    return list(dict.fromkeys(unproved))
 
 
 def _partition_value(field: PartitionField, schema: Schema, metrics: dict[str, Any]) -> Any:

@@ -136,7 +136,7 @@ class LiveRows:
     def columns_of(self, task: FileScanTask) -> Schema:
         """The columns that a Parquet file has, except variants."""
         with reading(task.file.file_path), self._io.new_input(task.file.file_path).open() as stream:
-            return self._columns_of(open_parquet(stream))
+            return self.columns_in(open_parquet(stream))
 
     def _with_columns_of(self, filter: RowFilter, projected: Schema) -> Schema:
         """The projected columns, and whole columns for what the filter compares in addition."""
@@ -181,7 +181,7 @@ class LiveRows:
             ):
                 if found != recorded:  # such as a file of another table
                     raise CorruptFile(f"{location} has {found} {what}, and its manifest {recorded}", path=location)
-            present = self._columns_of(file)
+            present = self.columns_in(file)
             groups = None
             if chosen is not None:
                 groups = row_groups_at(file.metadata, chosen)
@@ -206,7 +206,12 @@ class LiveRows:
             for batch in batches:
                 if keys is not None:
                     batch = keys.others(batch, needed, constants)
-                rows = project(batch, needed, wanted, constants)
+                try:
+                    rows = project(batch, needed, wanted, constants)
+                except pa.ArrowInvalid as error:
+                    raise InvalidArgument(
+                        f"{location} has a value that does not fit its column: {error}; replace the rows of the file"
+                    ) from error
                 yield with_lineage(rows, batch, task) if is_computed else rows
 
     def _read_orc(self, task: FileScanTask, wanted: Schema) -> Iterator[pa.RecordBatch]:
@@ -265,9 +270,11 @@ class LiveRows:
         if small:
             yield _joined(small)
 
-    def _columns_of(self, file: pq.ParquetFile) -> Schema:
-        """The columns of a file, cached for the next file, which mostly has the same. `equals` compares the leaves of
-        nested columns only, so files with nested columns are not compared."""
+    def columns_in(self, file: pq.ParquetFile) -> Schema:
+        """The columns of an open file, except variants. They are cached for the next file, which mostly has the same.
+
+        `equals` compares the leaves of nested columns only, so files with nested columns are not compared.
+        """
         metadata = file.metadata
         if self._columns is not None:
             known, columns = self._columns

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trinitylake.errors import CorruptFile, TrinityLakeError
+from trinitylake.errors import CorruptFile, InvalidArgument, TrinityLakeError
 
 if TYPE_CHECKING:
     from pyiceberg.io import InputStream
@@ -52,14 +52,22 @@ def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, *
 
 
 @contextmanager
-def reading(location: str) -> Iterator[None]:
-    """Convert Arrow's errors about a damaged file to `CorruptFile`. Errors of the storage pass."""
+def reading(location: str, *, has_known_types: bool = False) -> Iterator[None]:
+    """Convert Arrow's errors about a damaged file to `CorruptFile`. Errors of the storage pass.
+
+    Raises `InvalidArgument` for a type, encoding or compression that Arrow does not read, unless the file has types
+    that Arrow reads, such as a position delete file.
+    """
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
         is_of_storage = isinstance(error, TrinityLakeError | FileNotFoundError)
         if is_of_storage or getattr(error, "errno", None) is not None:
             raise
+        if isinstance(error, pa.ArrowNotImplementedError) and not has_known_types:
+            raise InvalidArgument(
+                f"{location} has a type, encoding or compression that is not read here, or a damaged footer: {error}"
+            ) from error
         raise CorruptFile(f"{location} is damaged, or is no Parquet file: {error}", path=location) from error
 
 

@@ -88,16 +88,17 @@ class FileMetrics:
     Args:
         schema: of the table.
         properties: of the table, with the metrics modes.
+        columns: of a file that another program wrote, with their names in the file; by default those of the table.
 
     Attributes:
         ids: of the columns of a file, by their paths.
     """
 
-    def __init__(self, schema: Schema, properties: Mapping[str, str]) -> None:
+    def __init__(self, schema: Schema, properties: Mapping[str, str], columns: Schema | None = None) -> None:
         from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_mapping
 
         written = sanitize_column_names(schema)
-        self.ids = parquet_path_to_id_mapping(written)
+        self.ids = parquet_path_to_id_mapping(written if columns is None else columns)
         self._modes = compute_statistics_plan(written, dict(properties))
         self._counts_nan = [
             (field.field_id, position)

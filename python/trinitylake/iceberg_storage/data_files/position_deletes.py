@@ -84,7 +84,7 @@ def positions_in(io: FileIO, file: DataFile, footers: dict[str, dict[int, str]] 
     path, blob = referenced_data_file(file), blob_of(file)
     with io.new_input(file.file_path).open() as stream:
         if file.file_format == FileFormat.PARQUET:
-            with reading(file.file_path):
+            with reading(file.file_path, has_known_types=True):
                 parquet = open_parquet(stream, read_dictionary=["file_path"])
                 rows = parquet.read(columns=["file_path", "pos"])
             has_columns = {"file_path", "pos"} <= set(rows.column_names)

@@ -146,5 +146,5 @@ def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.
     if pa.types.is_decimal(kind):
         return cast(values, kind)
     # Nanoseconds are truncated if the table has microseconds.
-    is_cut = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type)
+    is_cut = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type) and values.type.unit == "ns"
     return values.cast(kind, safe=not is_cut)
