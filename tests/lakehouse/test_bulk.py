@@ -149,9 +149,12 @@ def test_objects_that_break_a_rule_are_refused_together(lake: tl.Lakehouse) -> N
         lake.register({"kind": ["view"], "name": ["v"]})
     with pytest.raises(tl.InvalidArgument, match="null"):
         lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v2"], "location": [None]})
-    for path in ("", "../x", "/abs", "a//b", "a/"):  # was accepted, and no reader could list the namespace any more
-        with pytest.raises(tl.InvalidLocation, match="is no path below the root"):
-            lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v2"], "location": [path]})
+    # Such paths were accepted, and no reader could list the namespace any more. So was the definition of another kind:
+    # a namespace and a view had one definition.
+    for path in ("", "../x", "/abs", "a//b", "a/", lake._core.latest().locate("namespace", "n")):
+        for other in ({}, {"definition": [None]}):
+            with pytest.raises((tl.InvalidLocation, tl.RegistrationFailed), match="is no path of the definition file"):
+                lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v2"], "location": [path], **other})
     with pytest.raises(tl.InvalidArgument, match="colour"):
         lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v"], "colour": ["red"]})
     assert (lake.version, lake.views("n")) == (1, ["n.v"])

@@ -22,9 +22,17 @@ def new_lake(path: Path, name: str, order: int = 4) -> tl.Lakehouse:
     return tl.create(str(path / name), order=order, durability="none")
 
 
+def location(kind: str, name: str) -> str:
+    """A path of a definition file that need not exist."""
+    return f"0000/0000/0000/00000000-{kind}-{name}.binpb"
+
+
 def objects(tables: int, first: int = 0, namespaces: tuple[str, ...] = ("a", "a.b", "ä")) -> list[dict[str, Any]]:
     """Namespaces, and tables and views in them, whose definition files are not read."""
-    rows = [{"kind": "namespace", "namespace": one, "name": None, "location": f"n-{one}"} for one in namespaces]
+    rows = [
+        {"kind": "namespace", "namespace": one, "name": None, "location": location("namespace", one)}
+        for one in namespaces
+    ]
     for number in range(first, first + tables):
         kind = "view" if number % 7 == 0 else "table"
         name = f"t{number * 7919 % 10_007}"
@@ -33,7 +41,7 @@ def objects(tables: int, first: int = 0, namespaces: tuple[str, ...] = ("a", "a.
                 "kind": kind,
                 "namespace": namespaces[number % len(namespaces)],
                 "name": name,
-                "location": f"{kind}-{name}",
+                "location": location(kind, name),
             }
         )
     return rows
@@ -55,7 +63,10 @@ def tree(lake: tl.Lakehouse) -> list[Any]:
 def test_the_tree_is_that_of_one_machine(spark: SparkSession, tmp_path: Path, order: int, tables: int) -> None:
     # Blanks within names, because a key is padded with them and the text that is sorted is not.
     rows = objects(tables, namespaces=("a", "a b", "a.b", "ä"))
-    rows += [{"kind": "table", "namespace": "a", "name": name, "location": name} for name in ("t  1", "t 1", "t!1")]
+    rows += [
+        {"kind": "table", "namespace": "a", "name": name, "location": location("table", name)}
+        for name in ("t  1", "t 1", "t!1")
+    ]
     alone, together = new_lake(tmp_path, "alone", order), new_lake(tmp_path, "together", order)
     expected = alone.register(rows[::-1], message="m", author="a")
     assert together.register(pa.Table.from_pylist(rows), message="m", author="a", engine=spark) == expected
@@ -76,7 +87,10 @@ def test_objects_that_exist_are_merged_and_replaced(spark: SparkSession, tmp_pat
             txn.drop_view("a.t0")
         added = objects(50, first=60, namespaces=("a", "a.b", "ä"))[3:]
         assert lake.register(added, engine=engine).version == 3
-        newer = [{**row, "location": "newer"} for row in objects(110, namespaces=("a", "a.b", "ä"))[50:]]
+        newer = [
+            {**row, "location": location(row["kind"], "newer")}
+            for row in objects(110, namespaces=("a", "a.b", "ä"))[50:]
+        ]
         with pytest.raises(tl.ObjectAlreadyExists, match="exists"):
             lake.register(newer, engine=engine)
         assert lake.register(newer, replace=True, engine=engine).version == 4
@@ -86,12 +100,12 @@ def test_objects_that_exist_are_merged_and_replaced(spark: SparkSession, tmp_pat
     def contents(lake: tl.Lakehouse) -> dict[str, str]:
         found = pa.table(lake._core.latest().scan())
         pairs = zip(found["key"].to_pylist(), found["location"].to_pylist(), strict=True)
-        # Definitions that this lakehouse wrote itself have names of their own.
-        return {key: "" if location.endswith(".binpb") else location for key, location in pairs}
+        # Definitions that this lakehouse wrote itself have a random id in their names.
+        return {key: place if place.startswith("0000/0000/0000/00000000-") else "" for key, place in pairs}
 
     assert contents(together) == contents(alone)
     assert len(contents(alone)) == 3 + 110 - 1 + 1 + 1
-    assert "newer" in contents(alone).values()
+    assert location("table", "newer") in contents(alone).values()
     shapes = [lake.at().nodes().select(["height", "n_keys", "first_key", "last_key"]).to_pydict() for lake in lakes]
     assert shapes[0] == shapes[1]
 
@@ -130,7 +144,7 @@ def test_definitions_are_written_by_executors(spark: SparkSession, tmp_path: Pat
         [("view", "new", "x", "../x", view)],
         "kind string, namespace string, name string, location string, definition binary",
     )
-    with pytest.raises(tl.RegistrationFailed, match="no path below the root"):
+    with pytest.raises(tl.RegistrationFailed, match="no path of the definition file"):
         lake.register(located, engine=spark, dry_run=True)
     before = lake.version
     with pytest.raises(tl.RegistrationFailed) as caught:
@@ -144,9 +158,18 @@ def test_what_one_machine_refuses_the_executors_refuse(spark: SparkSession, tmp_
     rows = objects(30)
     for wrong, error in [
         ([*rows, rows[-1]], tl.ObjectAlreadyExists),
-        ([*rows, {"kind": "table", "namespace": "nowhere", "name": "t", "location": "l"}], tl.ObjectNotFound),
-        ([*rows, {**rows[4], "kind": "view"}], tl.ObjectAlreadyExists),
-        ([*rows, {"kind": "table", "namespace": "a", "name": "blank at the end ", "location": "l"}], tl.InvalidName),
+        (
+            [*rows, {"kind": "table", "namespace": "nowhere", "name": "t", "location": location("table", "t")}],
+            tl.ObjectNotFound,
+        ),
+        ([*rows, {**rows[4], "kind": "view", "location": location("view", "v")}], tl.ObjectAlreadyExists),
+        (
+            [
+                *rows,
+                {"kind": "table", "namespace": "a", "name": "blank at the end ", "location": location("table", "b")},
+            ],
+            tl.InvalidName,
+        ),
         ([*rows, {"kind": "view", "namespace": "a", "name": "v", "location": "a//b"}], tl.InvalidLocation),
         ([*rows, {"kind": "chair", "namespace": "a", "name": "c", "location": "l"}], tl.InvalidArgument),
     ]:

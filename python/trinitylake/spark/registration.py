@@ -37,7 +37,7 @@ from trinitylake.errors import (
 )
 from trinitylake.lakehouse.bulk.definition_writer import (
     BATCH_OBJECTS,
-    NO_PATH,
+    DEFINITION_PATH,
     OBJECT_KINDS,
     DefinitionWriter,
     ObjectRow,
@@ -95,7 +95,7 @@ def register(
             _require_uncollected(frame, existing, StorageForTasks(lake.storage), base.number, kept)
         text = _text()
         if not needs_definitions(frame.columns):
-            text = f.when(~f.col("location").rlike(NO_PATH), text)
+            text = f.when(f.regexp_extract("location", DEFINITION_PATH, 1) == f.col("kind"), text)
         else:
             frame = _with_locations(
                 frame, definition_writer(lake, base, options.file_io_properties), options.dry_run, kept
@@ -197,8 +197,8 @@ def _counts(rows: DataFrame, base: _core.Version, replace: bool) -> Counts:
     )
     if incomplete := sum(group.incomplete for group in groups):
         raise InvalidArgument(
-            f"{incomplete} objects have a null in kind, namespace or location, a location that is no path below the "
-            f"root, or a kind other than {', '.join(OBJECT_KINDS)}"
+            f"{incomplete} objects have a null in kind, namespace or location, a location that is no path of the "
+            f"definition file of such an object, or a kind other than {', '.join(OBJECT_KINDS)}"
         )
     if twice := [group.twice for group in groups if group.twice is not None]:
         first = min(twice, key=str.encode)

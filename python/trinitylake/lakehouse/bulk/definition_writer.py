@@ -25,8 +25,8 @@ BATCH_OBJECTS = 1_000
 
 #: Kinds of objects that can be registered.
 OBJECT_KINDS = ("namespace", "table", "view")
-#: A text that is no path below the root (format §2).
-NO_PATH = r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f]"
+#: The path of a definition file (format §2) with the kind of its object, for Python, Arrow and Spark.
+DEFINITION_PATH = r"^[01]{4}/[01]{4}/[01]{4}/[01]{8}-(namespace|table|view)-[^/\x00-\x1f\x7f]*\.binpb$"
 
 
 #: The lakehouse, and the version that a registration began on.
@@ -144,8 +144,10 @@ class DefinitionWriter:
             if row.kind not in OBJECT_KINDS:
                 raise InvalidArgument(f"unknown kind {row.kind!r}: expected {', '.join(OBJECT_KINDS)}")
             if row.location is not None:
-                if re.search(NO_PATH, row.location):
-                    raise InvalidLocation(f"location {row.location!r} is no path below the root of the lakehouse")
+                if re.sub(DEFINITION_PATH, r"\1", row.location) != row.kind:
+                    raise InvalidLocation(
+                        f"location {row.location!r} is no path of the definition file of a {row.kind}"
+                    )
                 return None
             names = None if row.kind == "namespace" else pa.array([row.name])
             _core.encode_keys(cast("_core.Kind", row.kind), pa.array([row.namespace]), names, self.sizes)

@@ -18,7 +18,7 @@ from trinitylake.core import KeySizes
 from trinitylake.errors import InvalidArgument, InvalidLocation, RefusedObject, RegistrationFailed, TransactionExpired
 from trinitylake.lakehouse.bulk.definition_writer import (
     BATCH_OBJECTS,
-    NO_PATH,
+    DEFINITION_PATH,
     OBJECT_KINDS,
     DefinitionWriter,
     ObjectRow,
@@ -124,10 +124,10 @@ def read_objects(objects: Any) -> pa.Table:
     table = read_all(objects.toArrow() if hasattr(objects, "toArrow") else objects)
     check_columns(table.schema.names)
     if "location" in table.column_names:
-        given = table["location"].cast(pa.large_string())
-        bad = given.filter(pc.match_substring_regex(given, NO_PATH))
-        if len(bad):
-            raise InvalidLocation(f"location {bad[0].as_py()!r} is no path below the root of the lakehouse")
+        given = table.filter(pc.is_in(table["kind"].cast(pa.string()), pa.array(OBJECT_KINDS)))
+        kinds = pc.replace_substring_regex(given["location"].cast(pa.large_string()), DEFINITION_PATH, r"\1")
+        for bad in given.filter(pc.not_equal(kinds, given["kind"].cast(pa.large_string()))).slice(0, 1).to_pylist():
+            raise InvalidLocation(f"location {bad['location']!r} is no path of the definition file of a {bad['kind']}")
     return table
 
 
