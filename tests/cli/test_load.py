@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
+import random
 import re
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -217,6 +219,45 @@ def test_line_of_an_error_counts_quoted_line_breaks_and_blank_lines(loader: Load
     packed = gzip.compress(b"a,b\n1,2\nx,3\n")
     refused = loader.load(packed, "--type", "a=int", name="rows.csv.gz", code=2)
     assert "line 3: 'x' in column a" in refused.stderr
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_lines_may_end_in_several_ways(loader: Loader, seed: int) -> None:
+    """A file of which one line ended with CR LF was refused with "state machine reached an invalid state".
+
+    If the line was not among the first, the command ended with a traceback. Line breaks in quotes are kept.
+    """
+    choose = random.Random(seed)
+    delimiter = choose.choice(",;")
+    parts = ["x", ",", ";", "ü", '""', "\n", "\r\n", "\r", " "]
+
+    def field() -> str:
+        if choose.random() < 0.5:
+            return '"' + "".join(choose.choices(parts, k=choose.randrange(5))) + 'q"'
+        return choose.choice(["plain", '5" pipe', "", "x y"])
+
+    text = f"# first\r\na{delimiter}b{delimiter}c"
+    for number in range(300):
+        text += choose.choice(["\n", "\r\n"]) + delimiter.join([str(number), field(), field()])
+    if seed % 2:
+        text += "\n"
+    expected = [
+        {"a": int(a), "b": b or None, "c": c or None}
+        for a, b, c in list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))[2:]
+    ]
+    name = choose.choice(["rows.csv", "rows.csv.gz"])
+    data = text.encode()
+    loader.load(gzip.compress(data) if name.endswith(".gz") else data, "--skip", "1", name=name)
+    assert loader.rows() == expected
+
+
+@pytest.mark.parametrize("line", [b"1,x\xff", b"1,2,3", b'1,"x'])
+def test_fault_late_in_a_large_file_is_an_error_of_one_line(loader: Loader, line: bytes) -> None:
+    rows = b"".join(b"%d,x\n" % number for number in range(300_000))
+    refused = loader.load(b"a,b\n" + rows + line + b"\n", code=2)
+    assert refused.stderr.startswith("invalid_argument: ")
+    assert "rows.csv: line 300002: " in refused.stderr
+    assert refused.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("skip", [0, 2])

@@ -269,8 +269,9 @@ class _ErasureRun:
             )
         if planned.transactions and not self._request.roll_back_transactions:
             raise InvalidArgument(
-                f"matching rows may be in saved transactions: {', '.join(planned.transactions)}; commit these, or pass "
-                "roll_back_transactions=True (--roll-back-transactions)"
+                f"matching rows may be in saved transactions: {', '.join(planned.transactions)}; commit each "
+                "(trinitylake txn commit ID) and erase again, or pass roll_back_transactions=True "
+                "(--roll-back-transactions) to discard their changes"
             )
 
     def _is_text(self, text: str) -> bool:

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from glob import glob, has_magic
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -378,17 +378,19 @@ class InputFiles:
             raise InvalidArgument(f"{name} has no header: the file is empty")
         if "\0" in header:
             raise InvalidArgument(f"{name}: the header has a NUL character, so the file is no text")
-        delimiter = options.delimiter or max(_DELIMITERS, key=header.count)
+        delimiter = self._delimiter(header)
         with self._text(path) as lines:
             columns = next(csv.reader(islice(lines, options.skip, None), delimiter=delimiter, strict=True))
         if not options.has_header:
             columns = [f"column{number}" for number in range(1, len(columns) + 1)]
         folded = [column.lower() for column in columns]
         for number, column in enumerate(folded, 1):
-            if not column:
-                raise InvalidArgument(f"{name}: the header has no name for column {number}")
-            if folded.count(column) > 1:
-                raise InvalidArgument(f"{name}: the header has the column {columns[number - 1]!r} twice")
+            if not column or folded.count(column) > 1:
+                fault = f"the column {columns[number - 1]!r} twice" if column else f"no name for column {number}"
+                raise InvalidArgument(
+                    f"{name}: the header has {fault}; name the columns with --skip {options.skip + 1} --no-header "
+                    '--select "SELECT column1 AS a, column2 AS b FROM input"'
+                )
         self._delimiters[path] = delimiter
         fields = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in columns)
         settings = {
@@ -574,34 +576,44 @@ class InputFiles:
         return found
 
     def _readable(self, path: Path, folder: Path) -> Path:
-        """The path of a file, or of a copy in UTF-8: DuckDB reads no big-endian UTF-16 and no JSON with a BOM.
+        """The path of a file, or of a copy in UTF-8 whose lines have one end.
 
+        DuckDB reads no big-endian UTF-16, no JSON with a BOM, and no CSV with line ends of several kinds.
         Decompresses the file once, because DuckDB notices neither a missing end nor a wrong checksum.
         """
         import pyarrow as pa
 
-        compression, name = _COMPRESSED.get(path.suffix.lower()), self.names[path]
+        compression, name, is_csv = _COMPRESSED.get(path.suffix.lower()), self.names[path], self._format == "csv"
         encoding = "utf-8" if self._format == "parquet" else self._options.encoding
         copy = folder / f"{len(self.names)}.txt"
+        ends: set[bytes] = set()
         try:
             with pa.input_stream(str(path), compression=compression) as stream:
                 start = part = stream.read(_PART_SIZE_BYTES)
-                while compression is not None and part:
+                while part and (is_csv or compression is not None):
+                    if is_csv:
+                        part += stream.read(1) if part.endswith(b"\r") else b""
+                        ends |= _line_ends(part)
                     part = stream.read(_PART_SIZE_BYTES)
             if encoding == "utf-8":
                 if start.startswith(_MAGIC):
                     raise InvalidArgument(f"{name} is compressed: decompress it, or give it a name with .gz or .zst")
                 if b"\0" in start[:4]:
                     raise InvalidArgument(f"{name} is not UTF-8, but probably UTF-16: use --encoding utf-16")
-                if self._format != "json" or not start.startswith(codecs.BOM_UTF8):
+                if len(ends) < 2 and (is_csv or not start.startswith(codecs.BOM_UTF8)):
                     return path
                 encoding = "utf-8-sig"
+            # DuckDB names the line of a byte that is no UTF-8.
+            errors = "surrogateescape" if encoding == "utf-8-sig" else "strict"
             with (
                 pa.input_stream(str(path), compression=compression) as stream,
-                io.TextIOWrapper(stream, encoding, newline="") as text,
-                copy.open("w", encoding="utf-8", newline="") as target,
+                io.TextIOWrapper(stream, encoding, errors, newline="") as text,
+                copy.open("w", encoding="utf-8", errors=errors, newline="") as target,
             ):
-                shutil.copyfileobj(text, target, _PART_SIZE_BYTES)
+                if is_csv:
+                    target.writelines(self._with_one_line_end(text))
+                else:
+                    shutil.copyfileobj(text, target, _PART_SIZE_BYTES)
         except UnicodeError as error:
             raise InvalidArgument(f"{name} has another encoding than {encoding}: {error}") from error
         except OSError as error:
@@ -610,6 +622,25 @@ class InputFiles:
             ) from error
         self.names[copy] = name
         return copy
+
+    def _with_one_line_end(self, lines: Iterator[str]) -> Iterator[str]:
+        """Lines of CSV that end with \\n, except line breaks in quotes, which stay as they are."""
+        skipped = list(islice(lines, self._options.skip))
+        header = next(lines, "")
+        delimiter = re.escape(self._delimiter(header))
+        whole = re.compile(rf'(?:^|(?<={delimiter}))"(?:[^"]|"")*+"')
+        opening, rest_of_quoted = re.compile(rf'(?:^|{delimiter})"'), re.compile(r'(?:[^"]|"")*+"')
+        is_quoted = False
+        for number, line in enumerate(chain(skipped, [header], lines)):
+            if number >= len(skipped) and (is_quoted or '"' in line):
+                end = rest_of_quoted.match(line) if is_quoted else None
+                unquoted = line if end is None else f" {line[end.end() :]}"  # the space: no field begins here
+                if not is_quoted or end is not None:
+                    is_quoted = opening.search(whole.sub("", unquoted)) is not None
+            yield line if is_quoted or not line.endswith(("\r", "\n")) else line.rstrip("\r\n") + "\n"
+
+    def _delimiter(self, header: str) -> str:
+        return self._options.delimiter or max(_DELIMITERS, key=header.count)
 
     @contextmanager
     def _text(self, path: Path) -> Iterator[io.TextIOWrapper]:
@@ -627,8 +658,24 @@ class InputFiles:
 
         try:
             yield
-        except (duckdb.Error, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, csv.Error) as error:
+        except (
+            duckdb.Error,
+            pa.ArrowInvalid,
+            pa.ArrowTypeError,
+            pa.ArrowNotImplementedError,
+            csv.Error,
+            OSError,
+        ) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # not an error of DuckDB that Arrow raised while it read a stream
             raise InvalidArgument(f"{self.names[path]}: {_first_lines(str(error))}") from error
+
+
+def _line_ends(part: bytes) -> set[bytes]:
+    """The kinds of line ends in a part of a file that does not end between the bytes of one."""
+    both = part.count(b"\r\n")
+    counts = {b"\r\n": both, b"\n": part.count(b"\n") - both, b"\r": part.count(b"\r") - both}
+    return {end for end, count in counts.items() if count}
 
 
 def _parquet_file(path: Path, schema: pa.Schema | None = None) -> Dataset:
