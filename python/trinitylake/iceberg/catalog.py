@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import PropertiesUpdateSummary
 from pyiceberg.exceptions import (
@@ -22,7 +22,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.types import transform_dict_value_to_str
@@ -44,13 +44,12 @@ from trinitylake.iceberg.namespaces import (
 from trinitylake.iceberg.view_catalog import ViewCatalog
 from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyTable
 from trinitylake.iceberg_storage.external_tables import load_external
 from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.iceberg_storage.metadata import metadata_folder, read_metadata
 from trinitylake.iceberg_storage.new_metadata import new_metadata
-from trinitylake.iceberg_storage.staging.handle_commits import committed
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
@@ -60,15 +59,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
-
-
-class FrozenCatalogTable(ReadAheadTable):
-    """A table of one version. Writing raises `InvalidArgument` before a file is written."""
-
-    catalog: TrinityLakeCatalog
-
-    def transaction(self) -> NoReturn:
-        self.catalog.refuse_write()
 
 
 class TrinityLakeCatalog(ViewCatalog):
@@ -158,13 +148,13 @@ class TrinityLakeCatalog(ViewCatalog):
             io, path = self.file_io(), metadata_path(definition, f"{namespace}.{name}")
             uri = io.uri_of(path)
             try:
-                metadata = read_metadata(io, uri, path, table_id=definition.id)
+                metadata = read_metadata(io, uri, table_id=definition.id)
             except FileNotFoundError as error:
                 name = f"{namespace}.{name}"
                 raise CorruptFile(f"{path}: the metadata file of table {name} is missing", path=path) from error
             table = CatalogTable(identifier, metadata, uri, io, self)
         if isinstance(source, LakehouseVersion):
-            return FrozenCatalogTable(identifier, table.metadata, table.metadata_location, table.io, self)
+            return ReadOnlyTable(identifier, table.metadata, table.metadata_location, table.io, self)
         return table
 
     def definition(self, namespace: str, name: str) -> bytes | None:
@@ -237,7 +227,7 @@ class TrinityLakeCatalog(ViewCatalog):
                 )
             )
         if not isinstance(self._source, Transaction):
-            return committed(staged)
+            return staged.response_after_commit()
         if isinstance(table.io, LakehouseFileIO) and table.io is not staged.io:
             staged.io.remember_written(table.io.written_paths)  # a rollback deletes these files
         return staged.response()
@@ -344,10 +334,8 @@ class TrinityLakeCatalog(ViewCatalog):
         if state.exists("table", namespace, name):
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
         metadata = self.new_metadata(namespace, name, schema, location, partition_spec, sort_order, properties)
-        folder = metadata.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{metadata.location}/metadata"
-        return StagedTable(
-            object_tuple(namespace, name), metadata, f"{folder}/staged.metadata.json", self.file_io(), self
-        )
+        location = f"{metadata_folder(metadata)}/staged.metadata.json"
+        return StagedTable(object_tuple(namespace, name), metadata, location, self.file_io(), self)
 
     def new_metadata(
         self,

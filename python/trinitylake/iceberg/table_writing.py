@@ -29,7 +29,6 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import snapshots_of, statistics_of
 from trinitylake.iceberg_storage.locations import default_location, managed_location, qualified_path
 from trinitylake.iceberg_storage.metadata_invariants import check_metadata
-from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.iceberg_storage.table_properties import check_properties
 from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
@@ -93,7 +92,7 @@ def commit_table(
     staged = managed_table(transaction, namespace, name, [one for one in requirements if isinstance(one, AssertCreate)])
     if incoming is not None:
         staged.adopt(snapshots_of(updates), staged.metadata, incoming)
-    commit_of_handle(staged, requirements, updates, base)
+    staged.commit_from(staged.metadata if base is None else base.metadata, requirements, updates)
     return staged
 
 

@@ -12,45 +12,34 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO, load_file_io
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from trinitylake.definitions.files import METADATA_LOCATION
 from trinitylake.definitions.trinitylake_pb2 import TableDef
-from trinitylake.errors import InvalidArgument, InvalidLocation, PermissionDenied, StorageError
+from trinitylake.errors import InvalidLocation, PermissionDenied, StorageError
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyCatalog
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 
 
 class ExternalTable(StaticTable):
-    """A PyIceberg table that reads one metadata file. Transactions and commits are refused by `InvalidArgument`."""
+    """A PyIceberg table that reads one metadata file."""
+
+    catalog: ReadOnlyCatalog
 
     def __reduce__(self) -> tuple[Callable[..., ExternalTable], tuple[Any, ...]]:
-        return _unpickled_table, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
+        return _external, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
 
     def refresh(self) -> Table:
         """The same table, which changes only with its definition."""
         return self
 
     def transaction(self) -> NoReturn:
-        raise InvalidArgument(_refusal(self.metadata_location))
-
-
-class ExternalCatalog(NoopCatalog):
-    """The catalog of external tables, which refuses every write."""
-
-    def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> NoReturn:
-        raise InvalidArgument(_refusal(table.metadata_location))
-
-    def supports_server_side_planning(self) -> bool:
-        return False
+        self.catalog.refuse_write()
 
 
 def load_external(
@@ -93,17 +82,12 @@ def load_external(
         raise PermissionDenied(f"{uri!r} may not be read: {error}") from error
     except OSError as error:
         raise StorageError(f"{uri!r} cannot be read: {error}", retryable=True) from error
-    return ExternalTable(identifier, metadata, uri, io, ExternalCatalog("external"))
+    return _external(identifier, metadata, uri, io)
 
 
-def _unpickled_table(
-    identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: FileIO | PickledIO
-) -> ExternalTable:
-    return ExternalTable(identifier, metadata, uri, unpickled(io), ExternalCatalog("external"))
-
-
-def _refusal(uri: str) -> str:
-    return f"the table is external and read-only: write to it with the catalog that owns {uri}"
+def _external(identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: FileIO | PickledIO) -> ExternalTable:
+    catalog = ReadOnlyCatalog(f"the table is external and read-only: write to it with the catalog that owns {uri}")
+    return ExternalTable(identifier, metadata, uri, unpickled(io), catalog)
 
 
 def require_none_inside(table: ExternalTable, io: LakehouseFileIO) -> None:

@@ -424,38 +424,38 @@ class LakehouseInputFile(InputFile):
     def __init__(self, file_io: LakehouseFileIO, location: str, size_bytes: int | None = None) -> None:
         super().__init__(location)
         self._io = file_io
-        self._path = file_io.path_of(location)
+        self.path = file_io.path_of(location)
         self._size_bytes = size_bytes
 
     def __len__(self) -> int:
         if self._size_bytes is None:
             try:
-                self._size_bytes = self._io.storage.size(self._path)
+                self._size_bytes = self._io.storage.size(self.path)
             except Exception as error:
-                self._io.raise_if_missing(self._path, error)
+                self._io.raise_if_missing(self.path, error)
                 raise
         return self._size_bytes
 
     def exists(self) -> bool:
-        return self._io.storage.exists(self._path)
+        return self._io.storage.exists(self.path)
 
     def open(self, seekable: bool = True) -> InputStream:
         """A seekable binary stream: Arrow's for local files, from memory for small files, otherwise by ranges.
 
         Raises as `LakehouseFileIO.missed` does.
         """
-        if (local := self._io.open_local(self._path)) is not None:
+        if (local := self._io.open_local(self.path)) is not None:
             return local  # type: ignore[no-any-return]
-        self._io.opened(self._path)
-        if self._path.endswith(_READ_WHOLE):
-            data = self._io.read(self._path)
+        self._io.opened(self.path)
+        if self.path.endswith(_READ_WHOLE):
+            data = self._io.read(self.path)
             self._size_bytes = len(data)
             return pa.BufferReader(data)  # type: ignore[no-any-return]
-        end, self._size_bytes = self._io.read_end(self._path, WHOLE_FILE_MAX_SIZE_BYTES)
+        end, self._size_bytes = self._io.read_end(self.path, WHOLE_FILE_MAX_SIZE_BYTES)
         if len(end) == self._size_bytes:
             return pa.BufferReader(end)  # type: ignore[no-any-return]
-        parts = self._io.read_columns(self._path, end, self._size_bytes)
-        return RangeReader(self._io.read_range, self._path, self._size_bytes, end, parts)
+        parts = self._io.read_columns(self.path, end, self._size_bytes)
+        return RangeReader(self._io.read_range, self.path, self._size_bytes, end, parts)
 
 
 class LakehouseOutputFile(OutputFile):

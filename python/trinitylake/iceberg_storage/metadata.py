@@ -35,7 +35,8 @@ from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
     json_size_bytes,
     sized,
 )
-from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
+from trinitylake.iceberg_storage.metadata_compression import file_suffix
 from trinitylake.iceberg_storage.table_properties import logged_files
 from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 
@@ -143,35 +144,32 @@ def _with_partition_field_ids(data: bytes) -> bytes:
     return json.dumps(metadata).encode()
 
 
-def read_metadata(
-    io: FileIO, uri: str, path: str = "", *, table_id: str | None = None, is_cached: bool = True
-) -> TableMetadata:
+def read_metadata(io: FileIO, uri: str, *, table_id: str | None = None, is_cached: bool = True) -> TableMetadata:
     """Read the metadata in a file, with `gc.enabled=false`. Treat it as immutable.
 
     With `is_cached` False the cache is not used. Metadata of format version 1 without `table-uuid`, which is optional
     there, gets `table_id`.
 
     Raises:
-        CorruptFile: if it is not Iceberg table metadata, or not of the table `table_id`; `path` names the file.
+        CorruptFile: if it is not Iceberg table metadata, or not of the table `table_id`.
         FileNotFoundError: if the file does not exist.
     """
     file = io.new_input(uri)  # refuses a file outside of the lakehouse, also a cached one
+    shown = file.path if isinstance(file, LakehouseInputFile) else uri
     key = cache_key(io, uri)
     metadata = cache.get(key) if is_cached else None
     if metadata is None:
-        metadata = _read(file, uri, path)
+        metadata = _read(file, uri, shown)
         if is_cached:
             cache.put(key, metadata)
     if table_id is not None and str(metadata.table_uuid) != table_id:
         if "table_uuid" not in metadata.model_fields_set:
             return metadata.model_copy(update={"table_uuid": uuid.UUID(table_id)})
-        raise CorruptFile(
-            f"{path or uri}: it is the metadata of table {metadata.table_uuid}, not {table_id}", path=path or uri
-        )
+        raise CorruptFile(f"{shown}: it is the metadata of table {metadata.table_uuid}, not {table_id}", path=shown)
     return metadata
 
 
-def _read(file: InputFile, uri: str, path: str) -> TableMetadata:
+def _read(file: InputFile, uri: str, shown: str) -> TableMetadata:
     try:
         with file.open() as stream:
             data = Compressor.get_compressor(uri).stream_decompressor(stream).read(MAX_SIZE_BYTES + 1)
@@ -187,10 +185,10 @@ def _read(file: InputFile, uri: str, path: str) -> TableMetadata:
         raise
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError, EOFError, zlib.error) as error:
         reason = " ".join(str(error).split())[:300]
-        raise CorruptFile(f"{path or uri}: not Iceberg table metadata: {reason}", path=path or uri) from error
+        raise CorruptFile(f"{shown}: not Iceberg table metadata: {reason}", path=shown) from error
     metadata = sized(indexed(collected_by_lakehouse(metadata)), data)
     if isinstance(metadata, IndexedMetadataV3) and metadata.next_row_id is None:
-        raise CorruptFile(f"{path or uri}: not Iceberg table metadata: next-row-id is missing", path=path or uri)
+        raise CorruptFile(f"{shown}: not Iceberg table metadata: next-row-id is missing", path=shown)
     return metadata
 
 
@@ -209,11 +207,13 @@ def metadata_folder(metadata: TableMetadata) -> str:
     return (metadata.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{metadata.location}/metadata").rstrip("/")
 
 
-def new_file_stem(previous_uri: str | None) -> str:
-    """A new name such as `00042-<uuid4>`, with the number after that of the previous file, and 0 without one.
+def metadata_uri(metadata: TableMetadata, stem: str) -> str:
+    """The URI of a new metadata file, whose name begins with `stem`."""
+    return f"{metadata_folder(metadata)}/{stem}{file_suffix(metadata.properties)}"
 
-    `file_suffix` (`metadata_compression.py`) is the rest of the name.
-    """
+
+def new_file_stem(previous_uri: str | None = None) -> str:
+    """A new name such as `00042-<uuid4>`, with the number after that of the previous file, and 0 without one."""
     sequence = 0
     if previous_uri is not None and (match := _FILE_NAME.fullmatch(previous_uri.rsplit("/", 1)[-1])):
         sequence = int(match[1]) + 1

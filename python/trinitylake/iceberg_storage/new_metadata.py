@@ -1,4 +1,4 @@
-"""The first metadata of a managed table."""
+"""The first metadata of a managed table: of a new one, or of a clone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from trinitylake.definitions import new_id
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import new_table
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.locations import default_location, managed_location
-from trinitylake.iceberg_storage.table_properties import check_properties, with_gc_disabled
+from trinitylake.iceberg_storage.metadata import encoded, metadata_uri, new_file_stem, read_metadata
+from trinitylake.iceberg_storage.metadata_compression import file_bytes
+from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES, check_properties, with_gc_disabled
 
 
 def new_metadata(
@@ -42,3 +44,23 @@ def new_metadata(
     folder = managed_location(io, location) if location else default_location(io, namespace, name, id)
     check_properties(properties, folder, io)
     return new_table(schema, partition_spec, sort_order, folder, with_gc_disabled(properties), UUID(id))
+
+
+def cloned_metadata(io: LakehouseFileIO, path: str, id: str, folder: str) -> tuple[str, str]:
+    """Write metadata for a second table with the same files, another id and another folder for its writes.
+
+    Args:
+        io: the file access of the lakehouse.
+        path: the metadata file of the first one.
+        id: of the second one.
+        folder: the URI of the second one.
+
+    Returns: the paths of the new metadata file, and of the folder of the first table. Raises as `read_metadata` does.
+    """
+    metadata = read_metadata(io, io.uri_of(path))
+    properties = {name: value for name, value in metadata.properties.items() if name not in LOCATION_PROPERTIES}
+    changes = {"table_uuid": UUID(id), "location": folder, "metadata_log": [], "properties": properties}
+    copy = metadata.model_copy(update=changes)
+    new_path = io.path_of(metadata_uri(copy, new_file_stem()))
+    io.put(new_path, file_bytes(encoded(copy), new_path), overwrite=False)
+    return new_path, io.path_of(metadata.location.rstrip("/"))

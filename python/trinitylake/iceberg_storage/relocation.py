@@ -20,7 +20,6 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
-from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
@@ -30,11 +29,12 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
 from trinitylake.iceberg_storage.metadata import (
     encoded,
+    metadata_uri,
     new_file_stem,
     read_metadata,
     with_log_entry,
 )
-from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
+from trinitylake.iceberg_storage.metadata_compression import file_bytes
 from trinitylake.iceberg_storage.puffin import with_data_files
 from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 
@@ -73,14 +73,12 @@ class TableRelocation:
             InvalidArgument: for position deletes in a format that cannot be rewritten here.
         """
         uri = self._io.uri_of(metadata_path)
-        metadata = read_metadata(self._io, uri, metadata_path, table_id=table_id)
+        metadata = read_metadata(self._io, uri, table_id=table_id)
         relocated = self._relocated(metadata)
         if relocated is None:
             return None
         relocated = with_log_entry(relocated, uri, metadata)
-        folder = relocated.properties.get(TableProperties.WRITE_METADATA_PATH) or f"{relocated.location}/metadata"
-        name = f"{new_file_stem(metadata_path)}{file_suffix(relocated.properties)}"
-        path = self._io.path_of(f"{folder.rstrip('/')}/{name}")
+        path = self._io.path_of(metadata_uri(relocated, new_file_stem(metadata_path)))
         self._store(path, file_bytes(encoded(relocated), path))
         return path
 

@@ -68,7 +68,7 @@ class TableExport(TableRelocation):
     def run(self, metadata_path: str, table_id: str) -> str:
         """Write the metadata to the same path at the target. Raises as `TableRelocation.run` does."""
         uri = self._io.uri_of(metadata_path)
-        metadata = read_metadata(self._io, uri, metadata_path, table_id=table_id, is_cached=False)
+        metadata = read_metadata(self._io, uri, table_id=table_id, is_cached=False)
         wanted = metadata if self._keeps_history else current(metadata)
         copied = self._relocated(wanted) or wanted
         for statistics in [*wanted.statistics, *wanted.partition_statistics]:
@@ -151,7 +151,7 @@ def current(metadata: TableMetadata) -> TableMetadata:
 
 def present_manifests(io: LakehouseFileIO, metadata_path: str) -> dict[str, int]:
     """The manifests of the current snapshots of a table that was copied before: their lengths, by path."""
-    metadata = read_metadata(io, io.uri_of(metadata_path), metadata_path, is_cached=False)
+    metadata = read_metadata(io, io.uri_of(metadata_path), is_cached=False)
     found: dict[str, int] = {}
     for snapshot in metadata.snapshots:
         with AvroFile[Record](io.new_input(snapshot.manifest_list)) as file:

@@ -178,7 +178,7 @@ class NamedFiles:
         self._count()
         try:
             uri = self._io.uri_of(metadata_path)
-            metadata = read_metadata(self._io, uri, metadata_path, table_id=table_id, is_cached=False)
+            metadata = read_metadata(self._io, uri, table_id=table_id, is_cached=False)
         except TrinityLakeError as error:
             yield "damaged", metadata_path, str(error)
             return

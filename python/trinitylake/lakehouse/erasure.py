@@ -28,8 +28,8 @@ from trinitylake.definitions import PREVIOUS_METADATA_LOCATION, parse_lakehouse_
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
-from trinitylake.iceberg_storage.metadata import encoded, metadata_folder, new_file_stem, read_metadata
-from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
+from trinitylake.iceberg_storage.metadata import encoded, metadata_folder, metadata_uri, new_file_stem, read_metadata
+from trinitylake.iceberg_storage.metadata_compression import file_bytes
 from trinitylake.iceberg_storage.row_erasure import TableEraser
 from trinitylake.lakehouse.erasure_certificate import new_certificate, without_values, write_certificate
 from trinitylake.lakehouse.erasure_survey import (
@@ -314,7 +314,7 @@ class _ErasureRun:
     def _metadata(self, found: Survey, path: str) -> TableMetadata | None:
         """The metadata in a file; None for a file of another table, and for one that was deleted meanwhile."""
         with suppress(FileNotFoundError):
-            metadata = read_metadata(self._io, self._io.uri_of(path), path, is_cached=False)
+            metadata = read_metadata(self._io, self._io.uri_of(path), is_cached=False)
             return metadata if str(metadata.table_uuid) in found.ids else None
         return None
 
@@ -383,7 +383,7 @@ class _ErasureRun:
             state.adopt(self._io.written_paths)
             for namespace, name in found.tables:
                 definition, path = self._current(state.base, namespace, name)
-                metadata = read_metadata(self._io, self._io.uri_of(path), path, is_cached=False)
+                metadata = read_metadata(self._io, self._io.uri_of(path), is_cached=False)
                 erased = self._erased(found, metadata)
                 if erased is not metadata or path in replaced:
                     if not keeps_history:
@@ -396,8 +396,7 @@ class _ErasureRun:
         return None if transaction.version == transaction.base_version else transaction.version
 
     def _stored(self, metadata: TableMetadata) -> str:
-        name = f"{new_file_stem(None)}{file_suffix(metadata.properties)}"
-        path = self._io.path_of(f"{metadata_folder(metadata)}/{name}")
+        path = self._io.path_of(metadata_uri(metadata, new_file_stem()))
         self._io.put(path, file_bytes(encoded(metadata), path), overwrite=False)
         return path
 

@@ -224,9 +224,8 @@ class _Surveyor:
         return _SearchedTables(search, has_rows, searched, {self._path(location) for location in read})
 
     def _metadata(self, location: str) -> TableMetadata:
-        path = self._path(location)
-        uri, id = self._io.uri_of(path), self._definitions[location].id
-        return read_metadata(self._io, uri, path, table_id=id, is_cached=False)
+        uri = self._io.uri_of(self._path(location))
+        return read_metadata(self._io, uri, table_id=self._definitions[location].id, is_cached=False)
 
     def _path(self, location: str) -> str:
         return metadata_path(self._definitions[location], full_name(*self._name))
@@ -264,8 +263,7 @@ def tables_that_name(version: _core.Version, io: LakehouseFileIO, paths: set[str
         definition = parse_table_def(version.read("table", namespace, name) or b"")
         if definition.table_type != MANAGED:
             continue
-        path = metadata_path(definition, full_name(namespace, name))
-        metadata = read_metadata(io, io.uri_of(path), path)
+        metadata = read_metadata(io, io.uri_of(metadata_path(definition, full_name(namespace, name))))
         manifests = {one.manifest_path: one for snapshot in metadata.snapshots for one in read_list(io, snapshot)}
         files = (io.path_of(entry.data_file.file_path) for one in manifests.values() for entry in read_entries(io, one))
         found |= dict.fromkeys(paths.intersection(files), full_name(namespace, name))

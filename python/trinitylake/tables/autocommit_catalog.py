@@ -9,7 +9,6 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
-from trinitylake.iceberg_storage.staging.handle_commits import committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +58,7 @@ class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
     ) -> CommitTableResponse:
         """Commit updates as one transaction. Raises as `TrinityLakeCatalog.commit_table` does."""
         with pyiceberg_errors(missing=NoSuchTableError):
-            return committed(self._commit(requirements, updates, table))
+            return self._commit(requirements, updates, table).response_after_commit()
 
     def supports_server_side_planning(self) -> bool:
         return False

@@ -16,7 +16,6 @@ from trinitylake.errors import CommitConflict, InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
-from trinitylake.iceberg_storage.staging.handle_commits import commit_of_handle
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary
 from trinitylake.tables.append_batch import Batch, of_ipc, to_ipc
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
@@ -367,7 +366,7 @@ class AutocommitTable(FrozenTable):
         def statement(transaction: TransactionWithTables) -> tuple[StagedTable, Table]:
             table = cast("TransactionTable", self._in(transaction))
             staged = table._open_staged()
-            commit_of_handle(staged, requirements, updates, base)
+            staged.commit_from(base.metadata, requirements, updates)
             return staged, table
 
         staged, written = self._run(statement)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.table import Table as IcebergTable
 
 from trinitylake import _core
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, Schema, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadTable
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyCatalog, ReadOnlyTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import cache, cache_key, read_metadata
 from trinitylake.tables.table import Table
@@ -22,7 +21,6 @@ from trinitylake.tables.table_definition import metadata_path
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from trinitylake.definitions import TableDef
     from trinitylake.tables.change_feed.table_versions import TableState
@@ -73,7 +71,7 @@ class FrozenTable(Table):
         if cache.get(cache_key(io, uri)) is None:
             io.begin_to_fetch(self._definition.format_properties.get(MANIFEST_LIST, ""))
         try:
-            metadata = read_metadata(io, uri, path, table_id=self._definition.id)
+            metadata = read_metadata(io, uri, table_id=self._definition.id)
         except FileNotFoundError as error:
             raise CorruptFile(f"{path}: the metadata file of table {self.name} is missing", path=path) from error
         return self._handle((*self._namespace.split("."), self._name), metadata, uri, io)
@@ -81,7 +79,9 @@ class FrozenTable(Table):
     def _handle(
         self, identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: LakehouseFileIO
     ) -> IcebergTable:
-        return ReadOnlyIcebergTable(identifier, metadata, uri, io, ReadOnlyCatalog("read-only"))
+        refusal = "write through a transaction, or through the table itself and not `.iceberg`"
+        catalog = ReadOnlyCatalog(f"table {self.name} is read-only here: {refusal}")
+        return ReadOnlyTable(identifier, metadata, uri, io, catalog)
 
     def __reduce__(self) -> tuple[Callable[..., FrozenTable], tuple[Any, ...]]:
         return FrozenTable, (self._storage, self._namespace, self._name, serialize(self._definition), self._version)
@@ -94,25 +94,6 @@ class FrozenTable(Table):
 
 def table_of_state(storage: _core.Storage, state: TableState) -> IcebergTable:
     return FrozenTable(storage, *state.key, serialize(state.definition), state.version)._iceberg()
-
-
-class ReadOnlyIcebergTable(ReadAheadTable):
-    """A PyIceberg table that refuses to begin a transaction."""
-
-    def transaction(self) -> NoReturn:
-        raise InvalidArgument(_READ_ONLY.format(".".join(self.name())))
-
-
-class ReadOnlyCatalog(NoopCatalog):
-    """Catalog of read-only tables, which refuses every commit."""
-
-    def commit_table(
-        self, table: IcebergTable, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> NoReturn:
-        raise InvalidArgument(_READ_ONLY.format(".".join(table.name())))
-
-
-_READ_ONLY = "table {} is read-only here: write through a transaction, or through the table itself and not `.iceberg`"
 
 
 def open_elsewhere(definition: TableDef) -> IcebergTable:

@@ -53,7 +53,7 @@ def registered_table(
         definition = new_table_def(table_type="external", format_properties={METADATA_LOCATION: metadata_location})
         incoming = []
     else:
-        metadata = read_metadata(io, io.uri_of(path), path)
+        metadata = read_metadata(io, io.uri_of(path))
         managed_location(io, metadata.location)
         check_properties(metadata.properties, metadata.location, io)
         try:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
@@ -19,8 +20,10 @@ from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, ancestors_between_ids, is_parent_ancestor_of
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
+from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE, PlannedFile
@@ -192,6 +195,34 @@ class ReadAheadTable(Table):
             catalog=self.catalog,
             table_identifier=self.name(),
         )
+
+
+class ReadOnlyTable(ReadAheadTable):
+    """A table that refuses to begin a transaction."""
+
+    catalog: ReadOnlyCatalog  # or a `TrinityLakeCatalog` of one version
+
+    def transaction(self) -> NoReturn:
+        self.catalog.refuse_write()
+
+
+class ReadOnlyCatalog(NoopCatalog):
+    """The catalog of a read-only table. Every write raises `InvalidArgument` with the message `refusal`."""
+
+    def __init__(self, refusal: str) -> None:
+        super().__init__("read-only")
+        self._refusal = refusal
+
+    def refuse_write(self) -> NoReturn:
+        raise InvalidArgument(self._refusal)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> NoReturn:
+        self.refuse_write()
+
+    def supports_server_side_planning(self) -> bool:
+        return False
 
 
 def scan_of(table: Table, **options: Any) -> ReadAheadScan:

@@ -33,7 +33,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Identifier
 
 from trinitylake.base.pickling import refuse_staged_table
-from trinitylake.errors import InvalidLocation, TransactionClosed
+from trinitylake.errors import InvalidLocation, TransactionClosed, TrinityLakeError
 from trinitylake.iceberg_storage.commit_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
@@ -52,11 +52,12 @@ from trinitylake.iceberg_storage.metadata import (
     cache,
     cache_key,
     encoded,
+    metadata_uri,
     new_file_stem,
     read_metadata,
     with_log_entry,
 )
-from trinitylake.iceberg_storage.metadata_compression import file_bytes, file_suffix
+from trinitylake.iceberg_storage.metadata_compression import file_bytes
 from trinitylake.iceberg_storage.snapshot_retention import trimmed
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
 from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
@@ -131,9 +132,7 @@ class StagedTable:
     ) -> StagedTable:
         """The table that a metadata file describes. Raises as `read_metadata` does."""
         own_io = io.scoped()
-        metadata = read_metadata(
-            own_io, own_io.uri_of(metadata_location_path), metadata_location_path, table_id=table_id
-        )
+        metadata = read_metadata(own_io, own_io.uri_of(metadata_location_path), table_id=table_id)
         return cls(identifier, metadata, metadata_location_path, own_io)
 
     def saved(self) -> dict[str, Any]:
@@ -159,7 +158,7 @@ class StagedTable:
         if path is None:
             base = indexed(TableMetadataUtil.parse_raw(saved["base-metadata"]))
         else:
-            base = read_metadata(own_io, own_io.uri_of(path), path, table_id=saved["table-id"])
+            base = read_metadata(own_io, own_io.uri_of(path), table_id=saved["table-id"])
         table = cls(identifier, base, path, own_io)
         own_io.remember_written(saved["written"])
         metadata = base
@@ -299,7 +298,7 @@ class StagedTable:
                 raise TableConflict("assert-create: another transaction created the table")
             newer = self._base
             if newer_metadata_path != self._base_metadata_path:
-                newer = read_metadata(self.io, self.io.uri_of(newer_metadata_path), newer_metadata_path)
+                newer = read_metadata(self.io, self.io.uri_of(newer_metadata_path))
             rebase = Rebase(self.io, self._base, newer, self._commits, self.is_serializable)
             rebase.run()
             self._base = newer
@@ -351,33 +350,42 @@ class StagedTable:
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
     ) -> None:
-        """Stage a commit that was made on older metadata of this table.
+        """Stage a commit that was made on this or on older metadata of this table.
 
         New snapshots are redone on the current metadata, as `reapply` does. Other updates need only their requirements.
 
-        Raises as `commit` does, and `ValidationException` for rows that do not fit a newer schema.
+        Raises as `commit` does, also for updates that do not fit the current metadata, and `ValidationException` for
+        rows that do not fit a newer schema.
         """
         with self._lock:
-            self.adopt(
-                snapshots_of(updates),
-                base,
-                statistics=statistics_in(self.io, updates),
-                layout=SpecsAndSchemas.after(base, updates),
-            )
-            if base is not self.metadata and any(isinstance(update, AddSnapshotUpdate) for update in updates):
-                commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
-                rebase = Rebase(self.io, base, self.metadata, [commit])
-                try:
+            if base is self.metadata:
+                self.commit(requirements, updates)
+                return
+            try:
+                self.adopt(
+                    snapshots_of(updates),
+                    base,
+                    statistics=statistics_in(self.io, updates),
+                    layout=SpecsAndSchemas.after(base, updates),
+                )
+                if any(isinstance(update, AddSnapshotUpdate) for update in updates):
+                    commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
+                    rebase = Rebase(self.io, base, self.metadata, [commit])
                     try:
                         rebase.run()
                     finally:
                         self._superseded += [self.io.path_of(uri) for uri in rebase.replaced]
-                except RowConflict as conflict:
-                    raise ValidationException(f"Requirement failed: {conflict.requirement}") from conflict
-                except TableConflict as conflict:
-                    raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
-                requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
-            self.commit(requirements, updates)
+                    requirements, updates = rebase.rebuilt[0].requirements, rebase.rebuilt[0].updates
+                self.commit(requirements, updates)
+            except RowConflict as conflict:
+                raise ValidationException(f"Requirement failed: {conflict.requirement}") from conflict
+            except TableConflict as conflict:
+                raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
+            except TrinityLakeError:
+                raise
+            except (ValueError, KeyError) as error:  # PyIceberg's words for updates that no longer fit
+                name = ".".join(self.identifier)
+                raise CommitFailedException(f"table {name} was changed, and the updates do not fit: {error}") from error
 
     @property
     def is_append_of_written_files(self) -> bool:
@@ -474,16 +482,26 @@ class StagedTable:
         The metadata location is the one of the commit if nothing else is changed; the file does not exist yet. It
         differs after each change, because polars recognizes its own commit by that.
         """
-        location = self._metadata_uri() if self.changed else self._metadata_location()
-        # Without validation, which would copy the metadata.
-        return CommitTableResponse.model_construct(metadata=self.metadata, metadata_location=location)
+        return _response(self.metadata, self._metadata_uri() if self.changed else self._metadata_location())
+
+    def response_after_commit(self) -> CommitTableResponse:
+        """The response to a commit that became a version of the lakehouse."""
+        if not self.changed:
+            return _response(self.metadata, self.table.metadata_location)
+        path, _ = self.finish()
+        location = self.io.uri_of(path)
+        return _response(read_metadata(self.io, location), location)
 
     def _metadata_uri(self) -> str:
-        folder = self.metadata.properties.get("write.metadata.path") or f"{self.metadata.location.rstrip('/')}/metadata"
         with self._lock:
             if self._next_file_stem is None:
                 self._next_file_stem = new_file_stem(self._base_metadata_path)
-            return f"{folder.rstrip('/')}/{self._next_file_stem}{file_suffix(self.metadata.properties)}"
+            return metadata_uri(self.metadata, self._next_file_stem)
+
+
+def _response(metadata: TableMetadata, location: str) -> CommitTableResponse:
+    """A response that is built without validation, which would copy the metadata."""
+    return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
 
 
 class StagingCatalog(KeepsOldMetadata, NoopCatalog):

@@ -21,8 +21,8 @@ from pyiceberg.table import Table
 
 from trinitylake.definitions import TableDef
 from trinitylake.errors import InvalidArgument, ObjectNotFound, PermissionDenied, StorageError
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyCatalog
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
-from trinitylake.iceberg_storage.external_tables import ExternalCatalog
 from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget
 from trinitylake.iceberg_storage.metadata import parsed
@@ -202,7 +202,9 @@ def load_federated_table(definition: TableDef, workers: WorkerPool) -> Table:
     metadata_limits.check_metadata(metadata, location)
     found = parsed(metadata)
     io = ForeignFileIO(load_file_io(properties, found.location), workers)
-    return Table(("federated",), found, location, io, ExternalCatalog("federated"))
+    return Table(
+        ("federated",), found, location, io, ReadOnlyCatalog("the table is federated: write to it with its own catalog")
+    )
 
 
 def _properties_of(io: FileIO) -> dict[str, Any]:
