@@ -61,23 +61,26 @@ LAST_ADDED = -1
 NO_FIELD_ID = -1
 
 
-class _Ids:
-    """The ids of the schemas, partition specs or sort orders of one table.
+class AssignedIds:
+    """The ids of the schemas, partition specs or sort orders of one table, or of the schemas or versions of one view.
 
     Attributes:
+        known: all ids.
         last_added: the id of the object that was added last.
     """
 
     def __init__(self, known: Iterable[tuple[str, int]], first: int) -> None:
         self._ids: dict[str, int] = {}
         self._next = first
+        self.known: set[int] = set()
         for content, id in known:
+            self.known.add(id)
             self._ids.setdefault(content, id)
             self._next = max(self._next, id + 1)
         self._given: dict[int, int] = {}
         self.last_added: int | None = None
 
-    def give(self, content: str, chosen: int | None, default: int | None = None) -> tuple[int, bool]:
+    def give(self, content: str, chosen: int | None = None, default: int | None = None) -> tuple[int, bool]:
         """The id of the object with this content, and whether it is new.
 
         Args:
@@ -89,6 +92,7 @@ class _Ids:
         if is_new:
             self._ids[content] = id = self._next if default is None else default
             self._next = max(self._next, id + 1)
+            self.known.add(id)
         self.last_added = id = self._ids[content]
         if chosen is not None:
             self._given[chosen] = id
@@ -113,7 +117,7 @@ class MetadataBuilder:
         self.base = base
         self.metadata = base
         self._context = _TableMetadataUpdateContext()
-        self._ids: dict[str, _Ids] = {}  # by the attribute that holds the id
+        self._ids: dict[str, AssignedIds] = {}  # by the attribute that holds the id
 
     def apply(self, update: TableUpdate) -> None:
         """Apply one update. Raises `ValueError` if it does not fit; `InvalidArgument` is one, too."""
@@ -198,7 +202,7 @@ class MetadataBuilder:
     ) -> Identified | None:
         """The object with its assigned id; None if the table has an equal one."""
         if id_name not in self._ids:
-            self._ids[id_name] = _Ids(((_content(one, id_name), getattr(one, id_name)) for one in known), first)
+            self._ids[id_name] = AssignedIds(((_content(one, id_name), getattr(one, id_name)) for one in known), first)
         chosen = getattr(one, id_name) if id_name in one.model_fields_set else None
         id, is_new = self._ids[id_name].give(_content(one, id_name), chosen, default)
         return one.model_copy(update={id_name: id}) if is_new else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from copy import copy
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
@@ -20,11 +21,10 @@ from pyiceberg.table.update import (
 from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
 from trinitylake.iceberg_storage import metadata_invariants
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import LAST_ADDED, AssignedIds
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.body_parts import Name, Updates
 
-#: Id that engines send for the schema or version that was added last.
-LAST_ADDED = -1
 #: Representations of one version: a text per dialect.
 MAX_TEXTS = 50
 
@@ -109,111 +109,82 @@ def changed(metadata: ViewMetadata, change: ViewChange) -> ViewMetadata:
             raise CommitFailedException(
                 f"Requirement failed: view UUID does not match: expected {requirement.uuid} != {metadata.view_uuid}"
             )
-    state = metadata.model_copy(
-        update={
-            "schemas": list(metadata.schemas),
-            "versions": list(metadata.versions),
-            "version_log": list(metadata.version_log),
-            "properties": dict(metadata.properties),
-        }
-    )
-    added = _Added(state)
+    builder = _ViewBuilder(metadata)
     for update in change.updates:
-        state = _apply(state, update, added)
-    return state
+        builder.apply(update)
+    return builder.metadata
 
 
-class _Added:
-    """Ids of schemas and versions by content, and of those that earlier updates added last."""
+class _ViewBuilder:
+    """Applies updates one by one. `metadata` is the result so far."""
 
-    schema_id: int | None = None
-    version_id: int | None = None
+    def __init__(self, base: ViewMetadata) -> None:
+        copies = {name: copy(getattr(base, name)) for name in ("schemas", "versions", "version_log", "properties")}
+        self.metadata = base.model_copy(update=copies)
+        self._schema_ids = AssignedIds(((_content(one, "schema_id"), one.schema_id) for one in base.schemas), 0)
+        versions = ((_content(one, "version_id", "timestamp_ms"), one.version_id) for one in base.versions)
+        self._version_ids = AssignedIds(versions, 1)
+        self._times_millis = {one.version_id: one.timestamp_ms for one in reversed(base.versions)}
 
-    def __init__(self, state: ViewMetadata) -> None:
-        # Of equal ones the first.
-        self.schemas = {_held_by_schema(one): one.schema_id for one in reversed(state.schemas)}
-        self.schema_ids = {one.schema_id for one in state.schemas}
-        self.versions = {_held_by_version(one): one.version_id for one in reversed(state.versions)}
-        self.times_millis = {one.version_id: one.timestamp_ms for one in reversed(state.versions)}
-        self.last_schema_id = max(self.schema_ids, default=-1)
-        self.last_version_id = max(self.times_millis)
+    def apply(self, update: ViewUpdate) -> None:
+        """Apply one update. Raises `RestError` 400 if it does not fit."""
+        match update:
+            case AssignUUIDUpdate() if str(update.uuid) != self.metadata.view_uuid.lower():
+                raise bad_request("the UUID of a view cannot change")
+            case UpgradeFormatVersionUpdate() if update.format_version != 1:
+                raise bad_request(f"views have format version 1, not {update.format_version}")
+            case AddSchemaUpdate():
+                self._add_schema(update.schema_)
+            case SetLocationUpdate():  # stored only: a view has no files
+                self.metadata = self.metadata.model_copy(update={"location": update.location})
+            case SetPropertiesUpdate():
+                self.metadata.properties.update(update.updates)
+            case RemovePropertiesUpdate():
+                for name in update.removals:
+                    self.metadata.properties.pop(name, None)
+            case AddViewVersion():
+                self._add_version(update.view_version)
+            case SetCurrentViewVersion():
+                self._set_current(update.view_version_id)
 
+    def _add_schema(self, schema: Schema) -> None:
+        check_numbers(schema)
+        id, is_new = self._schema_ids.give(_content(schema, "schema_id"))
+        if is_new:
+            self.metadata.schemas.append(schema.model_copy(update={"schema_id": id}))
 
-def _held_by_schema(schema: Schema) -> str:
-    """Content of a schema without its id."""
-    return json.dumps(schema.model_dump(mode="json", exclude={"schema_id"}), sort_keys=True)
+    def _add_version(self, version: ViewVersion) -> None:
+        schema_id = version.schema_id
+        if schema_id == LAST_ADDED:
+            if self._schema_ids.last_added is None:
+                raise bad_request("the version refers to the schema that was added last, but none was added")
+            schema_id = self._schema_ids.last_added
+        if schema_id not in self._schema_ids.known:
+            raise bad_request(f"the version refers to schema {schema_id}, which the view does not have")
+        version = version.model_copy(update={"schema_id": schema_id})
+        is_free = version.version_id > 0 and version.version_id not in self._times_millis
+        content = _content(version, "version_id", "timestamp_ms")
+        id, is_new = self._version_ids.give(content, default=version.version_id if is_free else None)
+        if is_new:
+            check_version_id(id)
+            self._times_millis[id] = version.timestamp_ms
+            self.metadata.versions.append(version.model_copy(update={"version_id": id}))
 
-
-def _held_by_version(version: ViewVersion) -> str:
-    """Content of a version without id and time."""
-    return json.dumps(version.model_dump(mode="json", exclude={"version_id", "timestamp_ms"}), sort_keys=True)
-
-
-def _apply(state: ViewMetadata, update: ViewUpdate, added: _Added) -> ViewMetadata:
-    match update:
-        case AssignUUIDUpdate() if str(update.uuid) != state.view_uuid.lower():
-            raise bad_request("the UUID of a view cannot change")
-        case UpgradeFormatVersionUpdate() if update.format_version != 1:
-            raise bad_request(f"views have format version 1, not {update.format_version}")
-        case AddSchemaUpdate():
-            added.schema_id = _add_schema(state, update.schema_, added)
-        case SetLocationUpdate():  # stored only: a view has no files
-            return state.model_copy(update={"location": update.location})
-        case SetPropertiesUpdate():
-            state.properties.update(update.updates)
-        case RemovePropertiesUpdate():
-            for name in update.removals:
-                state.properties.pop(name, None)
-        case AddViewVersion():
-            added.version_id = _add_version(state, update.view_version, added)
-        case SetCurrentViewVersion():
-            return _set_current(state, update.view_version_id, added)
-    return state
-
-
-def _add_schema(state: ViewMetadata, schema: Schema, added: _Added) -> int:
-    check_numbers(schema)
-    held = _held_by_schema(schema)
-    if (same := added.schemas.get(held)) is not None:
-        return same
-    added.last_schema_id += 1
-    added.schemas[held] = added.last_schema_id
-    added.schema_ids.add(added.last_schema_id)
-    state.schemas.append(schema.model_copy(update={"schema_id": added.last_schema_id}))
-    return added.last_schema_id
-
-
-def _add_version(state: ViewMetadata, version: ViewVersion, added: _Added) -> int:
-    schema_id = version.schema_id
-    if schema_id == LAST_ADDED:
-        if added.schema_id is None:
-            raise bad_request("the version refers to the schema that was added last, but none was added")
-        schema_id = added.schema_id
-    if schema_id not in added.schema_ids:
-        raise bad_request(f"the version refers to schema {schema_id}, which the view does not have")
-    version = version.model_copy(update={"schema_id": schema_id})
-    held = _held_by_version(version)
-    if (same := added.versions.get(held)) is not None:
-        return same
-    is_free = version.version_id > 0 and version.version_id not in added.times_millis
-    id = version.version_id if is_free else added.last_version_id + 1
-    check_version_id(id)
-    added.last_version_id = max(added.last_version_id, id)
-    added.versions[held] = id
-    added.times_millis[id] = version.timestamp_ms
-    state.versions.append(version.model_copy(update={"version_id": id}))
-    return id
+    def _set_current(self, id: int) -> None:
+        added = self._version_ids.last_added
+        if id == LAST_ADDED or (added is not None and id not in self._times_millis):
+            if added is None:
+                raise bad_request("the version that was added last cannot be the current one: none was added")
+            id = added
+        if id not in self._times_millis:
+            raise bad_request(f"the view has no version {id}")
+        if id == self.metadata.current_version_id:
+            return
+        moment = self._times_millis[id] if id == added else int(time.time() * 1000)
+        self.metadata.version_log.append(ViewHistoryEntry.model_validate({"version-id": id, "timestamp-ms": moment}))
+        self.metadata = self.metadata.model_copy(update={"current_version_id": id})
 
 
-def _set_current(state: ViewMetadata, id: int, added: _Added) -> ViewMetadata:
-    if id == LAST_ADDED or (added.version_id is not None and id not in added.times_millis):
-        if added.version_id is None:
-            raise bad_request("the version that was added last cannot be the current one: none was added")
-        id = added.version_id
-    if id not in added.times_millis:
-        raise bad_request(f"the view has no version {id}")
-    if id == state.current_version_id:
-        return state
-    moment = added.times_millis[id] if id == added.version_id else int(time.time() * 1000)
-    state.version_log.append(ViewHistoryEntry.model_validate({"version-id": id, "timestamp-ms": moment}))
-    return state.model_copy(update={"current_version_id": id})
+def _content(one: Schema | ViewVersion, *excluded: str) -> str:
+    """A schema or a version as JSON, without the attributes in which equal ones differ."""
+    return json.dumps(one.model_dump(mode="json", exclude={*excluded}), sort_keys=True)
