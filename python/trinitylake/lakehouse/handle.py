@@ -25,13 +25,13 @@ Result = TypeVar("Result")
 STATEMENT_MAX_ATTEMPTS = 10
 
 
-def retry_conflicts(attempt: Callable[[], Result]) -> Result:
+def retry_conflicts(attempt: Callable[[], Result], attempts: int = STATEMENT_MAX_ATTEMPTS) -> Result:
     """Repeat `attempt` on the latest version after a conflict. Raises its last `CommitConflict`.
 
     There is no pause: the core waits between its attempts to create a root, and a conflict means that the objects have
     changed, so waiting would not help.
     """
-    for _ in range(STATEMENT_MAX_ATTEMPTS - 1):
+    for _ in range(attempts - 1):
         try:
             return attempt()
         except CommitConflict:

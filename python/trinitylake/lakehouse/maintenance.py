@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -21,6 +21,7 @@ from trinitylake.base.arguments import (
 )
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.timestamps import time_of
 from trinitylake.base.version_reference import VersionReference, version_before
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.bulk.engines import engine_module
@@ -138,7 +139,7 @@ class LakehouseMaintenance:
         """
         found: dict[str, LastStep] = {}
         for info in self._handle.core.log(LAST_STEPS_MAX_VERSIONS):
-            created_at = datetime.fromtimestamp(info.created_at_millis / 1000, UTC)
+            created_at = time_of(info.created_at_millis)
             for one in info.transactions:
                 for step in (step for step in STEPS if f"\n{step} " in f"\n{one.summary}"):
                     found.setdefault(step, LastStep(step, info.version, created_at, one.author, one.message))

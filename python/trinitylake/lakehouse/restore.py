@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from trinitylake import _core
 from trinitylake.base.arguments import checked_as, version_reference
-from trinitylake.definitions import parse_lakehouse_def, serialize
+from trinitylake.definitions import LakehouseDef, parse_lakehouse_def
 from trinitylake.errors import ObjectAlreadyExists
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.export import FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY, export, opened_at, part_of
+from trinitylake.lakehouse.handle import Handle
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.opening import open as open_lakehouse
 
@@ -81,11 +82,11 @@ def restore(
         progress=progress,
         workers=None if engine is None else engine_module(engine, "export").workers(engine, progress),
     )
-    core = _core.Lakehouse.open(storage)
-    transaction = core.begin(message=message, author=author)
-    definition = parse_lakehouse_def(transaction.base.definition)
-    for name in (FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY):
-        definition.properties.pop(name, None)
-    transaction.set_lakehouse_definition(serialize(definition))
-    transaction.commit()
-    return Lakehouse(_core.Lakehouse.open(storage))
+    handle = Handle(_core.Lakehouse.open(storage))
+
+    def end_export(definition: LakehouseDef) -> None:
+        for name in (FROM_PROPERTY, MODE_PROPERTY, PART_PROPERTY):
+            definition.properties.pop(name, None)
+
+    handle.change_definition(end_export, message, author)
+    return Lakehouse(handle.core)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trinitylake.errors import CommitConflict
+from trinitylake.lakehouse.handle import retry_conflicts
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -36,12 +36,6 @@ class TreeCompaction:
 
 def compact_tree(core: _core.Lakehouse, force: bool, dry_run: bool, message: str, author: str) -> TreeCompaction:
     """Rebuild the tree. Raises `CommitConflict` if other writers rolled back or registered objects in each attempt."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            version, before, after = core.compact(force, dry_run, message, author)
-            break
-        except CommitConflict:
-            if attempt == _ATTEMPTS - 1:
-                raise
+    version, before, after = retry_conflicts(lambda: core.compact(force, dry_run, message, author), _ATTEMPTS)
     sizes = [value for pair in zip(before, after, strict=True) for value in pair]
     return TreeCompaction(version, *sizes)

@@ -141,16 +141,22 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
         # Those by value are read next (`equality_deletes.py`).
         every = {file.file_path: file.file_size_in_bytes for task in tasks for file in task.delete_files}
         io.read_ahead(every.items())
-    by_location: dict[str, list[np.ndarray]] = {}
-    footers: dict[str, dict[int, str]] = {}
-    for delete_file in files.values():
-        for path, positions in positions_in(io, delete_file, footers).items():
-            by_location.setdefault(canonical_uri(path), []).append(positions)
+    by_location = positions_by_location(io, files.values())
     return {
-        task.file.file_path: _ascending(by_location[location])
+        task.file.file_path: by_location[location]
         for task in tasks
         if (location := canonical_uri(task.file.file_path)) in by_location
     }
+
+
+def positions_by_location(io: FileIO, deletes: Iterable[DataFile]) -> dict[str, np.ndarray]:
+    """The positions in files of position deletes, ascending, by the canonical location of the data file."""
+    found: dict[str, list[np.ndarray]] = {}
+    footers: dict[str, dict[int, str]] = {}
+    for file in deletes:
+        for path, positions in positions_in(io, file, footers).items():
+            found.setdefault(canonical_uri(path), []).append(positions)
+    return {location: _ascending(parts) for location, parts in found.items()}
 
 
 def _ascending(parts: Sequence[np.ndarray]) -> np.ndarray:

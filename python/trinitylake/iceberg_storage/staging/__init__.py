@@ -2,5 +2,4 @@
 
 `staged_table` is the interface for other layers. `rebase` applies the staged commits to newer metadata if neither rows
 (`row_conflicts`, from the `changed_files` of the snapshots in between) nor metadata (`metadata_conflicts`) conflict.
-`saved_commits` is their form in a saved transaction.
 """

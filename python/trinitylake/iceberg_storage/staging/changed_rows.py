@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.position_deletes import (
     can_lose_rows,
-    positions_in,
+    positions_by_location,
     write_position_deletes,
 )
 from trinitylake.iceberg_storage.delete_files import file_key, is_vector, referenced_data_file
@@ -89,7 +89,7 @@ class ChangedRows:
 
     def _positions(self, deletes: Iterable[DataFile]) -> dict[str, np.ndarray] | None:
         try:
-            return _positions(self._io, deletes)
+            return positions_by_location(self._io, deletes)
         except Exception:  # whatever is wrong with a file of another writer
             return None
 
@@ -129,17 +129,7 @@ def merged_vectors(
     ]
     if len(data) == len(changed.added_deletes) and all(file_key(file) in known for file in present):
         return changed
-    theirs, ours = _positions(io, present), _positions(io, changed.added_deletes)
+    theirs, ours = (positions_by_location(io, files) for files in (present, changed.added_deletes))
     merged = [(file, np.union1d(ours[path], theirs.get(path, ours[path][:0]))) for path, file in data.items()]
     vectors = write_position_deletes(metadata, io, merged)
     return replace(changed, added_deletes=vectors, removed_deletes=[*changed.removed_deletes, *present])
-
-
-def _positions(io: FileIO, deletes: Iterable[DataFile]) -> dict[str, np.ndarray]:
-    """The positions in files of position deletes, by the location of the data file."""
-    found: dict[str, np.ndarray] = {}
-    for file in deletes:
-        for path, positions in positions_in(io, file).items():
-            location = canonical_uri(path)
-            found[location] = np.union1d(found.get(location, positions[:0]), positions)
-    return found

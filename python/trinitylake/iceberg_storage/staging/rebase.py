@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from pydantic import TypeAdapter
 from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent
@@ -38,6 +40,9 @@ from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchang
 from trinitylake.iceberg_storage.staging.overlapping_files import referenced_files
 from trinitylake.iceberg_storage.staging.row_conflicts import Intervening, is_blind
 
+_UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
+_REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
+
 
 @dataclass(frozen=True)
 class StagedCommit:
@@ -52,6 +57,23 @@ class StagedCommit:
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
     rows_read: tuple[RowsRead, ...] = ()
+
+    def to_json(self, schema: Schema) -> dict[str, Any]:
+        """As JSON, for a saved transaction; `schema` is the current one of the table."""
+        return {
+            "requirements": [one.model_dump(mode="json", by_alias=True) for one in self.requirements],
+            "updates": [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in self.updates],
+            "rows-read": [read.to_json(schema) for read in self.rows_read],
+        }
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> StagedCommit:
+        """The inverse of `to_json`. Raises `ValueError`, `KeyError`, pydantic's `ValidationError`."""
+        return cls(
+            _REQUIREMENTS.validate_python(saved["requirements"]),
+            _UPDATES.validate_python(saved["updates"]),
+            tuple(RowsRead.from_json(read) for read in saved["rows-read"]),
+        )
 
 
 @dataclass

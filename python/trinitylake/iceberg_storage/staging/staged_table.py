@@ -60,7 +60,6 @@ from trinitylake.iceberg_storage.metadata import (
 from trinitylake.iceberg_storage.metadata_compression import file_bytes
 from trinitylake.iceberg_storage.snapshot_retention import trimmed
 from trinitylake.iceberg_storage.staging.rebase import Rebase, StagedCommit
-from trinitylake.iceberg_storage.staging.saved_commits import commits_from_json, commits_to_json
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary, summarize_changes
 from trinitylake.iceberg_storage.update_checks import check_update
 
@@ -144,7 +143,7 @@ class StagedTable:
                 "base-metadata-path": self._base_metadata_path,
                 "base-metadata": base,
                 "table-id": str(self._base.table_uuid),
-                "commits": commits_to_json(self._commits, self.metadata.schema()),
+                "commits": [commit.to_json(self.metadata.schema()) for commit in self._commits],
                 "written": self.written_paths,
                 "superseded": [*self._superseded, path],
                 "put-forward": self._put_forward,
@@ -162,7 +161,7 @@ class StagedTable:
         table = cls(identifier, base, path, own_io)
         own_io.remember_written(saved["written"])
         metadata = base
-        for commit in commits_from_json(saved["commits"]):
+        for commit in map(StagedCommit.from_json, saved["commits"]):
             metadata = apply_updates(metadata, commit.updates)
             table._commits.append(commit)
         table._superseded = list(saved["superseded"])
