@@ -17,6 +17,7 @@ from decimal import Decimal, localcontext
 from typing import Any
 from uuid import UUID
 
+from pyiceberg import types as iceberg
 from pyiceberg.manifest import DataFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.transforms import (
@@ -31,42 +32,23 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 _WHOLE = (
-    IntegerType,
-    LongType,
-    DateType,
-    TimeType,
-    TimestampType,
-    TimestamptzType,
-    TimestampNanoType,
-    TimestamptzNanoType,
+    iceberg.IntegerType,
+    iceberg.LongType,
+    iceberg.DateType,
+    iceberg.TimeType,
+    iceberg.TimestampType,
+    iceberg.TimestamptzType,
+    iceberg.TimestampNanoType,
+    iceberg.TimestamptzNanoType,
 )
 _PER_DAY: dict[type, int] = {
-    DateType: 1,
-    TimestampType: 86_400_000_000,
-    TimestamptzType: 86_400_000_000,
-    TimestampNanoType: 86_400_000_000_000,
-    TimestamptzNanoType: 86_400_000_000_000,
+    iceberg.DateType: 1,
+    iceberg.TimestampType: 86_400_000_000,
+    iceberg.TimestamptzType: 86_400_000_000,
+    iceberg.TimestampNanoType: 86_400_000_000_000,
+    iceberg.TimestamptzNanoType: 86_400_000_000_000,
 }
 _MAX_DIGITS = 80
 #: Transforms whose partition values say nothing about the column. Format version 1 replaces a removed field by a void
@@ -145,22 +127,22 @@ def _tighter(choose: Callable[..., Any], one: Any, other: Any) -> Any:
         return None
 
 
-def value_of_bytes(type: IcebergType, data: bytes | None) -> Any:
+def value_of_bytes(type: iceberg.IcebergType, data: bytes | None) -> Any:
     """A bound, also one of a type that the column had before it was widened; None for NaN and for damaged bytes."""
     if data is None:
         return None
     try:
         match type:
-            case FloatType() | DoubleType():
+            case iceberg.FloatType() | iceberg.DoubleType():
                 (number,) = struct.unpack("<f" if len(data) == 4 else "<d", data)
                 return None if math.isnan(number) else number
-            case DecimalType():
+            case iceberg.DecimalType():
                 return scaled(int.from_bytes(data, "big", signed=True), type.scale)
-            case StringType():
+            case iceberg.StringType():
                 return bytes(data).decode()
-            case BooleanType():
+            case iceberg.BooleanType():
                 return data != b"\0"
-            case BinaryType() | FixedType() | UUIDType():
+            case iceberg.BinaryType() | iceberg.FixedType() | iceberg.UUIDType():
                 return bytes(data)
         if isinstance(type, _WHOLE) and data:
             number = int.from_bytes(data, "little", signed=True)
@@ -182,14 +164,14 @@ def scaled(number: int, scale: int) -> Decimal:
         return Decimal(number).scaleb(-scale)
 
 
-def of_metrics(file: DataFile, id: int, type: IcebergType) -> ColumnSummary:
+def of_metrics(file: DataFile, id: int, type: iceberg.IcebergType) -> ColumnSummary:
     nulls = _count(file.null_value_counts, id)
     nans = _count(file.nan_value_counts, id)
     values = _count(file.value_counts, id)
     has_values = values is None or nulls is None or values - nulls - (nans or 0) > 0
     return ColumnSummary(
         nulls != 0,
-        nans != 0 and isinstance(type, FloatType | DoubleType),
+        nans != 0 and isinstance(type, iceberg.FloatType | iceberg.DoubleType),
         has_values,
         value_of_bytes(type, (file.lower_bounds or {}).get(id)),
         value_of_bytes(type, (file.upper_bounds or {}).get(id)),
@@ -200,7 +182,7 @@ def _count(counts: Mapping[int, int] | None, id: int) -> int | None:
     return None if counts is None else counts.get(id)
 
 
-def of_partition(field: PartitionField, source: IcebergType, value: Any) -> ColumnSummary:
+def of_partition(field: PartitionField, source: iceberg.IcebergType, value: Any) -> ColumnSummary:
     if isinstance(field.transform, _UNRELATED):
         return ANYTHING
     if value is None:
@@ -211,7 +193,7 @@ def of_partition(field: PartitionField, source: IcebergType, value: Any) -> Colu
     return replace(_of_range(field.transform, source, value, value), nulls=False, nans=False)
 
 
-def of_manifest(field: PartitionField, source: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
+def of_manifest(field: PartitionField, source: iceberg.IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
     if isinstance(field.transform, _UNRELATED):
         return ANYTHING
     found = of_bounds(field.transform.result_type(source), bounds)
@@ -221,7 +203,7 @@ def of_manifest(field: PartitionField, source: IcebergType, bounds: PartitionFie
     return replace(range, nulls=found.nulls, nans=found.nans)
 
 
-def of_bounds(type: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
+def of_bounds(type: iceberg.IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary:
     return ColumnSummary(
         nulls=bounds.contains_null,
         nans=bounds.contains_nan is not False,
@@ -231,7 +213,7 @@ def of_bounds(type: IcebergType, bounds: PartitionFieldSummary) -> ColumnSummary
     )
 
 
-def _of_range(transform: Transform[Any, Any], source: IcebergType, lower: Any, upper: Any) -> ColumnSummary:
+def _of_range(transform: Transform[Any, Any], source: iceberg.IcebergType, lower: Any, upper: Any) -> ColumnSummary:
     """The range of source values whose transform is between two values."""
     match transform:
         case IdentityTransform():
@@ -245,16 +227,16 @@ def _of_range(transform: Transform[Any, Any], source: IcebergType, lower: Any, u
     return ColumnSummary(lower=begin(lower), upper=begin(upper + 1) - 1)
 
 
-def _end_of_truncated(source: IcebergType, upper: Any, width: int) -> Any:
+def _end_of_truncated(source: iceberg.IcebergType, upper: Any, width: int) -> Any:
     """An upper bound of the values whose truncation is `upper`."""
     match source:
-        case IntegerType() | LongType():
+        case iceberg.IntegerType() | iceberg.LongType():
             return upper + width - 1
-        case DecimalType():
+        case iceberg.DecimalType():
             with localcontext() as context:
                 context.prec = _MAX_DIGITS
                 return upper + scaled(width - 1, source.scale)
-        case StringType() | BinaryType():
+        case iceberg.StringType() | iceberg.BinaryType():
             return upper if len(upper) < width else successor(upper)
     return None
 
@@ -271,7 +253,7 @@ def successor(prefix: Any) -> Any:
     return kept_text[:-1] + chr(0xE000 if 0xD800 <= following < 0xE000 else following)
 
 
-def _begin_of(transform: Transform[Any, Any], source: IcebergType) -> Callable[[int], int] | None:
+def _begin_of(transform: Transform[Any, Any], source: iceberg.IcebergType) -> Callable[[int], int] | None:
     """First value of the source column in a year, month, day or hour since 1970."""
     per_day = _PER_DAY.get(source.__class__)
     if per_day is None:

@@ -6,17 +6,9 @@ engines behind the REST server. `table_properties` lists the allowed properties.
 
 from __future__ import annotations
 
+from pyiceberg.table import update as iceberg
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
-from pyiceberg.table.update import (
-    AddSnapshotUpdate,
-    RemovePropertiesUpdate,
-    SetLocationUpdate,
-    SetPartitionStatisticsUpdate,
-    SetPropertiesUpdate,
-    SetStatisticsUpdate,
-    TableUpdate,
-)
 
 from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
@@ -40,7 +32,7 @@ def collected_by_lakehouse(metadata: TableMetadata) -> TableMetadata:
     return metadata.model_copy(update={"properties": with_gc_disabled(metadata.properties)})
 
 
-def check_update(update: TableUpdate, metadata: TableMetadata, io: LakehouseFileIO) -> None:
+def check_update(update: iceberg.TableUpdate, metadata: TableMetadata, io: LakehouseFileIO) -> None:
     """Refuse an update that would break a rule.
 
     Raises:
@@ -49,20 +41,20 @@ def check_update(update: TableUpdate, metadata: TableMetadata, io: LakehouseFile
         InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec.
     """
     match update:
-        case SetPropertiesUpdate():
+        case iceberg.SetPropertiesUpdate():
             check_properties(update.updates, metadata.location, io)
-        case RemovePropertiesUpdate() if GC_ENABLED in update.removals:
+        case iceberg.RemovePropertiesUpdate() if GC_ENABLED in update.removals:
             raise gc_is_fixed()
-        case SetLocationUpdate() if update.location.rstrip("/") != metadata.location.rstrip("/"):
+        case iceberg.SetLocationUpdate() if update.location.rstrip("/") != metadata.location.rstrip("/"):
             raise InvalidLocation(
                 f"the location of a managed table is chosen by its lakehouse: {metadata.location!r} "
                 f"cannot become {update.location!r}"
             )
-        case AddSnapshotUpdate():
+        case iceberg.AddSnapshotUpdate():
             qualified_path(io, update.snapshot.manifest_list)
-        case SetStatisticsUpdate():
+        case iceberg.SetStatisticsUpdate():
             _check_statistics(update.statistics, io)
-        case SetPartitionStatisticsUpdate():
+        case iceberg.SetPartitionStatisticsUpdate():
             _check_statistics(update.partition_statistics, io)
 
 

@@ -11,20 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.types import (
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StructType,
-    UnknownType,
-)
+from pyiceberg import types as iceberg
 
 from trinitylake.definitions.schema import to_iceberg_schema
 from trinitylake.errors import InvalidArgument, TrinityLakeError
@@ -55,7 +42,7 @@ def follow(update: UpdateSchema, schema: Schema, data: pa.Schema, format_version
         raise InvalidArgument("; ".join(problems))
 
 
-def _wanted(field: pa.Field, format_version: int) -> NestedField:
+def _wanted(field: pa.Field, format_version: int) -> iceberg.NestedField:
     type = field.type
     if pa.types.is_dictionary(type):
         type = type.value_type
@@ -65,7 +52,7 @@ def _wanted(field: pa.Field, format_version: int) -> NestedField:
 
 
 def _follow_field(
-    update: UpdateSchema, parents: tuple[str, ...], known: dict[str, IcebergType], field: NestedField
+    update: UpdateSchema, parents: tuple[str, ...], known: dict[str, iceberg.IcebergType], field: iceberg.NestedField
 ) -> None:
     path, present = (*parents, field.name), known.get(field.name)
     if present is None:
@@ -76,39 +63,41 @@ def _follow_field(
         _follow_fields(update, path, present, field.field_type)
 
 
-def _follow_fields(update: UpdateSchema, path: tuple[str, ...], present: IcebergType, wanted: IcebergType) -> None:
+def _follow_fields(
+    update: UpdateSchema, path: tuple[str, ...], present: iceberg.IcebergType, wanted: iceberg.IcebergType
+) -> None:
     """The fields of a struct, or of the structs in a list or a map."""
     match present, wanted:
-        case ListType(), ListType():
+        case iceberg.ListType(), iceberg.ListType():
             _follow_part(update, path, "element", present.element_type, wanted.element_type)
-        case MapType(), MapType():
+        case iceberg.MapType(), iceberg.MapType():
             _follow_part(update, path, "value", present.value_type, wanted.value_type)
-        case StructType(), StructType():
+        case iceberg.StructType(), iceberg.StructType():
             known = _types(present.fields)
             for field in wanted.fields:
                 _follow_field(update, path, known, field)
 
 
 def _follow_part(
-    update: UpdateSchema, path: tuple[str, ...], name: str, present: IcebergType, wanted: IcebergType
+    update: UpdateSchema, path: tuple[str, ...], name: str, present: iceberg.IcebergType, wanted: iceberg.IcebergType
 ) -> None:
     if _is_wider(wanted, present):
         update.update_column((*path, name), wanted)
     else:
         # Fields are added by the path of the list or map that has the structs.
-        _follow_fields(update, path if isinstance(present, StructType) else (*path, name), present, wanted)
+        _follow_fields(update, path if isinstance(present, iceberg.StructType) else (*path, name), present, wanted)
 
 
-def _types(fields: Iterable[NestedField]) -> dict[str, IcebergType]:
+def _types(fields: Iterable[iceberg.NestedField]) -> dict[str, iceberg.IcebergType]:
     return {field.name: field.field_type for field in fields}
 
 
-def _is_wider(wanted: IcebergType, present: IcebergType) -> bool:
+def _is_wider(wanted: iceberg.IcebergType, present: iceberg.IcebergType) -> bool:
     match present, wanted:
-        case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
+        case (iceberg.IntegerType(), iceberg.LongType()) | (iceberg.FloatType(), iceberg.DoubleType()):
             return True
-        case DecimalType(), DecimalType():
+        case iceberg.DecimalType(), iceberg.DecimalType():
             return wanted.scale == present.scale and wanted.precision > present.precision
-        case UnknownType(), PrimitiveType():
+        case iceberg.UnknownType(), iceberg.PrimitiveType():
             return True
     return False

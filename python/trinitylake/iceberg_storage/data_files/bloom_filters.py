@@ -16,18 +16,8 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg import types as iceberg
 from pyiceberg.table import TableProperties
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    FixedType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    UUIDType,
-)
 
 from trinitylake._core import bloom_filter_may_hold
 from trinitylake.iceberg_storage.column_ranges import leaf_ids
@@ -47,14 +37,14 @@ _DEFAULT_FALSE_POSITIVE_RATE = 0.01
 #: With more keys, false positives let nearly every file pass.
 MAX_KEYS = 256
 #: Physical types of the columns whose filters are evaluated; values of others differ by unit or form.
-_STORED: dict[type[IcebergType], str] = {
-    IntegerType: "INT32",
-    DateType: "INT32",
-    LongType: "INT64",
-    StringType: "BYTE_ARRAY",
-    BinaryType: "BYTE_ARRAY",
-    FixedType: "FIXED_LEN_BYTE_ARRAY",
-    UUIDType: "FIXED_LEN_BYTE_ARRAY",
+_STORED: dict[type[iceberg.IcebergType], str] = {
+    iceberg.IntegerType: "INT32",
+    iceberg.DateType: "INT32",
+    iceberg.LongType: "INT64",
+    iceberg.StringType: "BYTE_ARRAY",
+    iceberg.BinaryType: "BYTE_ARRAY",
+    iceberg.FixedType: "FIXED_LEN_BYTE_ARRAY",
+    iceberg.UUIDType: "FIXED_LEN_BYTE_ARRAY",
 }
 
 
@@ -94,7 +84,7 @@ def writer_options(
     columns = [
         (name, path)
         for path, id in paths.items()
-        if (name := schema.find_column_name(id)) in named and not isinstance(schema.find_type(id), BooleanType)
+        if (name := schema.find_column_name(id)) in named and not isinstance(schema.find_type(id), iceberg.BooleanType)
     ]
     if not columns:
         return {}

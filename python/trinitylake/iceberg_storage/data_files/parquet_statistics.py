@@ -10,28 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg import types as iceberg
 from pyiceberg.conversions import to_bytes
 from pyiceberg.schema import Schema, sanitize_column_names
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, scaled, successor
 
@@ -40,34 +21,34 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _UNITS: dict[type, str] = {
-    TimeType: "microseconds",
-    TimestampType: "microseconds",
-    TimestamptzType: "microseconds",
-    TimestampNanoType: "nanoseconds",
-    TimestamptzNanoType: "nanoseconds",
+    iceberg.TimeType: "microseconds",
+    iceberg.TimestampType: "microseconds",
+    iceberg.TimestamptzType: "microseconds",
+    iceberg.TimestampNanoType: "nanoseconds",
+    iceberg.TimestamptzNanoType: "nanoseconds",
 }
 
 
-def value_of_raw(type: IcebergType, column: pq.ColumnSchema, raw: Any) -> Any:
+def value_of_raw(type: iceberg.IcebergType, column: pq.ColumnSchema, raw: Any) -> Any:
     """Decode a stored bound as a value of a type; None if it is unusable, or of another type."""
     match type:
-        case FloatType() | DoubleType():
+        case iceberg.FloatType() | iceberg.DoubleType():
             return None if not isinstance(raw, float) or math.isnan(raw) else raw
-        case BooleanType():
+        case iceberg.BooleanType():
             return raw if isinstance(raw, bool) else None
-        case StringType():
+        case iceberg.StringType():
             return _text(raw)
-        case BinaryType() | FixedType() | UUIDType():
+        case iceberg.BinaryType() | iceberg.FixedType() | iceberg.UUIDType():
             return raw if isinstance(raw, bytes) else None
-        case DecimalType():
+        case iceberg.DecimalType():
             number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
             return scaled(number, type.scale) if isinstance(number, int) and column.scale == type.scale else None
     if not isinstance(raw, int):
         return None
     logical = column.logical_type
-    if isinstance(type, IntegerType | LongType):
+    if isinstance(type, iceberg.IntegerType | iceberg.LongType):
         return raw if logical.type == "NONE" or '"isSigned":true' in logical.to_json() else None
-    if isinstance(type, DateType):
+    if isinstance(type, iceberg.DateType):
         return raw if logical.type == "DATE" else None
     unit = _UNITS.get(type.__class__)
     return raw if unit is not None and f'"timeUnit":"{unit}"' in logical.to_json() else None
@@ -103,7 +84,8 @@ class FileMetrics:
         self._counts_nan = [
             (field.field_id, position)
             for position, field in enumerate(schema.fields)
-            if isinstance(field.field_type, FloatType | DoubleType) and self._mode(field.field_id) != "none"
+            if isinstance(field.field_type, iceberg.FloatType | iceberg.DoubleType)
+            and self._mode(field.field_id) != "none"
         ]
 
     def nan_counts(self, rows: pa.Table) -> dict[int, int]:
@@ -156,7 +138,7 @@ class FileMetrics:
                     else (None, None)
                 )
                 if low is None or high is None:  # where all are NaN, too
-                    if not isinstance(type, FloatType | DoubleType):
+                    if not isinstance(type, iceberg.FloatType | iceberg.DoubleType):
                         unknown.add(id)
                     continue
                 lower[id] = min(low, lower.get(id, low))
@@ -204,13 +186,13 @@ class RowGroupSummaries:
         wanted: the types of columns in the table, by id.
     """
 
-    def __init__(self, metadata: pq.FileMetaData, schema: Schema, wanted: dict[int, IcebergType]) -> None:
+    def __init__(self, metadata: pq.FileMetaData, schema: Schema, wanted: dict[int, iceberg.IcebergType]) -> None:
         self._metadata = metadata
-        self._places: dict[int, tuple[int, IcebergType]] = {}
+        self._places: dict[int, tuple[int, iceberg.IcebergType]] = {}
         paths = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
         for id, path, type in _leaves(schema.as_struct(), ""):
             if id in wanted and paths.count(path) == 1:
-                is_date = isinstance(type, DateType) and not isinstance(wanted[id], DateType)
+                is_date = isinstance(type, iceberg.DateType) and not isinstance(wanted[id], iceberg.DateType)
                 if not is_date:  # widened to a timestamp, which counts something else
                     self._places[id] = paths.index(path), type
 
@@ -223,7 +205,7 @@ class RowGroupSummaries:
         if found is None:
             return ANYTHING
         nulls = found.null_count if found.has_null_count else None
-        is_floating = isinstance(type, FloatType | DoubleType)
+        is_floating = isinstance(type, iceberg.FloatType | iceberg.DoubleType)
         has_values = nulls is None or chunk.num_values > nulls
         if not found.has_min_max:
             return ColumnSummary(nulls != 0, is_floating, has_values)
@@ -237,10 +219,10 @@ class RowGroupSummaries:
         )
 
 
-def _leaves(struct: StructType, above: str) -> Any:
+def _leaves(struct: iceberg.StructType, above: str) -> Any:
     for field in struct.fields:
         path = f"{above}{field.name}"
-        if isinstance(field.field_type, StructType):
+        if isinstance(field.field_type, iceberg.StructType):
             yield from _leaves(field.field_type, f"{path}.")
         elif field.field_type.is_primitive:
             yield field.field_id, path, field.field_type

@@ -21,30 +21,10 @@ from typing import TypeVar
 from pyiceberg.partitioning import INITIAL_PARTITION_SPEC_ID, PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
+from pyiceberg.table import update as iceberg
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import INITIAL_SORT_ORDER_ID, UNSORTED_SORT_ORDER_ID, SortOrder
-from pyiceberg.table.update import (
-    AddPartitionSpecUpdate,
-    AddSchemaUpdate,
-    AddSnapshotUpdate,
-    AddSortOrderUpdate,
-    RemovePartitionSpecsUpdate,
-    RemovePropertiesUpdate,
-    RemoveSchemasUpdate,
-    RemoveSnapshotsUpdate,
-    SetCurrentSchemaUpdate,
-    SetDefaultSortOrderUpdate,
-    SetDefaultSpecUpdate,
-    SetPartitionStatisticsUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-    SetStatisticsUpdate,
-    TableUpdate,
-    UpgradeFormatVersionUpdate,
-    _apply_table_update,
-    _TableMetadataUpdateContext,
-)
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage import metadata_invariants
@@ -116,24 +96,24 @@ class MetadataBuilder:
     def __init__(self, base: TableMetadata) -> None:
         self.base = base
         self.metadata = base
-        self._context = _TableMetadataUpdateContext()
+        self._context = iceberg._TableMetadataUpdateContext()
         self._ids: dict[str, AssignedIds] = {}  # by the attribute that holds the id
 
-    def apply(self, update: TableUpdate) -> None:
+    def apply(self, update: iceberg.TableUpdate) -> None:
         """Apply one update. Raises `ValueError` if it does not fit; `InvalidArgument` is one, too."""
-        if isinstance(update, SetPropertiesUpdate) and TableProperties.FORMAT_VERSION in update.updates:
+        if isinstance(update, iceberg.SetPropertiesUpdate) and TableProperties.FORMAT_VERSION in update.updates:
             properties = dict(update.updates)
             self.apply(_upgrade_to(properties.pop(TableProperties.FORMAT_VERSION), self.metadata.format_version))
-            update = SetPropertiesUpdate(updates=properties)
-        if isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_IDS_SINCE:
+            update = iceberg.SetPropertiesUpdate(updates=properties)
+        if isinstance(update, iceberg.UpgradeFormatVersionUpdate) and update.format_version == ROW_IDS_SINCE:
             self.metadata = upgraded(self.metadata)
             return
         applied = self._prepared(update)
         if applied is None:
             return
         before = self.metadata
-        after = _apply_table_update(applied, before, self._context)
-        if isinstance(applied, RemoveSnapshotsUpdate):
+        after = iceberg._apply_table_update(applied, before, self._context)
+        if isinstance(applied, iceberg.RemoveSnapshotsUpdate):
             # PyIceberg removes the ids of parents, so a later snapshot looks like the first one, and leaves gaps in the
             # log of current snapshots.
             heads = {"refs": after.refs, "current_snapshot_id": after.current_snapshot_id}
@@ -144,58 +124,63 @@ class MetadataBuilder:
         if self.metadata.last_sequence_number < before.last_sequence_number:  # the snapshot replaces the table
             self.metadata = self.metadata.model_copy(update={"last_sequence_number": before.last_sequence_number})
 
-    def _prepared(self, update: TableUpdate) -> TableUpdate | None:
+    def _prepared(self, update: iceberg.TableUpdate) -> iceberg.TableUpdate | None:
         """The update that PyIceberg applies; None for one without effect. Raises as `apply` does."""
         match update:
-            case RemoveSnapshotsUpdate():  # retention may have removed some
+            case iceberg.RemoveSnapshotsUpdate():  # retention may have removed some
                 present = {one.snapshot_id for one in self.metadata.snapshots}
                 ids = [id for id in update.snapshot_ids if id in present]
-                return RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}) if ids else None
-            case RemovePropertiesUpdate():  # another writer may have removed some, or a client names one twice
+                return iceberg.RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}) if ids else None
+            case iceberg.RemovePropertiesUpdate():  # another writer may have removed some, or a client names one twice
                 there = [name for name in dict.fromkeys(update.removals) if name in self.metadata.properties]
-                return RemovePropertiesUpdate(removals=there) if there else None
-            case AddSnapshotUpdate():
-                return AddSnapshotUpdate(snapshot=self._checked_snapshot(update.snapshot))
-            case AddSchemaUpdate():
+                return iceberg.RemovePropertiesUpdate(removals=there) if there else None
+            case iceberg.AddSnapshotUpdate():
+                return iceberg.AddSnapshotUpdate(snapshot=self._checked_snapshot(update.snapshot))
+            case iceberg.AddSchemaUpdate():
                 return self._new_schema(update)
-            case AddPartitionSpecUpdate():
+            case iceberg.AddPartitionSpecUpdate():
                 return self._new_spec(update)
-            case AddSortOrderUpdate():
+            case iceberg.AddSortOrderUpdate():
                 return self._new_order(update)
-            case SetCurrentSchemaUpdate(schema_id=id) if "schema_id" in self._ids:
-                return SetCurrentSchemaUpdate.model_validate({"schema-id": self._ids["schema_id"].given(id)})
-            case SetDefaultSpecUpdate(spec_id=id) if "spec_id" in self._ids:
-                return SetDefaultSpecUpdate.model_validate({"spec-id": self._ids["spec_id"].given(id)})
-            case SetDefaultSortOrderUpdate(sort_order_id=id) if "order_id" in self._ids:
-                return SetDefaultSortOrderUpdate.model_validate({"sort-order-id": self._ids["order_id"].given(id)})
-            case SetSnapshotRefUpdate():
+            case iceberg.SetCurrentSchemaUpdate(schema_id=id) if "schema_id" in self._ids:
+                return iceberg.SetCurrentSchemaUpdate.model_validate({"schema-id": self._ids["schema_id"].given(id)})
+            case iceberg.SetDefaultSpecUpdate(spec_id=id) if "spec_id" in self._ids:
+                return iceberg.SetDefaultSpecUpdate.model_validate({"spec-id": self._ids["spec_id"].given(id)})
+            case iceberg.SetDefaultSortOrderUpdate(sort_order_id=id) if "order_id" in self._ids:
+                return iceberg.SetDefaultSortOrderUpdate.model_validate(
+                    {"sort-order-id": self._ids["order_id"].given(id)}
+                )
+            case iceberg.SetSnapshotRefUpdate():
                 metadata_invariants.check_ref(update)
-            case RemovePartitionSpecsUpdate() if self.metadata.snapshots:
+            case iceberg.RemovePartitionSpecsUpdate() if self.metadata.snapshots:
                 raise ValueError(
                     "partition specs of a table with snapshots cannot be removed, because files may use them"
                 )
-            case RemoveSchemasUpdate():
+            case iceberg.RemoveSchemasUpdate():
                 written = {one.schema_id for one in self.metadata.snapshots}
                 if used := [id for id in update.schema_ids if id in written]:
                     raise ValueError(f"schema {used[0]} cannot be removed, because a snapshot uses it")
-            case SetStatisticsUpdate(statistics=file) | SetPartitionStatisticsUpdate(partition_statistics=file):
+            case (
+                iceberg.SetStatisticsUpdate(statistics=file)
+                | iceberg.SetPartitionStatisticsUpdate(partition_statistics=file)
+            ):
                 if self.metadata.snapshot_by_id(file.snapshot_id) is None:
                     raise ValueError(f"statistics of snapshot {file.snapshot_id}, which the table does not have")
         return update
 
-    def _new_schema(self, update: AddSchemaUpdate) -> AddSchemaUpdate | None:
+    def _new_schema(self, update: iceberg.AddSchemaUpdate) -> iceberg.AddSchemaUpdate | None:
         metadata_invariants.check_schema(update.schema_)
         schema = self._if_new(update.schema_, "schema_id", self.metadata.schemas, 0)
-        return None if schema is None else AddSchemaUpdate(schema=schema)
+        return None if schema is None else iceberg.AddSchemaUpdate(schema=schema)
 
-    def _new_spec(self, update: AddPartitionSpecUpdate) -> AddPartitionSpecUpdate | None:
+    def _new_spec(self, update: iceberg.AddPartitionSpecUpdate) -> iceberg.AddPartitionSpecUpdate | None:
         known = self.metadata.partition_specs
         spec = self._with_field_ids(update.spec)
         metadata_invariants.check_spec(spec, self.metadata.schemas)
         if (new := self._if_new(spec, "spec_id", known, INITIAL_PARTITION_SPEC_ID)) is None:
             return None
         metadata_invariants.check_field_ids(spec, known)
-        return AddPartitionSpecUpdate(spec=new)
+        return iceberg.AddPartitionSpecUpdate(spec=new)
 
     def _if_new(
         self, one: Identified, id_name: str, known: Sequence[Identified], first: int, default: int | None = None
@@ -228,12 +213,12 @@ class MetadataBuilder:
             fields.append(field)
         return spec.model_copy(update={"fields": tuple(fields)})
 
-    def _new_order(self, update: AddSortOrderUpdate) -> AddSortOrderUpdate | None:
+    def _new_order(self, update: iceberg.AddSortOrderUpdate) -> iceberg.AddSortOrderUpdate | None:
         metadata_invariants.check_order(update.sort_order, self.metadata.schemas)
         default = None if update.sort_order.fields else UNSORTED_SORT_ORDER_ID
         known = self.metadata.sort_orders
         order = self._if_new(update.sort_order, "order_id", known, INITIAL_SORT_ORDER_ID, default)
-        return None if order is None else AddSortOrderUpdate.model_validate({"sort-order": order})
+        return None if order is None else iceberg.AddSortOrderUpdate.model_validate({"sort-order": order})
 
     def _checked_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the assigned id of its schema, and a time that fits the table.
@@ -304,17 +289,17 @@ def _has_same_columns(one: TableMetadata, other: TableMetadata) -> bool:
     )
 
 
-def _upgrade_to(version: str, present: int) -> UpgradeFormatVersionUpdate:
+def _upgrade_to(version: str, present: int) -> iceberg.UpgradeFormatVersionUpdate:
     """The update for the property `format-version`. Raises `InvalidArgument` for a lower or unknown version."""
     if version not in _FORMAT_VERSIONS or int(version) < present:
         raise InvalidArgument(
             f"the table has format version {present}, and the property format-version upgrades it, to one of "
             f"{', '.join(_FORMAT_VERSIONS)}; it cannot become {version[:100]!r}"
         )
-    return UpgradeFormatVersionUpdate.model_validate({"format-version": int(version)})
+    return iceberg.UpgradeFormatVersionUpdate.model_validate({"format-version": int(version)})
 
 
-def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> TableMetadata:
+def apply_updates(base: TableMetadata, updates: Sequence[iceberg.TableUpdate]) -> TableMetadata:
     """`base` with all updates applied. The result shares its unchanged parts with `base`."""
     builder = MetadataBuilder(base)
     for update in updates:

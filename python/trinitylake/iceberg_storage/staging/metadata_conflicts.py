@@ -4,37 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from pyiceberg.table import update as iceberg
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import is_ancestor_of
-from pyiceberg.table.update import (
-    AddPartitionSpecUpdate,
-    AddSchemaUpdate,
-    AddSortOrderUpdate,
-    RemovePropertiesUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    SetCurrentSchemaUpdate,
-    SetDefaultSortOrderUpdate,
-    SetDefaultSpecUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-    TableUpdate,
-)
 
 from trinitylake.iceberg_storage.commit_errors import TableConflict
 
 #: By update the requirement of Iceberg that it has, and the field of the metadata that this compares.
 _ASSERTED: dict[type, tuple[str, str]] = {
-    AddSchemaUpdate: ("assert-last-assigned-field-id", "last_column_id"),
-    SetCurrentSchemaUpdate: ("assert-current-schema-id", "current_schema_id"),
-    AddPartitionSpecUpdate: ("assert-last-assigned-partition-id", "last_partition_id"),
-    SetDefaultSpecUpdate: ("assert-default-spec-id", "default_spec_id"),
-    AddSortOrderUpdate: ("assert-default-sort-order-id", "default_sort_order_id"),
-    SetDefaultSortOrderUpdate: ("assert-default-sort-order-id", "default_sort_order_id"),
+    iceberg.AddSchemaUpdate: ("assert-last-assigned-field-id", "last_column_id"),
+    iceberg.SetCurrentSchemaUpdate: ("assert-current-schema-id", "current_schema_id"),
+    iceberg.AddPartitionSpecUpdate: ("assert-last-assigned-partition-id", "last_partition_id"),
+    iceberg.SetDefaultSpecUpdate: ("assert-default-spec-id", "default_spec_id"),
+    iceberg.AddSortOrderUpdate: ("assert-default-sort-order-id", "default_sort_order_id"),
+    iceberg.SetDefaultSortOrderUpdate: ("assert-default-sort-order-id", "default_sort_order_id"),
 }
 
 
-def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetadata, redone: Container[int]) -> None:
+def check_unchanged(
+    update: iceberg.TableUpdate, ours: TableMetadata, theirs: TableMetadata, redone: Container[int]
+) -> None:
     """Refuse an update of a part that the newer metadata has changed since the update was staged.
 
     `redone` are the ids of snapshots that are in both, the newer metadata having them on other parents.
@@ -42,18 +31,18 @@ def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetad
     Raises `TableConflict`.
     """
     match update:
-        case SetPropertiesUpdate():
+        case iceberg.SetPropertiesUpdate():
             for name, value in update.updates.items():
                 if theirs.properties.get(name) not in (ours.properties.get(name), value):
                     raise TableConflict(f"set-properties: property {name!r} was changed by both")
-        case RemovePropertiesUpdate():
+        case iceberg.RemovePropertiesUpdate():
             for name in update.removals:
                 if theirs.properties.get(name) != ours.properties.get(name):
                     raise TableConflict(f"remove-properties: property {name!r} was changed by both")
-        case SetSnapshotRefUpdate() | RemoveSnapshotRefUpdate():
+        case iceberg.SetSnapshotRefUpdate() | iceberg.RemoveSnapshotRefUpdate():
             if ref_id(update.ref_name, ours) != ref_id(update.ref_name, theirs) and not (
                 # The head of a branch whose snapshots were redone.
-                isinstance(update, SetSnapshotRefUpdate)
+                isinstance(update, iceberg.SetSnapshotRefUpdate)
                 and update.snapshot_id in redone
                 and _is_ahead(update.snapshot_id, update.ref_name, theirs)
             ):
@@ -61,7 +50,7 @@ def check_unchanged(update: TableUpdate, ours: TableMetadata, theirs: TableMetad
                     f"assert-ref-snapshot-id: {update.ref_name} moved from snapshot {ref_id(update.ref_name, ours)} "
                     f"to {ref_id(update.ref_name, theirs)}"
                 )
-        case RemoveSnapshotsUpdate():
+        case iceberg.RemoveSnapshotsUpdate():
             kept = {ref.snapshot_id for ref in theirs.refs.values()} - {ref.snapshot_id for ref in ours.refs.values()}
             if needed := kept & set(update.snapshot_ids):
                 raise TableConflict(f"assert-ref-snapshot-id: snapshot {min(needed)} was given a branch or tag")

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, field_validator
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table.update import (
-    AssertCreate,
-    RemovePartitionSpecsUpdate,
-    RemovePartitionStatisticsUpdate,
-    RemovePropertiesUpdate,
-    RemoveSchemasUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    RemoveStatisticsUpdate,
-    SetPropertiesUpdate,
-    TableRequirement,
-    TableUpdate,
-)
+from pyiceberg.table import update as iceberg
 
 from trinitylake.base.arguments import user_names
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
@@ -44,13 +32,13 @@ if TYPE_CHECKING:
 
 #: Updates that make metadata smaller.
 _REMOVING = (
-    RemovePartitionSpecsUpdate,
-    RemovePartitionStatisticsUpdate,
-    RemovePropertiesUpdate,
-    RemoveSchemasUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    RemoveStatisticsUpdate,
+    iceberg.RemovePartitionSpecsUpdate,
+    iceberg.RemovePartitionStatisticsUpdate,
+    iceberg.RemovePropertiesUpdate,
+    iceberg.RemoveSchemasUpdate,
+    iceberg.RemoveSnapshotRefUpdate,
+    iceberg.RemoveSnapshotsUpdate,
+    iceberg.RemoveStatisticsUpdate,
 )
 
 
@@ -58,8 +46,8 @@ class TableChange(BaseModel):
     """A commit to one table. The identifier is optional if the path contains it."""
 
     identifier: Name | None = None
-    requirements: list[TableRequirement] = Field(default_factory=list)
-    updates: Updates[TableUpdate] = Field(default_factory=list)
+    requirements: list[iceberg.TableRequirement] = Field(default_factory=list)
+    updates: Updates[iceberg.TableUpdate] = Field(default_factory=list)
 
     @field_validator("updates", mode="before")
     @classmethod
@@ -85,7 +73,7 @@ class TableChange(BaseModel):
     @property
     def is_creation(self) -> bool:
         """Whether the commit creates the table."""
-        return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
+        return any(isinstance(requirement, iceberg.AssertCreate) for requirement in self.requirements)
 
 
 def with_field_ids(spec: Any) -> Any:
@@ -163,9 +151,9 @@ def _check_own_properties(transaction: Transaction, change: TableChange) -> None
     """
     asked: dict[str, str | None] = {}
     for update in change.updates:
-        if isinstance(update, SetPropertiesUpdate):
+        if isinstance(update, iceberg.SetPropertiesUpdate):
             asked |= update.updates
-        elif isinstance(update, RemovePropertiesUpdate):
+        elif isinstance(update, iceberg.RemovePropertiesUpdate):
             asked |= dict.fromkeys(update.removals)
     own = {name: value for name, value in asked.items() if name.startswith(OWN_PROPERTY_PREFIX)}
     if own:
