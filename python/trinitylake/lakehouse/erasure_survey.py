@@ -22,6 +22,7 @@ from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.iceberg_storage.row_search import RowSearch, predicates
 from trinitylake.lakehouse.file_search import FileFinding, FileSearch, SearchedTable, TextSearch, all_files
+from trinitylake.lakehouse.history import tagged_versions
 from trinitylake.tables.table_definition import metadata_path
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class _Surveyor:
 
     def run(self, known_ids: frozenset[str], search: RowSearch | None) -> Survey:
         latest = self._core.latest()
-        tags = self._tags(latest)
+        tags = tagged_versions(latest)
         oldest = self._core.oldest()
         tagged = {number: self._core.tag(tag) for tag, number in tags.items() if number < oldest}
         first = self._core.version(oldest)
@@ -157,11 +158,6 @@ class _Surveyor:
     def _is_text_in_root(self, version: _core.Version) -> bool:
         """Whether the root of a version, such as its commit message, contains one of the texts."""
         return bool(self._texts) and self._texts.is_in_file(self._io.storage.get(_core.root_path(version.number)))
-
-    def _tags(self, latest: _core.Version) -> dict[str, int]:
-        paths = parse_lakehouse_def(latest.definition).exported_snapshots
-        numbers = {tag: _core.root_version(path) for tag, path in sorted(paths.items())}
-        return {tag: number for tag, number in numbers.items() if number is not None}
 
     def _states(self, versions: list[_core.Version], ids: frozenset[str]) -> list[_State]:
         """The searched tables, and the objects whose definition contains one of the texts, in each version."""

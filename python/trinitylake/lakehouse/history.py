@@ -229,15 +229,21 @@ class Log(list[LogEntry]):
         return Log, (list(self),)
 
 
-def tags_by_version(core: _core.Lakehouse) -> dict[int, list[str]]:
-    """The names of tags, by the number of their version. One request."""
+def tagged_versions(version: _core.Version) -> dict[str, int]:
+    """The numbers of the versions that have a tag in a version, by tag, in order of the tags."""
     from trinitylake import _core
     from trinitylake.definitions import parse_lakehouse_def
 
+    paths = parse_lakehouse_def(version.definition).exported_snapshots
+    numbers = {tag: _core.root_version(path) for tag, path in sorted(paths.items())}
+    return {tag: number for tag, number in numbers.items() if number is not None}
+
+
+def tags_by_version(core: _core.Lakehouse) -> dict[int, list[str]]:
+    """The names of tags, by the number of their version. One request."""
     tags: dict[int, list[str]] = {}
-    for name, path in sorted(parse_lakehouse_def(core.latest().definition).exported_snapshots.items()):
-        if (version := _core.root_version(path)) is not None:
-            tags.setdefault(version, []).append(name)
+    for name, number in tagged_versions(core.latest()).items():
+        tags.setdefault(number, []).append(name)
     return tags
 
 

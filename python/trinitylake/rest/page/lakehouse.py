@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from trinitylake.base.timestamps import millis_of
-from trinitylake.lakehouse.history import tags_by_version
+from trinitylake.lakehouse.history import tagged_versions
 from trinitylake.lakehouse.reader import Kind
 from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.warehouses import prefix_of
@@ -45,8 +45,7 @@ def describe(call: Call) -> Response:
     if everything:
         document["uri"] = lake.uri
         document["properties"] = lake.properties
-        tags = tags_by_version(lake._core)
-        document["tags"] = dict(sorted((name, version) for version, names in tags.items() for name in names))
+        document["tags"] = tagged_versions(lake._core.latest())
     return answer(document)
 
 
