@@ -419,8 +419,6 @@ def _unpickled(
 
 
 class LakehouseInputFile(InputFile):
-    """A file of the lakehouse for reading."""
-
     def __init__(self, file_io: LakehouseFileIO, location: str, size_bytes: int | None = None) -> None:
         super().__init__(location)
         self._io = file_io

@@ -67,7 +67,6 @@ class Survey:
     search: RowSearch | None = None
 
     def tags_of(self, versions: Container[int]) -> list[str]:
-        """The tags of some versions."""
         return [tag for tag, number in self.tags.items() if number in versions]
 
 

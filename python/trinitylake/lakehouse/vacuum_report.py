@@ -119,6 +119,5 @@ def vacuumed(found: _core.GcReport, dry_run: bool) -> Vacuumed:
 
 
 def sum_of(counts: Iterable[Files]) -> Files:
-    """The sum of counts."""
     counted = list(counts)
     return Files(sum(one.files for one in counted), sum(one.size_bytes for one in counted))

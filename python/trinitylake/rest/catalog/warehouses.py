@@ -59,12 +59,10 @@ def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, p
 
 
 def transaction_prefix(id: str) -> str:
-    """The prefix of an open transaction."""
     return f"{_TRANSACTION}{id}"
 
 
 def is_transaction(prefix: str) -> bool:
-    """Whether a prefix is that of an open transaction."""
     return prefix.startswith(_TRANSACTION)
 
 

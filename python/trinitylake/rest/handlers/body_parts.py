@@ -41,8 +41,6 @@ class CreatesObject(BaseModel):
 
 
 class Rename(BaseModel):
-    """Body of a rename."""
-
     source: Name
     destination: Name
 

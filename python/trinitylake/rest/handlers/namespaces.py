@@ -15,15 +15,11 @@ from trinitylake.rest.security.locations import LOCATION_PROPERTY, namespace_loc
 
 
 class CreateNamespace(BaseModel):
-    """Body of `create`."""
-
     namespace: list[str]
     properties: dict[str, str] = Field(default_factory=dict)
 
 
 class UpdateProperties(BaseModel):
-    """Body of `update_properties`."""
-
     removals: list[str] = Field(default_factory=list)
     updates: dict[str, str] = Field(default_factory=dict)
 

@@ -50,8 +50,6 @@ from trinitylake.tables.table_definition import metadata_path
 
 
 class CreateTable(CreatesObject):
-    """Body of `create`."""
-
     location: str | None = None
     table_schema: Schema = Field(alias="schema")
     partition_spec: PartitionSpec | None = Field(alias="partition-spec", default=None)
@@ -66,8 +64,6 @@ class CreateTable(CreatesObject):
 
 
 class Register(CreatesObject):
-    """Body of `register`."""
-
     metadata_location: str = Field(alias="metadata-location")
     overwrite: bool = False
 

@@ -41,8 +41,6 @@ class CommitTransaction(BaseModel):
 
 
 class Begin(BaseModel):
-    """Body of `begin`."""
-
     model_config = ConfigDict(extra="forbid")
 
     id: str | None = None
@@ -72,7 +70,6 @@ def commit_tables(call: Call) -> Response:
 
 
 def begin(call: Call) -> Response:
-    """Begin a transaction."""
     return json_response(_described(begin_transaction(call, call.parsed(Begin))), 201)
 
 

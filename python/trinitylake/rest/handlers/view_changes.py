@@ -37,15 +37,11 @@ class AssertViewUuid(BaseModel):
 
 
 class AddViewVersion(BaseModel):
-    """Add a version."""
-
     action: Literal["add-view-version"]
     view_version: ViewVersion = Field(alias="view-version")
 
 
 class SetCurrentViewVersion(BaseModel):
-    """Make a version the current one."""
-
     action: Literal["set-current-view-version"]
     view_version_id: int = Field(alias="view-version-id")
 

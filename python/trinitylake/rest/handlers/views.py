@@ -53,8 +53,6 @@ METADATA_PATH = "write.metadata.path"
 
 
 class CreateView(CreatesObject):
-    """Body of `create`."""
-
     location: str | None = None
     view_schema: Schema = Field(alias="schema")
     view_version: ViewVersion = Field(alias="view-version")
@@ -62,8 +60,6 @@ class CreateView(CreatesObject):
 
 
 class RegisterView(CreatesObject):
-    """Body of `register`."""
-
     metadata_location: str = Field(alias="metadata-location")
 
 
@@ -75,7 +71,6 @@ def list_all(call: Call) -> Response:
 
 
 def create(call: Call) -> Response:
-    """Create a view."""
     body = call.parsed(CreateView)
     check_texts(body.view_version)
     check_version_id(body.view_version.version_id)
@@ -93,7 +88,6 @@ def create(call: Call) -> Response:
 
 
 def load(call: Call) -> Response:
-    """Load a view."""
     with call.catalog() as catalog:
         return response_of(catalog.load_view(call.identifier("view")))
 
@@ -137,7 +131,6 @@ def replace(call: Call) -> Response:
 
 
 def drop(call: Call) -> Response:
-    """Drop a view."""
     with call.catalog() as catalog:
         catalog.drop_view(call.identifier("view"))
     return no_content()
@@ -204,7 +197,6 @@ def _metadata_file(view: View) -> tuple[str, str]:
 
 
 def response_of(view: View) -> Response:
-    """The response that holds a view."""
     location, metadata = _metadata_file(view)
     body = f'{{"metadata-location":{json.dumps(location)},"metadata":{metadata},"config":{{}}}}'
     return Response(body, media_type="application/json")

@@ -375,10 +375,8 @@ def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def json_response(document: Any, code: int = 200) -> Response:
-    """A response with a JSON document."""
     return Response(json.dumps(document), code, media_type="application/json")
 
 
 def no_content() -> Response:
-    """A 204 response."""
     return Response(status_code=204)

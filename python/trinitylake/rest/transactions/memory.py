@@ -64,7 +64,6 @@ class TransactionsInMemory:
         self._resumed = SharedLimit(limit, limit, _no_room)
 
     def get(self, id: str) -> Entry | None:
-        """The transaction with an id, if it is in memory."""
         with self._lock:
             return self._entries.get(id)
 
