@@ -224,7 +224,7 @@ class Transaction:
         coordination: str | None = None,
         files: Sequence[tuple[str, bytes]] = ...,
         companions: Sequence[Transaction] = ...,
-        appends: Sequence[QueuedAppends] = ...,  # their rows are in this transaction; the first ones are its own
+        queued: QueuedAppends | None = ...,  # its rows and those of others are in this transaction
         replaces_first: bool = ...,  # it takes the place of the first companion in the log
     ) -> int | Conflicts: ...
     def rebase(self, conflict: ConflictingTable, definition: bytes) -> None: ...
@@ -268,12 +268,10 @@ class SavedTransaction:
 # Appends of a process to one table that wait for a process that appends their rows (format §8).
 @final
 class QueuedAppends:
-    @property
-    def rows(self) -> bytes: ...  # an Arrow IPC stream
-    # At its turn: the appends of others, whose rows the caller appends with its own, in one transaction. None if a
-    # version contains the own ones, which are committed then.
-    def wait(self) -> list[QueuedAppends] | None: ...
-    def refuse(self) -> None: ...  # appends of another process whose rows do not fit: their owner commits them
+    # At its turn: rows of others as Arrow IPC streams, which the caller appends with its own, in one transaction. None
+    # if a version contains the own ones, which are committed then.
+    def wait(self) -> list[bytes] | None: ...
+    def refuse(self, positions: list[int]) -> None: ...  # rows of others that do not fit: their owners commit them
     # Aborts the own ones for all processes. The version if one contains them.
     def withdraw(self) -> int | None: ...
 

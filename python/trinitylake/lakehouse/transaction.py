@@ -143,7 +143,7 @@ class Transaction(OpenTransaction):
         self._checks: Checks[Transaction] = Checks(core.checks, allowed_checks)
         self._is_checking = False
         self._companions: list[_core.Transaction] = []
-        self._queued_appends: list[_core.QueuedAppends] = []
+        self._queued_appends: _core.QueuedAppends | None = None
         self._gives_way = False
         self._replaces_first = False
         self._open_core = _Core(core)
@@ -573,9 +573,9 @@ class Transaction(OpenTransaction):
         self._companions.append(companion)
         return companion
 
-    def _add_queued_appends(self, appends: list[_core.QueuedAppends]) -> None:
-        """Commit queued appends whose rows this transaction has staged. Those of this process come first."""
-        self._queued_appends = appends
+    def _add_queued_appends(self, queued: _core.QueuedAppends) -> None:
+        """Commit queued appends, whose rows and those of others this transaction has staged."""
+        self._queued_appends = queued
 
     def _take_metadata(self) -> list[tuple[str, bytes]]:
         """Metadata files that the commit has to write; each is returned once."""

@@ -59,7 +59,7 @@ class TransactionWithTables(Protocol):
     _gives_way: bool
 
     def _add_companion(self, companion: _core.Transaction, replaced: bool = False) -> _core.Transaction: ...
-    def _add_queued_appends(self, appends: list[_core.QueuedAppends]) -> None: ...
+    def _add_queued_appends(self, queued: _core.QueuedAppends) -> None: ...
 
 
 class LatestVersion(Protocol):
@@ -287,7 +287,7 @@ class AutocommitTable(FrozenTable):
         try:
             while (others := queued.wait()) is not None:
                 with suppress(LostRace):
-                    return self._append_queued(batch, rows, queued, others, own)
+                    return self._append_queued(rows, batch, queued, others, own)
         except BaseException as error:
             if queued.withdraw() is None or not isinstance(error, Exception):
                 raise
@@ -298,12 +298,7 @@ class AutocommitTable(FrozenTable):
         return Committed(own.table, version)
 
     def _append_queued(
-        self,
-        batch: Batch,
-        rows: pa.Table,
-        queued: _core.QueuedAppends,
-        others: list[_core.QueuedAppends],
-        own: Member[Batch],
+        self, rows: pa.Table, own_batch: Batch, queued: _core.QueuedAppends, others: list[bytes], own: Member[Batch]
     ) -> Committed:
         """Append queued rows of this process and of others. Raises `LostRace` if a version contains some of them."""
         attempts = iter(range(1))
@@ -314,21 +309,20 @@ class AutocommitTable(FrozenTable):
             table = cast("TransactionTable", self._in(transaction))
             with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
                 assert isinstance(change, StagedTransaction)
-                parts, appends = [self._conformed(rows, change).rows], [queued]
-                for other in others:
+                parts, refused = [self._conformed(rows, change).rows], []
+                for position, data in enumerate(others):
                     try:
-                        parts.append(self._conformed(of_ipc(other.rows), change).rows)
+                        parts.append(self._conformed(of_ipc(data), change).rows)
                     except (TrinityLakeError, pa.ArrowException):  # as their owner will find out
-                        other.refuse()
-                    else:
-                        appends.append(other)
+                        refused.append(position)
+                queued.refuse(refused)
                 change.append_rows(parts)
             own.table = table
-            table._open_staged().own_changes = [ChangeSummary("append", batch.rows.num_rows)]
-            transaction._add_queued_appends(appends)
+            table._open_staged().own_changes = [ChangeSummary("append", own_batch.rows.num_rows)]
+            transaction._add_queued_appends(queued)
             return table
 
-        table = self._run(statement, batch.info, is_append=True)
+        table = self._run(statement, own_batch.info, is_append=True)
         assert table._committed_version is not None
         return Committed(table, table._committed_version)
 

@@ -269,34 +269,23 @@ pub fn is_saved_state(path: &str) -> bool {
     transaction_file(path).is_some_and(|(_, sequence)| sequence < FIRST_RECORD_SEQUENCE)
 }
 
-/// The file of an intent. Names sort by time.
-pub fn intent_path(now_millis: u64, id: Uuid) -> String {
-    format!("{INTENT_PREFIX}{now_millis:020}-{id}{DEFINITION_SUFFIX}")
+/// The file of an intent; `table` is the id of the table to which it appends rows. Names sort by time.
+pub fn intent_path(now_millis: u64, id: Uuid, table: Option<Uuid>) -> String {
+    let table = table.map_or(String::new(), |table| format!("-{table}"));
+    format!("{INTENT_PREFIX}{now_millis:020}-{id}{table}{DEFINITION_SUFFIX}")
 }
 
-/// The inverse of [`intent_path`]: creation time in milliseconds since 1970, and the id.
-pub fn intent_file(path: &str) -> Option<(u64, Uuid)> {
-    let name = path.strip_prefix(INTENT_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?;
-    let (millis, id) = name.split_once('-')?;
-    Some((twenty_digits(millis)?, parse_id(id)?))
-}
-
-/// The file of appends to one table that wait for a process that appends their rows. Names sort by time.
-pub fn queued_appends_path(now_millis: u64, id: Uuid, table: Uuid) -> String {
-    format!("{INTENT_PREFIX}{now_millis:020}-{id}-{table}{DEFINITION_SUFFIX}")
-}
-
-/// The inverse of [`queued_appends_path`]: creation time, the id, and the id of the table.
-pub fn queued_appends_file(path: &str) -> Option<(u64, Uuid, Uuid)> {
+/// The inverse of [`intent_path`]: creation time in milliseconds since 1970, the id, and the id of the table.
+pub fn intent_file(path: &str) -> Option<(u64, Uuid, Option<Uuid>)> {
     let name = path.strip_prefix(INTENT_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?;
     let (millis, ids) = name.split_once('-')?;
     let (id, table) = ids.split_at_checked(36)?;
-    Some((twenty_digits(millis)?, parse_id(id)?, parse_id(table.strip_prefix('-')?)?))
-}
-
-/// Whether the file is an intent or contains queued appends.
-pub fn is_in_queue(path: &str) -> bool {
-    intent_file(path).is_some() || queued_appends_file(path).is_some()
+    let table = match table.strip_prefix('-') {
+        Some(table) => Some(parse_id(table)?),
+        None if table.is_empty() => None,
+        None => return None,
+    };
+    Some((twenty_digits(millis)?, parse_id(id)?, table))
 }
 
 /// The marker of a garbage collection that deletes unreferenced files older than this time of the store.

@@ -7,6 +7,7 @@ use futures::future::join_all;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::sync::{Mutex, OwnedMutexGuard};
+use trinitylake::error::Error;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::transaction::{QueuedAppends as CoreQueuedAppends, Transaction as CoreTransaction};
 
@@ -35,9 +36,7 @@ impl AsMut<CoreTransaction> for Locked {
 pub struct QueuedAppends {
     pub inner: Arc<Mutex<CoreQueuedAppends>>,
     lakehouse: Arc<CoreLakehouse>,
-    /// Those of this process; none for appends of another one.
     pub transactions: Vec<Arc<Mutex<CoreTransaction>>>,
-    rows: Bytes,
 }
 
 impl QueuedAppends {
@@ -53,42 +52,30 @@ impl QueuedAppends {
             let mut locked = Locked::all(&transactions).await;
             CoreQueuedAppends::new(lakehouse, id, table, &mut locked, rows)
         })?;
-        Ok(QueuedAppends::of(lakehouse, inner, transactions))
-    }
-
-    fn of(
-        lakehouse: &Arc<CoreLakehouse>,
-        inner: CoreQueuedAppends,
-        transactions: Vec<Arc<Mutex<CoreTransaction>>>,
-    ) -> QueuedAppends {
-        let rows = inner.rows.clone();
-        QueuedAppends { inner: Arc::new(Mutex::new(inner)), lakehouse: lakehouse.clone(), transactions, rows }
+        Ok(QueuedAppends { inner: Arc::new(Mutex::new(inner)), lakehouse: lakehouse.clone(), transactions })
     }
 }
 
 #[pymethods]
 impl QueuedAppends {
-    #[getter]
-    fn rows<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.rows)
-    }
-
-    /// Waits for the own turn. Returns the appends of others, whose rows the caller has to append with its own, or None
-    /// if the own ones are committed.
-    fn wait(&self, py: Python<'_>) -> PyResult<Option<Vec<QueuedAppends>>> {
-        let waited = run(py, async {
+    /// Waits for the own turn. Returns the rows of others, which the caller has to append with its own, or None if the
+    /// own ones are committed.
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
+        let rows = run(py, async {
             let mut transactions = Locked::all(&self.transactions).await;
-            self.inner.lock().await.wait(&self.lakehouse, &mut transactions).await
+            let mut queued = self.inner.lock().await;
+            let leads = queued.wait(&self.lakehouse, &mut transactions).await?;
+            Ok::<_, Error>(leads.then(|| queued.rows_of_others().cloned().collect::<Vec<Bytes>>()))
         })?;
-        let of_others = |inner| QueuedAppends::of(&self.lakehouse, inner, Vec::new());
-        Ok(waited.map(|others| others.into_iter().map(of_others).collect()))
+        Ok(rows.map(|rows| rows.iter().map(|rows| PyBytes::new(py, rows)).collect()))
     }
 
-    /// Deletes a file of queued appends of another process, if the caller cannot append its rows.
-    fn refuse(&self, py: Python<'_>) -> PyResult<()> {
+    /// Leaves rows of others to their owners, by their positions, because the caller cannot append them.
+    #[allow(clippy::needless_pass_by_value, reason = "argument of Python")]
+    fn refuse(&self, py: Python<'_>, positions: Vec<usize>) -> PyResult<()> {
         run(py, async {
-            self.inner.lock().await.refuse(&self.lakehouse).await;
-            Ok::<_, trinitylake::error::Error>(())
+            self.inner.lock().await.refuse(&self.lakehouse, &positions).await;
+            Ok::<_, Error>(())
         })
     }
 

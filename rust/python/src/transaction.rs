@@ -397,10 +397,10 @@ impl Transaction {
     /// commit would not know its outcome.
     ///
     /// `companions` are transactions whose changes are part of this one. They are committed with it or not at all;
-    /// after conflicts the caller passes them again. So are `appends`, whose rows are in this transaction, the own ones
-    /// first. If it `replaces_first`, and with `appends`, it is the first companion in the log.
+    /// after conflicts the caller passes them again. So are `queued` appends, whose rows are in this transaction. If it
+    /// `replaces_first`, and with `queued`, it is the first companion in the log.
     #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new(),
-                        companions=Vec::new(), appends=Vec::new(), replaces_first=false))]
+                        companions=Vec::new(), queued=None, replaces_first=false))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn commit(
         &self,
@@ -410,12 +410,12 @@ impl Transaction {
         coordination: Option<&str>,
         files: Vec<(String, PyBackedBytes)>,
         companions: Vec<PyRef<'_, Transaction>>,
-        appends: Vec<PyRef<'_, QueuedAppends>>,
+        queued: Option<PyRef<'_, QueuedAppends>>,
         replaces_first: bool,
     ) -> PyResult<Py<PyAny>> {
-        let replaces_first = replaces_first || !appends.is_empty();
-        let own = appends.first().map_or(Vec::new(), |own| own.transactions.clone());
-        let appends: Vec<_> = appends.iter().map(|queued| queued.inner.clone()).collect();
+        let replaces_first = replaces_first || queued.is_some();
+        let own = queued.as_ref().map_or(Vec::new(), |queued| queued.transactions.clone());
+        let queued = queued.map(|queued| queued.inner.clone());
         let companions = companions.iter().map(|companion| companion.inner.clone()).chain(own);
         let companions: Vec<_> = companions.collect();
         let limits = limits(max_attempts, timeout_seconds, coordination)?;
@@ -425,10 +425,12 @@ impl Transaction {
             storage.create_all(files).await?;
             // Boxed: the future has about ten thousand bytes, which would be moved with the futures around it.
             let mut companions = Locked::all(&companions).await;
-            let locked = appends.into_iter().map(|queued| queued.lock_owned());
-            let mut appends: Vec<_> = join_all(locked).await;
-            let mut appends: Vec<_> = appends.iter_mut().map(|queued| &mut **queued).collect();
-            Box::pin(transaction.commit_with(&mut companions, &mut appends, replaces_first, limits)).await
+            let mut queued = match queued {
+                Some(queued) => Some(queued.lock_owned().await),
+                None => None,
+            };
+            let queued = queued.as_deref_mut();
+            Box::pin(transaction.commit_with(&mut companions, queued, replaces_first, limits)).await
         })?;
         outcome_to_python(py, outcome)
     }

@@ -237,11 +237,9 @@ proptest! {
     ) {
         let (id, table) = (uuid::Uuid::from_u128(id), uuid::Uuid::from_u128(table));
         prop_assert_eq!(root_version(&root_path_000(version)), Some(version));
-        prop_assert_eq!(intent_file(&intent_path(millis, id)), Some((millis, id)));
-        let queued = queued_appends_path(millis, id, table);
-        prop_assert_eq!(queued_appends_file(&queued), Some((millis, id, table)));
-        prop_assert_eq!(intent_file(&queued), None);
-        prop_assert_eq!(queued_appends_file(&intent_path(millis, id)), None);
+        for table in [None, Some(table)] {
+            prop_assert_eq!(intent_file(&intent_path(millis, id, table)), Some((millis, id, table)));
+        }
         prop_assert_eq!(node_id(&node_path(id)), Some(id));
         prop_assert_eq!(lakehouse_definition_id(&lakehouse_definition_path(id)), Some(id));
         for kind in ObjectKind::ALL {

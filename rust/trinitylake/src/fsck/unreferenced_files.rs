@@ -8,7 +8,7 @@ use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::lakehouse_definition::proto::{DistributedTransactionDef, Footprint};
 use crate::path::{
-    INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, is_in_queue, lakehouse_definition_id, node_id,
+    INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, intent_file, lakehouse_definition_id, node_id,
     transaction_file,
 };
 use crate::transaction::saved::list::is_alive;
@@ -39,7 +39,7 @@ impl Fsck {
                 ROOT_FOLDER => {
                     lakehouse_definition_id(path).is_some() && !self.lakehouse_definitions.contains(path)
                 }
-                INTENT_PREFIX => !is_in_queue(path),
+                INTENT_PREFIX => intent_file(path).is_none(),
                 _ if node_id(path).is_some() => !self.seen.contains_key(&fingerprint(path)),
                 _ if definition_id(path).is_some() => !self.locations.contains(&fingerprint(path)),
                 _ => true,

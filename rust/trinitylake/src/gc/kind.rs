@@ -3,7 +3,7 @@
 use crate::managed_table_folder::table_id_digits;
 use crate::path::{
     EXPIRED_PREFIX, INTENT_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, definition_id, gc_marker,
-    is_in_queue, lakehouse_definition_id, node_id, root_version, transaction_file,
+    intent_file, lakehouse_definition_id, node_id, root_version, transaction_file,
 };
 use crate::storage::is_unfinished;
 
@@ -88,7 +88,11 @@ pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
         };
     }
     if path.starts_with(INTENT_PREFIX) {
-        return if is_in_queue(path) { Verdict::Garbage(Kind::Temporary) } else { Verdict::Unknown };
+        return if intent_file(path).is_some() {
+            Verdict::Garbage(Kind::Temporary)
+        } else {
+            Verdict::Unknown
+        };
     }
     if path.starts_with(PROBE_PREFIX) {
         return Verdict::Garbage(Kind::Temporary);

@@ -22,38 +22,35 @@ impl Transaction {
     /// [`Transaction::commit`] together with companions. After a certain failure and after conflicts they are open, as
     /// before; otherwise their outcome is that of this transaction.
     ///
-    /// `appends` are files of the queue whose rows it appends. The first one is the own one, and the companions are its
-    /// transactions. `CommitConflict` if a version contains some of the appends.
+    /// `queued` are appends whose rows, and those of others, it appends; the companions are the own ones.
+    /// `CommitConflict` if a version contains some of them.
     pub async fn commit_with(
         &mut self,
         companions: &mut [impl AsMut<Transaction>],
-        appends: &mut [&mut QueuedAppends],
+        mut queued: Option<&mut QueuedAppends>,
         replaces_first: bool,
         limits: CommitLimits,
     ) -> Result<Outcome> {
-        let (lakehouse, base) = (self.lakehouse.clone(), self.base.clone());
-        for queued in appends.iter_mut() {
-            if let Some(version) = queued.find(&lakehouse, &base).await? {
-                let number = version.number;
-                return Err(Error::conflict(format!("version {number} contains appends of {}", queued.path)));
-            }
+        let lakehouse = self.lakehouse.clone();
+        if let Some(queued) = &mut queued {
+            queued.check_waiting(&lakehouse, &self.base).await?;
+            self.shares_roots = !queued.is_alone();
+            self.queued_appends = queued.paths();
         }
         let mut entries = Vec::with_capacity(companions.len());
         for companion in companions.iter_mut() {
             let companion = companion.as_mut();
-            if appends.is_empty() {
+            if queued.is_none() {
                 companion.check_open()?;
             }
             self.add_record_of(companion).await?;
             entries.push(CommittedTransaction { summary: companion.summary(), ..companion.info.clone() });
         }
-        entries.extend(appends.iter().skip(1).flat_map(|queued| queued.entries.iter().cloned()));
+        entries.extend(queued.iter().flat_map(|queued| queued.entries_of_others()));
         if replaces_first && !entries.is_empty() {
             self.info = entries.remove(0);
         }
         self.companions = entries;
-        self.queued_appends = appends.iter().map(|queued| queued.path.clone()).collect();
-        self.shares_roots = !appends.first().is_some_and(|own| own.is_alone);
         let outcome = self.commit(limits).await;
         for companion in companions {
             companion.as_mut().state.follow(&self.state);

@@ -1,7 +1,5 @@
 use super::*;
-use crate::path::{
-    definition_path, gc_marker_path, intent_path, node_path, queued_appends_path, root_path, transaction_path,
-};
+use crate::path::{definition_path, gc_marker_path, intent_path, node_path, root_path, transaction_path};
 
 const ID: uuid::Uuid = uuid::Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
 
@@ -15,8 +13,8 @@ fn only_files_of_the_format_may_be_deleted() {
         (root_path(7), Verdict::Stays(Kind::Root)),
         (transaction_path("a", 3), Verdict::Stays(Kind::Transaction)),
         (transaction_path("a", 1 << 63), Verdict::Garbage(Kind::Transaction)),
-        (intent_path(5, ID), Verdict::Garbage(Kind::Temporary)),
-        (queued_appends_path(5, ID, ID), Verdict::Garbage(Kind::Temporary)),
+        (intent_path(5, ID, None), Verdict::Garbage(Kind::Temporary)),
+        (intent_path(5, ID, Some(ID)), Verdict::Garbage(Kind::Temporary)),
         (format!("_probe/{ID}-clock"), Verdict::Garbage(Kind::Temporary)),
         ("ns/t-01234567/data/_staged#1000000001".into(), Verdict::Garbage(Kind::Temporary)),
         ("_latest_hint.txt".into(), Verdict::Stays(Kind::System)),

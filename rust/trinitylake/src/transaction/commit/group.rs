@@ -260,7 +260,7 @@ impl GroupCommit {
                 }
                 drop(leadership);
                 let version = created.version.clone();
-                queue.leave(publisher, version.number, |id| version.metadata.commits(id)).await;
+                queue.leave(publisher, |id| version.metadata.commits(id)).await;
                 let confirmed = publisher.confirm(created).await;
                 if confirmed.is_err() {
                     self.state().tip = None;
@@ -269,11 +269,11 @@ impl GroupCommit {
             }
             Ok(Claimed::Overtaken { files_are_written }) => {
                 self.state().is_contended = true;
-                queue.leave(publisher, previous.number, |_| false).await;
+                queue.leave(publisher, |_| false).await;
                 Ok(Verdict::Again { files_are_written })
             }
             Ok(Claimed::Nothing) => {
-                queue.leave(publisher, previous.number, |_| false).await;
+                queue.leave(publisher, |_| false).await;
                 Ok(TRY_AGAIN)
             }
             Err(failure) => Err(failure),

@@ -1,15 +1,22 @@
-//! Intent queue: after a lost race, transactions of several processes wait in a queue, and one of the processes creates
-//! one root for all of them (format §8).
+//! Intent queue: after a lost race, transactions of several processes wait in a queue, and one of the processes commits
+//! them together (format §8).
 //!
-//! An intent is a file below `_queue/` with everything that a root has to record about a group of transactions, whose
-//! definitions are durable. There is no elected leader and no lock: the owner of the oldest intent leads, and an owner
-//! that has waited too long for another leader goes ahead alone. As in every commit, only the creation of the root
-//! decides. Two leaders at the same time cost additional requests and do no harm. If a leader dies, the next leader
-//! finds the intents.
+//! An intent is a file below `_queue/` with log entries of transactions, and with what another process needs to commit
+//! them. There are two kinds, and each waits in a queue of its own:
+//!
+//! - The transactions of a group, with their footprints and writes; their definitions are durable. The leader puts them
+//!   into its root (`group`).
+//! - Appends to one table, whose id is in the path, with their rows. The leader writes the rows of all of them into its
+//!   own transaction (`append_queue`), which then commits like any other, with this queue if others wait there.
+//!
+//! There is no elected leader and no lock: the owner of the oldest intent leads, and an owner that has waited too long
+//! for another leader goes ahead alone. As in every commit, only the creation of the root decides. Two leaders at the
+//! same time cost additional requests and do no harm. If a leader dies, the next leader finds the intents.
 //!
 //! Invariants:
-//! - No transaction is in two roots. It writes at least one key, so it conflicts with the version that contains it, and
-//!   no later version admits it. For the same reason an intent whose owner has met a conflict is not admitted.
+//! - No transaction is in two roots. That of a group writes at least one key, so it conflicts with the version that
+//!   contains it, and no later version admits it; for the same reason an intent whose owner has met a conflict is not
+//!   admitted. For appends see `append_queue`.
 //! - No intent is put into a version after its `last_version`. Its owner can therefore abort safely after that version;
 //!   until then the outcome is unknown.
 
@@ -18,16 +25,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use prost::Message as _;
+use uuid::Uuid;
 
 use crate::config::Coordination;
-use crate::definition_file::{decode_file, encode_file, is_intact_copy};
-use crate::error::Result;
 use crate::lakehouse_definition::proto::{self, CommitIntent, IntendedTransaction};
+use crate::definition_file::{decode_file, encode_file, is_intact_copy};
+use crate::environment::Environment;
+use crate::error::Result;
 use crate::node::mutable_node::{Message, Text};
-use crate::path::{INTENT_PREFIX, intent_file, intent_path, is_in_queue};
-use crate::storage::{FileInfo, PutOutcome, Storage};
+use crate::path::{INTENT_PREFIX, intent_file, intent_path};
+use crate::transaction::commit::limits::VERSIONS_AT_ONCE;
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::Footprint;
 use crate::transaction::options::Isolation;
@@ -36,14 +45,222 @@ use crate::version::log_summary::Summary;
 use crate::version::publisher::Publisher;
 use crate::version::root_metadata::CommittedTransaction;
 
-/// Number of versions for which other processes may put a queued transaction into a root.
+/// Number of versions for which other processes may commit a queued transaction.
 pub(crate) const QUEUED_VERSIONS: u64 = 64;
 /// Maximum number of intents that one leader reads, in parallel.
 const MAX_INTENTS: usize = 256;
-/// Number of polls for the root of another leader per duration of one request.
+/// Number of polls for the version of another leader per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 2;
-/// [`Patience::requests`] of intents.
+/// Number of sequential requests that a leader needs, with some margin: for a root, and to write rows in the meantime.
 const PATIENCE_REQUESTS: u64 = 5;
+const PATIENCE_REQUESTS_WITH_ROWS: u64 = 15;
+/// Shortest duration of a request that is assumed for rows: on a fast store they take longer than the requests.
+const MIN_REQUEST_MILLIS_WITH_ROWS: u64 = 10;
+
+/// A file of the queue.
+#[derive(Debug)]
+pub(crate) struct Intent {
+    pub path: String,
+    pub transactions: Vec<IntendedTransaction>,
+    /// Rows of appends as an Arrow IPC stream.
+    pub rows: Bytes,
+    /// No version up to this one contains the transactions or an abort of them.
+    validated: u64,
+}
+
+impl Intent {
+    pub fn new(
+        environment: &dyn Environment,
+        table: Option<Uuid>,
+        transactions: Vec<IntendedTransaction>,
+        rows: Bytes,
+    ) -> Intent {
+        Intent::of(intent_path(environment.now_millis(), environment.uuid(), table), transactions, rows)
+    }
+
+    fn of(path: String, transactions: Vec<IntendedTransaction>, rows: Bytes) -> Intent {
+        let footprints = transactions.iter().filter_map(|one| one.footprint.as_ref());
+        let validated = footprints.map(|footprint| footprint.validated_version).min().unwrap_or_default();
+        Intent { path, transactions, rows, validated }
+    }
+
+    fn encode(&self) -> Bytes {
+        let intent = CommitIntent { transactions: self.transactions.clone(), rows: self.rows.to_vec() };
+        encode_file(&self.path, &intent.encode_to_vec())
+    }
+
+    /// `None` for a damaged file or a newer format: only its owner can commit its transactions.
+    fn decode(path: &str, file: &Bytes) -> Option<Intent> {
+        if !is_intact_copy(path, file) {
+            return None;
+        }
+        let intent = CommitIntent::decode(decode_file(path, file).ok()?).ok()?;
+        let has_changes =
+            |footprint: &proto::Footprint| !footprint.writes.is_empty() || !intent.rows.is_empty();
+        let is_complete = |one: &IntendedTransaction| one.footprint.as_ref().is_some_and(has_changes);
+        let is_complete = intent.transactions.iter().all(is_complete);
+        is_complete.then(|| Intent::of(path.into(), intent.transactions, intent.rows.into()))
+    }
+
+    /// The first version up to `latest` that contains one of the transactions or an abort of one.
+    pub async fn settled_by(
+        &mut self,
+        publisher: &Publisher,
+        latest: &Arc<Version>,
+    ) -> Result<Option<Arc<Version>>> {
+        while self.validated < latest.number {
+            let to = latest.number.min(self.validated + VERSIONS_AT_ONCE);
+            for version in publisher.versions(self.validated + 1, to, latest).await? {
+                let metadata = &version.metadata;
+                let is_settled = |id: &str| metadata.commits(id) || metadata.gives_up(id);
+                if self.transactions.iter().any(|one| is_settled(&one.id)) {
+                    return Ok(Some(version));
+                }
+            }
+            self.validated = to;
+        }
+        Ok(None)
+    }
+
+    /// Whether no later version may contain the transactions, or one up to `latest` settles them.
+    async fn is_over(&mut self, publisher: &Publisher, latest: &Arc<Version>) -> Result<bool> {
+        let last_version = self.transactions.iter().map(|one| one.last_version).max().unwrap_or_default();
+        Ok(last_version <= latest.number || self.settled_by(publisher, latest).await?.is_some())
+    }
+}
+
+/// Result of waiting for the own turn.
+pub(crate) enum Turn {
+    /// Commit together with the intents of others that [`Place::take`] returns.
+    Lead(Vec<String>),
+    /// This version contains a transaction of the own intent, or an abort of one.
+    Settled(Arc<Version>),
+}
+
+/// The place of an own intent in the queue.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub intent: Intent,
+    /// Duration of the request that created the file; `None` before that.
+    pub request_millis: Option<u64>,
+    /// Whether no intents of the other kind, or for other tables, wait. Known after the first turn.
+    pub is_alone: bool,
+    /// Intents of others that were read; `None` for a damaged one.
+    files: HashMap<String, Option<Intent>>,
+}
+
+impl Place {
+    pub fn new(intent: Intent) -> Place {
+        Place { intent, request_millis: None, is_alone: false, files: HashMap::new() }
+    }
+
+    /// Creates the file, if that is not done yet. Waits until no older intent has an owner that can be expected to
+    /// commit first, or until the own one is settled. An owner that has waited too long since the newest version goes
+    /// ahead.
+    pub async fn wait(&mut self, publisher: &Publisher, deadline_millis: u64) -> Result<Turn> {
+        let (storage, environment) = (publisher.storage().as_ref(), publisher.environment().as_ref());
+        if self.request_millis.is_none() {
+            let started = environment.elapsed_millis();
+            // The name is unique: a file that exists is this one, after a repeated request.
+            storage.put_if_absent(&self.intent.path, self.intent.encode()).await?;
+            self.request_millis = Some(environment.elapsed_millis() - started + 1);
+        }
+        let (requests, min_request_millis) = match self.intent.rows.is_empty() {
+            true => (PATIENCE_REQUESTS, 1),
+            false => (PATIENCE_REQUESTS_WITH_ROWS, MIN_REQUEST_MILLIS_WITH_ROWS),
+        };
+        let request_millis = self.request_millis.unwrap_or(1).max(min_request_millis);
+        let patience_millis = request_millis * requests;
+        let table = |path: &str| intent_file(path).map(|(_, _, table)| table);
+        let own_table = table(&self.intent.path);
+        let ends = || {
+            let ends =
+                environment.elapsed_millis() + patience_millis + environment.random_below(patience_millis);
+            ends.min(deadline_millis)
+        };
+        let mut patience_ends = ends();
+        // Files whose owners cannot be expected to commit first any more.
+        let mut passed: HashSet<String> = HashSet::new();
+        loop {
+            let (listed, latest) = join(storage.list(INTENT_PREFIX), publisher.latest()).await;
+            let (mut listed, latest) = (listed?, latest?);
+            listed.retain(|file| file.path != self.intent.path && intent_file(&file.path).is_some());
+            let waiting = listed.len();
+            listed.retain(|file| table(&file.path) == own_table);
+            self.is_alone = listed.len() == waiting;
+            let max_size_bytes = publisher.known().config.node_max_size_bytes as u64;
+            listed.retain(|file| file.size_bytes <= max_size_bytes);
+            let mut paths: Vec<String> = listed.into_iter().map(|file| file.path).collect();
+            paths.truncate(MAX_INTENTS);
+            let may_wait = environment.elapsed_millis() < patience_ends;
+            let is_older = |path: &&String| **path < self.intent.path && !passed.contains(*path);
+            let older = paths.iter().filter(|path| may_wait && is_older(path)).cloned().collect();
+            let Some(leader) = self.waiting(publisher, &latest, older).await.into_iter().next() else {
+                let settled = self.intent.settled_by(publisher, &latest).await?;
+                return Ok(match settled {
+                    Some(version) => Turn::Settled(version),
+                    None => Turn::Lead(self.waiting(publisher, &latest, paths).await),
+                });
+            };
+            while publisher.known().number <= latest.number && environment.elapsed_millis() < patience_ends {
+                environment.sleep(Duration::from_millis(request_millis.div_ceil(LOOKS_PER_REQUEST))).await;
+                publisher.latest().await?;
+            }
+            if let Some(version) = self.intent.settled_by(publisher, &publisher.known()).await? {
+                return Ok(Turn::Settled(version));
+            }
+            if publisher.known().number > latest.number {
+                patience_ends = ends();
+            }
+            passed.insert(leader);
+        }
+    }
+
+    /// Those of the files whose transactions wait for a leader, in order. Reads them, and deletes files that are damaged
+    /// or whose transactions are settled.
+    async fn waiting(
+        &mut self,
+        publisher: &Publisher,
+        latest: &Arc<Version>,
+        paths: Vec<String>,
+    ) -> Vec<String> {
+        let new = paths.iter().filter(|path| !self.files.contains_key(*path));
+        // A file that cannot be read is not added.
+        let read = async |path: &String| {
+            let file = publisher.storage().get(path).await.ok()?;
+            Some((path.clone(), Intent::decode(path, &file)))
+        };
+        let read = join_all(new.map(read)).await;
+        self.files.extend(read.into_iter().flatten());
+        let files = self.files.iter_mut().filter(|(path, _)| paths.contains(path));
+        let states = join_all(files.map(async |(path, intent)| match intent {
+            Some(intent) => (path.clone(), intent.is_over(publisher, latest).await),
+            None => (path.clone(), Ok(true)),
+        }));
+        let (mut waiting, mut over) = (Vec::new(), Vec::new());
+        for (path, is_over) in states.await {
+            match is_over {
+                Ok(false) => waiting.push(path),
+                Ok(true) => over.push(path),
+                // It is unknown whether an expired version contains them. Their owner examines each version in time.
+                Err(_) => {}
+            }
+        }
+        waiting.sort();
+        clear(publisher, over).await;
+        waiting
+    }
+
+    /// An intent of another process that was read.
+    pub fn read(&self, path: &str) -> Option<&Intent> {
+        self.files.get(path)?.as_ref()
+    }
+
+    /// [`Place::read`], to commit it.
+    pub fn take(&mut self, path: &str) -> Option<Intent> {
+        self.files.remove(path)?
+    }
+}
 
 /// Result of waiting in the queue.
 pub(crate) enum Waited {
@@ -52,16 +269,11 @@ pub(crate) enum Waited {
     Served,
 }
 
-/// The intents that a leader found, and its own.
+/// The intents that the leader of a group found, and its own.
 #[derive(Default)]
 pub(crate) struct Intents {
     own: Option<String>,
     others: Vec<Intent>,
-}
-
-struct Intent {
-    path: String,
-    submissions: Vec<Submission>,
 }
 
 /// Waits in the queue until the group may create a root. Groups without a queued member do not wait. If the store
@@ -71,162 +283,24 @@ pub(crate) async fn wait_in_queue(
     group: &[Submission],
     deadline_millis: u64,
 ) -> Waited {
-    match try_to_wait(publisher, group, deadline_millis).await {
-        Ok(turn) => turn,
+    let waiting = group.iter().filter(|member| member.last_version.is_some() && member.is_complete());
+    let waiting: Vec<IntendedTransaction> = waiting.map(to_intended).collect();
+    if waiting.is_empty() {
+        return Waited::Lead(Intents::default());
+    }
+    let environment = publisher.environment().as_ref();
+    let mut place = Place::new(Intent::new(environment, None, waiting, Bytes::new()));
+    match place.wait(publisher, deadline_millis).await {
+        Ok(Turn::Settled(_)) => {
+            clear(publisher, vec![place.intent.path]).await;
+            Waited::Served
+        }
+        Ok(Turn::Lead(others)) => {
+            let others = others.iter().filter_map(|path| place.take(path)).collect();
+            Waited::Lead(Intents { own: Some(place.intent.path), others })
+        }
         Err(_) => Waited::Lead(Intents::default()),
     }
-}
-
-async fn try_to_wait(publisher: &Publisher, group: &[Submission], deadline_millis: u64) -> Result<Waited> {
-    let (storage, environment) = (publisher.storage().as_ref(), publisher.environment().as_ref());
-    let waiting: Vec<&Submission> =
-        group.iter().filter(|member| member.last_version.is_some() && member.is_complete()).collect();
-    if waiting.is_empty() {
-        return Ok(Waited::Lead(Intents::default()));
-    }
-    let known = publisher.known().number;
-    let own = intent_path(environment.now_millis(), environment.uuid());
-    let started = environment.elapsed_millis();
-    if storage.put_if_absent(&own, encode(&own, &waiting)).await? != PutOutcome::Created {
-        return Ok(Waited::Lead(Intents::default()));
-    }
-    let request_millis = environment.elapsed_millis() - started + 1;
-    let is_committed =
-        |version: &Version| group.iter().any(|member| version.metadata.commits(&member.info.id));
-    let is_intent = |path: &str| intent_file(path).is_some();
-    let patience = Patience { request_millis, requests: PATIENCE_REQUESTS, deadline_millis };
-    let mut files = Files::new();
-    match wait_for_turn(publisher, &own, known, patience, &mut files, is_intent, is_committed).await? {
-        Turn::Committed(_) => {
-            clear(publisher, vec![own]).await;
-            Ok(Waited::Served)
-        }
-        Turn::First(others) => {
-            let others = others.into_iter().filter_map(|path| {
-                let intent = files.remove(&path)??;
-                Some(Intent {
-                    path,
-                    submissions: intent.transactions.into_iter().map(to_submission).collect(),
-                })
-            });
-            Ok(Waited::Lead(Intents { own: Some(own), others: others.collect() }))
-        }
-    }
-}
-
-/// How long to wait for another leader.
-#[derive(Clone, Copy)]
-pub(crate) struct Patience {
-    /// Duration of one request.
-    pub request_millis: u64,
-    /// Number of sequential requests that a leader needs, with some margin.
-    pub requests: u64,
-    pub deadline_millis: u64,
-}
-
-/// Result of waiting for the own turn.
-pub(crate) enum Turn {
-    /// Commit, together with these files of others, which were read.
-    First(Vec<String>),
-    Committed(u64),
-}
-
-/// Files of the queue that were read: an intent, or `None` for a damaged one or one that is over.
-pub(crate) type Files = HashMap<String, Option<CommitIntent>>;
-
-/// Waits until no file that is older than `own` has an owner that can be expected to commit first, or until a version
-/// contains the own transactions, which no version up to `validated` does. An owner that has waited too long since the
-/// newest version goes ahead.
-///
-/// `is_in_queue` selects the files by path.
-pub(crate) async fn wait_for_turn(
-    publisher: &Publisher,
-    own: &str,
-    validated: u64,
-    patience: Patience,
-    files: &mut Files,
-    is_in_queue: impl Fn(&str) -> bool,
-    is_committed: impl Fn(&Version) -> bool,
-) -> Result<Turn> {
-    let (storage, environment) = (publisher.storage().as_ref(), publisher.environment().as_ref());
-    let ends = || {
-        let millis = patience.request_millis * patience.requests;
-        (environment.elapsed_millis() + millis + environment.random_below(millis))
-            .min(patience.deadline_millis)
-    };
-    let mut patience_ends = ends();
-    let mut seen = validated;
-    // Files whose owners cannot be expected to commit first any more.
-    let mut passed: HashSet<String> = HashSet::new();
-    loop {
-        let mut listed = storage.list(INTENT_PREFIX).await?;
-        listed.retain(|file| {
-            is_in_queue(&file.path) && file.path != own && file.size_bytes <= max_size_bytes(publisher)
-        });
-        let mut paths: Vec<String> = listed.into_iter().map(|file| file.path).collect();
-        paths.truncate(MAX_INTENTS);
-        let may_wait = environment.elapsed_millis() < patience_ends;
-        let older = |path: &&String| path.as_str() < own && may_wait && !passed.contains(*path);
-        let older: Vec<String> = paths.iter().filter(older).cloned().collect();
-        read_into(files, storage, &older).await;
-        let mut leader = None;
-        let mut over = Vec::new();
-        for path in older {
-            match files.get(&path) {
-                Some(Some(intent)) if !is_over(publisher, intent).await => {
-                    leader = Some(path);
-                    break;
-                }
-                Some(_) => over.push(path),
-                None => {}
-            }
-        }
-        if !over.is_empty() {
-            files.extend(over.iter().map(|path| (path.clone(), None)));
-            passed.extend(over.iter().cloned());
-            clear(publisher, over).await;
-        }
-        let Some(leader) = leader else {
-            read_into(files, storage, &paths).await;
-            return Ok(Turn::First(paths));
-        };
-        while publisher.known().number <= seen && environment.elapsed_millis() < patience_ends {
-            let pause_millis = patience.request_millis.div_ceil(LOOKS_PER_REQUEST);
-            environment.sleep(Duration::from_millis(pause_millis)).await;
-            publisher.latest().await?;
-        }
-        let latest = publisher.known();
-        for version in publisher.versions(seen + 1, latest.number, &latest).await? {
-            if is_committed(&version) {
-                return Ok(Turn::Committed(version.number));
-            }
-            patience_ends = ends();
-        }
-        seen = latest.number;
-        passed.insert(leader);
-    }
-}
-
-/// Reads files that are not in `files` yet. A file that is missing is not added, nor is one after a failed request.
-async fn read_into(files: &mut Files, storage: &dyn Storage, paths: &[String]) {
-    let new: Vec<&String> = paths.iter().filter(|path| !files.contains_key(*path)).collect();
-    let read = join_all(new.iter().map(|path| read(storage, path))).await;
-    files.extend(new.into_iter().cloned().zip(read).filter_map(|(path, read)| Some((path, read?))));
-}
-
-/// Whether no later version may contain the transactions of an intent, or a known one contains them: its owner deletes
-/// it a request later.
-async fn is_over(publisher: &Publisher, intent: &CommitIntent) -> bool {
-    let known = publisher.known();
-    let last_version = intent.transactions.iter().map(|one| one.last_version).max().unwrap_or_default();
-    let validated = |one: &IntendedTransaction| one.footprint.as_ref().map(|saved| saved.validated_version);
-    let validated = intent.transactions.iter().filter_map(validated).min().unwrap_or_default();
-    let versions = async || publisher.versions(validated + 1, known.number, &known).await.unwrap_or_default();
-    last_version <= known.number
-        || versions()
-            .await
-            .iter()
-            .any(|version| intent.transactions.iter().any(|one| version.metadata.commits(&one.id)))
 }
 
 /// Whether transactions of others wait, for a group that goes ahead alone. The request runs while the root is created,
@@ -235,46 +309,39 @@ pub(crate) async fn are_others_waiting(publisher: &Publisher, group: &[Submissio
     let is_asked =
         |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
     let is_of_group = |path: &String| group.iter().any(|member| member.queued_appends.contains(path));
-    let is_waiting = |file: &FileInfo| is_in_queue(&file.path) && !is_of_group(&file.path);
     group.iter().any(is_asked)
-        && publisher.storage().list(INTENT_PREFIX).await.is_ok_and(|files| files.iter().any(is_waiting))
+        && publisher.storage().list(INTENT_PREFIX).await.is_ok_and(|files| {
+            files.iter().any(|file| intent_file(&file.path).is_some() && !is_of_group(&file.path))
+        })
 }
 
 impl Intents {
     /// Transactions of other processes that may be in the version after `previous`, up to the size limit, those that
     /// have waited longest first.
     pub(crate) fn guests(&self, previous: u64, room_bytes: usize) -> Vec<Submission> {
-        let may_come = |guest: &&Submission| guest.last_version.is_some_and(|last| last > previous);
+        let transactions = self.others.iter().flat_map(|intent| &intent.transactions);
+        let may_come = transactions.filter(|one| one.last_version > previous);
         let mut size_bytes = 0;
-        let fits = |guest: &&Submission| {
+        let fits = |guest: &Submission| {
             size_bytes += guest.size_bytes();
             size_bytes <= room_bytes
         };
-        self.others
-            .iter()
-            .flat_map(|intent| &intent.submissions)
-            .filter(may_come)
-            .take_while(fits)
-            .cloned()
-            .collect()
+        may_come.cloned().map(to_submission).take_while(fits).collect()
     }
 
-    /// Removes the intent of this group, and completed intents of others, whose owners may have died. `tip` is the
-    /// newest version; `is_committed` returns whether it contains an id.
-    pub(crate) async fn leave(self, publisher: &Publisher, tip: u64, is_committed: impl Fn(&str) -> bool) {
-        let is_done = |guest: &Submission| {
-            is_committed(&guest.info.id) || guest.last_version.is_none_or(|last| last <= tip)
-        };
-        let done = self.others.into_iter().filter(|intent| intent.submissions.iter().all(is_done));
-        let paths: Vec<String> = self.own.into_iter().chain(done.map(|intent| intent.path)).collect();
-        if !paths.is_empty() {
-            clear(publisher, paths).await;
-        }
+    /// Deletes the intent of this group, and those of others that are committed, whose owners may have died.
+    pub(crate) async fn leave(self, publisher: &Publisher, is_committed: impl Fn(&str) -> bool) {
+        let is_done = |intent: &Intent| intent.transactions.iter().all(|one| is_committed(&one.id));
+        let done = self.others.into_iter().filter(is_done).map(|intent| intent.path);
+        clear(publisher, self.own.into_iter().chain(done).collect()).await;
     }
 }
 
 /// Deletes intents in the background. A later leader deletes those that remain.
 pub(crate) async fn clear(publisher: &Publisher, paths: Vec<String>) {
+    if paths.is_empty() {
+        return;
+    }
     let storage = publisher.storage().clone();
     let work = async move {
         join_all(paths.iter().map(|path| storage.delete(path))).await;
@@ -282,27 +349,13 @@ pub(crate) async fn clear(publisher: &Publisher, paths: Vec<String>) {
     publisher.environment().background(Box::pin(work)).await;
 }
 
-fn max_size_bytes(publisher: &Publisher) -> u64 {
-    publisher.known().config.node_max_size_bytes as u64
-}
-
-/// The content of an intent file; `Some(None)` if it is damaged or of a newer format, so that only its owner can commit
-/// its transactions, and `None` if it was not read.
-async fn read(storage: &dyn Storage, path: &str) -> Option<Option<CommitIntent>> {
-    Some(decode(path, &storage.get(path).await.ok()?))
-}
-
-fn encode(path: &str, waiting: &[&Submission]) -> Bytes {
-    let transactions = waiting
-        .iter()
-        .map(|member| IntendedTransaction {
-            footprint: Some(to_footprint(member)),
-            last_version: member.last_version.unwrap_or_default(),
-            companions: member.companions.iter().map(to_log_entry).collect(),
-            ..to_log_entry(&member.info)
-        })
-        .collect();
-    encode_file(path, &CommitIntent { transactions, rows: Vec::new() }.encode_to_vec())
+fn to_intended(member: &Submission) -> IntendedTransaction {
+    IntendedTransaction {
+        footprint: Some(to_footprint(member)),
+        last_version: member.last_version.unwrap_or_default(),
+        companions: member.companions.iter().map(to_log_entry).collect(),
+        ..to_log_entry(&member.info)
+    }
 }
 
 /// A transaction as a root records it, without keys.
@@ -354,17 +407,6 @@ fn to_write(message: &Message) -> proto::footprint::Write {
         location: message.value.as_ref().map(|location| location.to_string()),
         ..Default::default()
     }
-}
-
-/// `None` for a damaged file or a newer format.
-fn decode(path: &str, file: &Bytes) -> Option<CommitIntent> {
-    if !is_intact_copy(path, file) {
-        return None;
-    }
-    let intent = CommitIntent::decode(decode_file(path, file).ok()?).ok()?;
-    let has_changes = |footprint: &proto::Footprint| !footprint.writes.is_empty() || !intent.rows.is_empty();
-    let is_complete = |one: &IntendedTransaction| one.footprint.as_ref().is_some_and(has_changes);
-    intent.transactions.iter().all(is_complete).then_some(intent)
 }
 
 fn to_submission(mut intended: IntendedTransaction) -> Submission {

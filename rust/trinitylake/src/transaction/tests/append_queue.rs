@@ -49,16 +49,17 @@ impl Process {
         Process { lakehouse: lakehouse.clone(), entries, queued }
     }
 
-    async fn wait(&mut self) -> Result<Option<Vec<QueuedAppends>>> {
-        self.queued.wait(&self.lakehouse, &mut self.entries).await
+    /// The rows of others that the process has to append with its own; `None` if the own ones are committed.
+    async fn wait(&mut self) -> Result<Option<Vec<Bytes>>> {
+        let leads = self.queued.wait(&self.lakehouse, &mut self.entries).await?;
+        Ok(leads.then(|| self.queued.rows_of_others().cloned().collect()))
     }
 
     /// Appends the rows of this process and of others.
-    async fn lead(&mut self, others: &mut [QueuedAppends]) -> Result<Outcome> {
+    async fn lead(&mut self) -> Result<Outcome> {
         let mut leader = self.lakehouse.begin(self.lakehouse.known(), TransactionOptions::default()).unwrap();
         leader.replace(Table, "n", "t", text(leader.id())).await?;
-        let mut appends: Vec<&mut QueuedAppends> = std::iter::once(&mut self.queued).chain(others).collect();
-        leader.commit_with(&mut self.entries, &mut appends, true, LIMITS).await
+        leader.commit_with(&mut self.entries, Some(&mut self.queued), true, LIMITS).await
     }
 
     /// The append of this process as the layer above runs it. Returns the version.
@@ -66,7 +67,7 @@ impl Process {
         let error = loop {
             let led = match self.wait().await {
                 Ok(None) => break None,
-                Ok(Some(mut others)) => self.lead(&mut others).await,
+                Ok(Some(_)) => self.lead().await,
                 Err(error) => Err(error),
             };
             match led {
@@ -120,10 +121,9 @@ async fn a_leader_commits_appends_of_another_process() {
     let mut first = Process::begin(&one, "of the first", 2).await;
     assert!(first.wait().await.unwrap().unwrap().is_empty(), "it is alone");
     let mut second = Process::begin(&two, "of the second", 1).await;
-    let mut others = second.wait().await.unwrap().unwrap();
-    assert_eq!(others.iter().map(|one| &one.rows[..]).collect::<Vec<_>>(), [b"of the first"]);
+    assert_eq!(second.wait().await.unwrap().unwrap(), [&b"of the first"[..]]);
     let version = two.known().number + 1;
-    assert_eq!(second.lead(&mut others).await.unwrap(), Outcome::Committed(version));
+    assert_eq!(second.lead().await.unwrap(), Outcome::Committed(version));
     let latest = open(files.clone(), &environment).await.latest().await.unwrap();
     let committed: Vec<&str> = latest.metadata.committed.iter().map(|one| one.id.as_str()).collect();
     assert_eq!(committed, [second.ids(), first.ids()].concat());
@@ -143,12 +143,12 @@ async fn two_leaders_of_the_same_appends_commit_them_once() {
     let (one, two) = (open(files.clone(), &environment).await, open(files.clone(), &environment).await);
     let (mut first, mut second) = (Process::begin(&one, "a", 1).await, Process::begin(&two, "b", 1).await);
     assert!(first.wait().await.unwrap().unwrap().is_empty());
-    let mut with_first = second.wait().await.unwrap().unwrap();
-    let mut with_second = first.wait().await.unwrap().unwrap();
+    let with_first = second.wait().await.unwrap().unwrap();
+    let with_second = first.wait().await.unwrap().unwrap();
     assert_eq!((with_first.len(), with_second.len()), (1, 1));
-    second.lead(&mut with_first).await.unwrap();
+    second.lead().await.unwrap();
     let before = two.known().number;
-    let lost = first.lead(&mut with_second).await.unwrap();
+    let lost = first.lead().await.unwrap();
     assert_eq!(lost, Outcome::Committed(before), "it finds its own append");
     assert_eq!(two.latest().await.unwrap().number, before);
 
@@ -156,11 +156,13 @@ async fn two_leaders_of_the_same_appends_commit_them_once() {
     let mut third = Process::begin(&one, "c", 1).await;
     assert!(third.wait().await.unwrap().unwrap().is_empty());
     let (mut first, mut second) = (Process::begin(&one, "d", 1).await, Process::begin(&two, "e", 1).await);
-    let mut with_third = first.wait().await.unwrap().unwrap();
-    let mut only_third: Vec<_> = second.wait().await.unwrap().unwrap();
-    only_third.retain(|queued| &queued.rows[..] == b"c");
-    first.lead(&mut with_third).await.unwrap();
-    let error = second.lead(&mut only_third).await.unwrap_err();
+    first.wait().await.unwrap().unwrap();
+    let others = second.wait().await.unwrap().unwrap();
+    let of_first = others.iter().position(|rows| &rows[..] == b"d").unwrap();
+    second.queued.refuse(&two, &[of_first]).await;
+    assert_eq!(second.queued.rows_of_others().collect::<Vec<_>>(), [&b"c"[..]]);
+    first.lead().await.unwrap();
+    let error = second.lead().await.unwrap_err();
     assert!(matches!(error, Error::CommitConflict { .. }), "{error}");
     assert_eq!(versions_with(&two, &third.ids()).await.len(), 1);
     assert_eq!(versions_with(&two, &second.ids()).await.len(), 0);
@@ -175,11 +177,10 @@ async fn withdrawn_appends_are_in_no_version() {
     let (one, two) = (open(files.clone(), &environment).await, open(files.clone(), &environment).await);
     let (mut first, mut second) = (Process::begin(&one, "a", 2).await, Process::begin(&two, "b", 1).await);
     first.wait().await.unwrap().unwrap();
-    let mut others = second.wait().await.unwrap().unwrap();
-    assert_eq!(others.len(), 1);
+    assert_eq!(second.wait().await.unwrap().unwrap().len(), 1);
     assert_eq!(QueuedAppends::withdraw(&mut first.entries).await.unwrap(), None);
     assert!(first.entries.iter().all(|entry| !entry.0.is_unknown()));
-    assert!(matches!(second.lead(&mut others).await, Err(Error::CommitConflict { .. })));
+    assert!(matches!(second.lead().await, Err(Error::CommitConflict { .. })));
     assert!(second.wait().await.unwrap().unwrap().is_empty());
     let version = second.append().await.unwrap();
     assert_eq!(versions_with(&one, &first.ids()).await, [0; 0]);

@@ -44,7 +44,7 @@ async fn companions_are_in_the_log_of_the_version() {
         companions.push(Owned(begin(&lakehouse, Isolation::Snapshot).await));
     }
     assert_eq!(
-        leader.commit_with(&mut companions, &mut [], false, LIMITS).await.unwrap(),
+        leader.commit_with(&mut companions, None, false, LIMITS).await.unwrap(),
         Outcome::Committed(2)
     );
     let latest = lakehouse.latest().await.unwrap();
@@ -62,7 +62,7 @@ async fn a_transaction_with_writes_is_no_companion() {
     let (_, lakehouse) = start().await;
     let companion = creating(&lakehouse, "other").await;
     let mut leader = creating(&lakehouse, "n").await;
-    let result = leader.commit_with(&mut [Owned(companion)], &mut [], false, LIMITS).await;
+    let result = leader.commit_with(&mut [Owned(companion)], None, false, LIMITS).await;
     assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
 }
 
@@ -74,11 +74,11 @@ async fn a_companion_with_a_chosen_id_commits_once() {
     let chosen = || Owned(lakehouse.begin(lakehouse.known(), options()).unwrap());
     let (mut first, mut second) = ([chosen()], [chosen()]);
     let mut leader = creating(&lakehouse, "n").await;
-    assert_eq!(leader.commit_with(&mut first, &mut [], true, LIMITS).await.unwrap(), Outcome::Committed(2));
+    assert_eq!(leader.commit_with(&mut first, None, true, LIMITS).await.unwrap(), Outcome::Committed(2));
     assert_eq!(leader.id(), "mine");
     for replaces_first in [false, true] {
         let mut leader = creating(&lakehouse, "m").await;
-        let result = leader.commit_with(&mut second, &mut [], replaces_first, LIMITS).await;
+        let result = leader.commit_with(&mut second, None, replaces_first, LIMITS).await;
         assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
     }
     assert_eq!(lakehouse.latest().await.unwrap().number, 2);
@@ -97,7 +97,7 @@ async fn commit_on(files: Arc<dyn Storage>) -> (Result<Outcome>, Transaction, Tr
     let (mut leader, companion) = (begin(), begin());
     leader.create(Namespace, "n", "", text("n")).await.unwrap();
     let mut companions = [Owned(companion)];
-    let result = leader.commit_with(&mut companions, &mut [], false, LIMITS).await;
+    let result = leader.commit_with(&mut companions, None, false, LIMITS).await;
     let [Owned(companion)] = companions;
     (result, leader, companion)
 }

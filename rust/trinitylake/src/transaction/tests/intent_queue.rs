@@ -60,7 +60,7 @@ async fn an_intent_references_only_existing_files() {
 /// A path for an intent that sorts before all others, different for each name.
 fn intent_named(name: &str) -> String {
     let id = name.bytes().fold(1, |id: u128, byte| id << 8 | u128::from(byte));
-    intent_path(0, uuid::Uuid::from_u128(id))
+    intent_path(0, uuid::Uuid::from_u128(id), None)
 }
 
 fn intents(files: &MemoryFiles) -> Vec<String> {
