@@ -195,7 +195,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, data, etag=key, modified=modified)
             return
         first, _, last = wanted.removeprefix("bytes=").partition("-")
-        begin, end = int(first), min(int(last or len(data)), len(data) - 1)
+        begin = int(first) if first else max(len(data) - int(last), 0)
+        end = min(int(last), len(data) - 1) if first and last else len(data) - 1
         content_range = f"bytes {begin}-{end}/{len(data)}"
         self._answer(206, data[begin : end + 1], etag=key, modified=modified, content_range=content_range)
 

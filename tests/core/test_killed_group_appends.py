@@ -1,6 +1,6 @@
 """Histories of group appends, deletes, merges and maintenance, in processes that are killed at any moment.
 
-Each thread appends its numbers in order and reports each one that was acknowledged. Other threads delete and merge rows.
+Each thread appends its numbers in order and reports each that was acknowledged. Other threads delete and merge rows.
 The message of each transaction says what it did, so a dictionary of rows can repeat the log. Required are:
 
 - each acknowledged number is in the log once, and of the others at most the next one of each thread;
@@ -37,6 +37,7 @@ SCHEMA = pa.schema([("thread", pa.string()), ("number", pa.int64()), ("bucket", 
 #: Kills of each of the four histories.
 KILLS = 250 if os.environ.get("TRINITYLAKE_DEEP") else int(os.environ.get("TRINITYLAKE_GROUP_KILLS", "12"))
 PROCESSES, THREADS, BUCKETS = 2, 4, 7
+MAX_APPENDS_PER_KILL, LINE_SIZE_BYTES = 50, 40
 #: Rows of a table: the state of each number of each thread.
 Rows = dict[tuple[str, int], str]
 
@@ -52,7 +53,7 @@ def append_and_change_for_ever(uri: str, options: dict[str, str], name: str, rep
                 begin = time.monotonic()
                 row = {"thread": [key], "number": [number], "bucket": [number % BUCKETS], "state": ["new"]}
                 table.append(row, message=f"append {key} {number}")
-                report.write(b"%d %f %f\n" % (number, begin, time.monotonic()))
+                report.write(b"%7d %15f %15f\n" % (number, begin, time.monotonic()))
 
     def change(key: str) -> None:
         chance = random.Random(key)
@@ -169,25 +170,32 @@ def _acknowledged(reports: Path) -> Iterator[tuple[str, int, float, float]]:
 class Reaper:
     """Kills one of the running processes, at a random time or at a random request."""
 
-    def __init__(self, chance: random.Random, s3: SlowS3 | None) -> None:
+    def __init__(self, chance: random.Random, reports: Path, s3: SlowS3 | None) -> None:
         self.running: list[Any] = []
-        self._chance, self._s3, self._requests_left = chance, s3, -1
+        self._chance, self._reports, self._s3, self._requests_left = chance, reports, s3, -1
         if s3 is not None:
             s3.on_put = self._on_put
 
     def kill_one(self) -> None:
-        """Kill a process and wait for its end."""
+        """Kill a process after some more appends were acknowledged, and wait for its end."""
+        enough = self._reported() + self._chance.randrange(1, MAX_APPENDS_PER_KILL)
+        deadline = time.monotonic() + 60
+        while self._reported() < enough:
+            assert time.monotonic() < deadline, "no process writes any more"
+            time.sleep(0.01)
         if self._s3 is None:
-            time.sleep(0.1 + self._chance.random() * 0.3)
+            time.sleep(self._chance.random() * 0.05)
             self._chance.choice(self.running).kill()
         else:
-            time.sleep(0.1)
-            self._requests_left = self._chance.randrange(1, 60)
+            self._requests_left = self._chance.randrange(1, 10)
         ended = wait([child.sentinel for child in self.running], timeout=60)
-        assert ended, "no process writes any more"
+        assert ended, "no process sends requests any more"
         for child in [child for child in self.running if child.sentinel in ended]:
             child.join()
             self.running.remove(child)
+
+    def _reported(self) -> int:
+        return sum(path.stat().st_size for path in self._reports.iterdir()) // LINE_SIZE_BYTES
 
     def _on_put(self, key: str) -> str:
         self._requests_left -= 1
@@ -211,7 +219,7 @@ def test_histories_with_kills_have_a_serial_order(tmp_path: Path, coordination: 
         )
         lake.create_namespace("raw")
         lake.create_table("raw.events", SCHEMA)
-        observer, reaper = Observer(opened()), Reaper(chance, s3)
+        observer, reaper = Observer(opened()), Reaper(chance, reports, s3)
         try:
             for number in range(PROCESSES + KILLS):
                 arguments = (uri, options, f"p{number}", reports)

@@ -148,6 +148,27 @@ def test_transactions_and_sql_that_only_append_share_a_version(events: tl.Lakeho
     assert ids(events) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("coordination", ["none", "queue"])
+@pytest.mark.parametrize("first", range(3))
+@pytest.mark.parametrize("id", ["committed-before", "used-twice"])
+def test_an_id_commits_once_and_fails_no_other_append_of_its_group(
+    events: tl.Lakehouse, id: str, first: int, coordination: str
+) -> None:
+    """The append of a leader failed with "already contains transaction nightly", which another thread had begun again.
+
+    Two transactions with the same id in one group were both committed.
+    """
+    events.alter({"commit.coordination": coordination})
+    if id == "committed-before":
+        in_transaction(events, rows(1), id=id)()
+    appends = [appending(events, rows(2)), *[in_transaction(events, rows(1), id=id)] * 2]
+    futures = together(events, *appends[first:], *appends[:first])
+    results = [future.result() for future in futures]
+    assert ids(events) == [1, 2]
+    assert events.transactions.outcome(id) == ("committed", results[1 - first])
+    assert results[1 - first] == results[2 - first]
+
+
 def test_transactions_that_did_more_than_append_commit_by_themselves(events: tl.Lakehouse) -> None:
     def reading() -> None:
         with events.transaction() as txn:

@@ -255,6 +255,7 @@ class AutocommitTable(FrozenTable):
                 members = take(lambda batch: batch.schema == schema and batch.declared == declared)
                 change.append_rows([rows, *(member.batch.rows for member in members if member.batch is not None)])
             own.table = table
+            own.companion, own.repeats = entry, entry is not None or bool(members)
             if members:
                 table._open_staged().own_changes = [ChangeSummary("append", given.num_rows)]
             if entry is not None:

@@ -103,6 +103,7 @@ class Member(Generic[Payload]):
     Attributes:
         batch: the rows to append; None in a thread that leads without having waited.
         companion: its transaction in the log, once a leader appends the batch.
+        repeats: whether it appends without a group after the group that it led has failed.
         answer: the answer of its leader; None until the leader answers.
         group: the members whose batches it appends as the leader; None before it has taken them.
         table: the table in the version that it commits as the leader.
@@ -111,6 +112,7 @@ class Member(Generic[Payload]):
     def __init__(self) -> None:
         self.batch: Payload | None = None
         self.companion: _core.Transaction | None = None
+        self.repeats = False
         self.answer: Committed | Task | CommitStateUnknown | None = None
         self.group: list[Member[Payload]] | None = None
         self.table: Table | None = None
@@ -150,7 +152,7 @@ class AppendGroups(Generic[Payload]):
                 another thread leads.
             lead: commits the rows of this thread as the leader. Its first argument is a function that returns the
                 members whose batches it must append too; it sets their `companion`. Its second argument is the
-                member of this thread; it sets its `table`.
+                member of this thread; it sets its `table`, and `repeats` if it may fail because of others.
 
         Raises the errors of `lead`, and `CommitStateUnknown`.
         """
@@ -170,6 +172,10 @@ class AppendGroups(Generic[Payload]):
             return None if own.answer is Task.ALONE else lead(partial(self._take, own), own)
         except BaseException as raised:
             error = raised
+            companions = [one.companion for one in (own, *(own.group or ())) if one.companion is not None]
+            has_committed = any(one.is_unknown or one.committed_version is not None for one in companions)
+            if isinstance(error, Exception) and own.repeats and not has_committed:
+                return None
             raise
         finally:
             try:

@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow_array::StringArray;
 use bytes::Bytes;
-use futures::future::join_all;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;

@@ -44,6 +44,10 @@ impl Transaction {
                 companion.check_open()?;
             }
             self.add_record_of(companion).await?;
+            if entries.iter().any(|entry: &CommittedTransaction| entry.id == companion.info.id) {
+                let message = format!("two transactions of a group have the id {}", companion.info.id);
+                return Err(Error::InvalidArgument(message));
+            }
             entries.push(CommittedTransaction { summary: companion.summary(), ..companion.info.clone() });
         }
         entries.extend(queued.iter().flat_map(|queued| queued.entries_of_others()));

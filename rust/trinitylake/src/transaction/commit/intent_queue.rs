@@ -30,10 +30,10 @@ use prost::Message as _;
 use uuid::Uuid;
 
 use crate::config::Coordination;
-use crate::lakehouse_definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::definition_file::{decode_file, encode_file, is_intact_copy};
 use crate::environment::Environment;
 use crate::error::Result;
+use crate::lakehouse_definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::node::mutable_node::{Message, Text};
 use crate::path::{INTENT_PREFIX, intent_file, intent_path};
 use crate::transaction::commit::limits::VERSIONS_AT_ONCE;
