@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from pathlib import Path
 
 import pyarrow as pa
 
 import trinitylake as tl
+from local_files import age
 
 ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})
 
@@ -42,11 +41,3 @@ def full_lakehouse(root: Path) -> tl.Lakehouse:
     (root / "notes/readme.txt").write_text("nobody's")
     age(root)
     return lake
-
-
-def age(root: Path) -> None:
-    """Make all files below the root an hour old."""
-    hour_ago = time.time() - 3600
-    for path in root.rglob("*"):
-        if path.is_file():
-            os.utime(path, (hour_ago, hour_ago))

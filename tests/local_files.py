@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 SCHEME = "file://"
 
@@ -19,6 +23,20 @@ def local_path(location: str) -> Path:
     if not location.startswith(SCHEME):
         raise ValueError(f"{location!r} is not on a local disk")
     return Path(location.removeprefix(SCHEME))
+
+
+def age(folder: Path, seconds: float = 3600) -> None:
+    """Let the files below a folder be older by so many seconds, as if that time had passed."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            then = path.stat().st_mtime - seconds
+            os.utime(path, (then, then))
+
+
+def age_instead_of_sleep(monkeypatch: pytest.MonkeyPatch, module: ModuleType, folder: Path) -> None:
+    """Let a module that sleeps until files are old enough make them older instead."""
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: age(folder, seconds))
+    monkeypatch.setattr(module, "time", clock)
 
 
 def write_parquet_of_size(rows: pa.Table, path: Path, size_bytes: int) -> None:

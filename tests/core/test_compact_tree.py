@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from typer.testing import CliRunner
 
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
+from local_files import age
 from trinitylake.cli.app import app
 
 SMALL_NODES = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500"}
@@ -124,10 +123,7 @@ def test_vacuum_deletes_the_nodes_of_the_tree_before(tmp_path: Path) -> None:
     names, old_nodes = lake.namespaces(), Reachable(root).files
     done = lake.maintenance.compact(force=True)
     lake.maintenance.expire(keep=1)
-    hour_ago = time.time() - 3600
-    for path in root.rglob("*"):
-        if path.is_file():
-            os.utime(path, (hour_ago, hour_ago))
+    age(root)
     gone = lake.maintenance.vacuum(paths=True)
     assert gone.deleted["tree nodes"].files >= done.nodes_before - 1, "all but the root, which expired"
     assert old_nodes & set(gone.deleted_paths)

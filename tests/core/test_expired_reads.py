@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
+from local_files import age, local_path
 from trinitylake.tables.table import Table
 
 ROWS = pa.table({"id": list(range(10))})
@@ -71,20 +71,12 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
     return lake
 
 
-def age(lake: tl.Lakehouse) -> None:
-    """Everything there is was written an hour ago."""
-    hour_ago = time.time() - 3600
-    for path in Path(lake.uri.removeprefix("file://")).rglob("*"):
-        if path.is_file():
-            os.utime(path, (hour_ago, hour_ago))
-
-
 def collect(lake: tl.Lakehouse) -> None:
     """Let all but the latest version expire, whose table has none of the files that it had before."""
     lake.drop_table("shop.orders")
     lake.create_table("shop.orders", ROWS).append(ROWS)
     lake.maintenance.expire(keep=1)
-    age(lake)
+    age(local_path(lake.uri))
     assert lake.maintenance.vacuum().total_deleted.files
     assert lake.table("shop.orders").scan().count() == 10
 

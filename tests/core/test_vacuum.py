@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
-from full_lakehouse import age
+from local_files import age
 from trinitylake.cli.app import app
 
 ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})
@@ -109,7 +109,7 @@ def test_statistics_branches_and_tags_are_reachable_for_vacuum(lake: tl.Lakehous
     txn.table("shop.stats").append(ROWS)
     txn.save()
     saved = files_below(root) - before
-    time.sleep(2.1)
+    time.sleep(2.1)  # also since the begin of the transaction
     assert lake.maintenance.vacuum(grace="0 s").total_deleted.files
     reachable = Reachable(root).files
     assert {path.removeprefix(f"file://{root}/") for path in paths} <= reachable
@@ -211,7 +211,7 @@ def test_files_of_an_open_saved_transaction_are_kept(lake: tl.Lakehouse, root: P
     txn.table("shop.orders").append(ROWS)
     txn.save()
     before = rows(lake, "shop.orders")
-    time.sleep(2.1)
+    time.sleep(2.1)  # also since the begin of the transaction
     lake.maintenance.vacuum(grace="0 s")
     lake.resume("etl").commit()
     assert rows(lake, "shop.orders") == before + 10
@@ -256,7 +256,7 @@ def test_vacuum_ignores_root_rows_hidden_by_newer_messages(tmp_path: Path) -> No
     lake.create_namespace("z")
     for number in range(6):
         lake.table("a.hot").append({"id": [number]})
-    time.sleep(2.1)
+    age(tmp_path / "lake", 2.1)
     lake.maintenance.expire(before=lake.version)
     assert lake.maintenance.vacuum(grace="0 seconds").deleted["definitions"].files > 0
     for number in range(12):

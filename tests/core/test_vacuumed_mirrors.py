@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from full_lakehouse import age
+from local_files import age
 from trinitylake import _core
 from trinitylake.iceberg_storage import table_export
 from trinitylake.iceberg_storage.metadata import cache

@@ -24,8 +24,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, SetStatisticsUpdate
 
 import trinitylake as tl
-from full_lakehouse import age
-from local_files import local_path
+from local_files import age, local_path
 from manifests_by_hand import data_file, manifest_of, new_snapshot_id, snapshot_of
 from rest.client import TOKEN, Client, running
 from trinitylake import _core

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import threading
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,14 +20,21 @@ import pytest
 from typer.testing import CliRunner
 
 import trinitylake as tl
+from local_files import age_instead_of_sleep
 from manifests_by_hand import avro_parts
 from position_deletes import delete_values
 from s3_server import serve
 from trinitylake.cli.app import app
+from trinitylake.lakehouse import erasure
 
 ANN = "ann.smith@example.com"
 FILTER = f"email = '{ANN}'"
 SCHEMA = {"id": "bigint", "email": "varchar"}
+
+
+@pytest.fixture(autouse=True)
+def _files_age_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    age_instead_of_sleep(monkeypatch, erasure, tmp_path)
 
 
 @pytest.fixture
@@ -551,11 +559,13 @@ def test_other_rows_keep_their_ids(lake: tl.Lakehouse) -> None:
     assert lake.table("raw.orders").scan(columns=columns).to_arrow().to_pylist() == [before[0], before[2], before[4]]
 
 
-def test_rows_are_erased_in_memory() -> None:
+def test_rows_are_erased_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasure, "time", time)
     erase_in(tl.create(f"memory://{uuid.uuid4()}"))
 
 
-def test_rows_are_erased_on_s3() -> None:
+def test_rows_are_erased_on_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasure, "time", time)  # no object can be made older
     with serve() as server:
         erase_in(tl.create(f"s3://{server.new_bucket()}/lake", storage_options=server.storage_options))
 

@@ -19,6 +19,7 @@ from pyiceberg.table import StaticTable
 from test_erase import ANN, FILTER, SCHEMA, holding, people
 
 import trinitylake as tl
+from local_files import age, age_instead_of_sleep
 from position_deletes import delete_values
 from s3_server import serve
 from trinitylake import _core
@@ -26,6 +27,11 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import cache
 from trinitylake.lakehouse import erasure
 from trinitylake.lakehouse.file_search import TextSearch
+
+
+@pytest.fixture(autouse=True)
+def _files_age_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    age_instead_of_sleep(monkeypatch, erasure, tmp_path)
 
 
 def live(table: tl.Table) -> list[dict[str, Any]]:
@@ -36,9 +42,12 @@ def without_ann(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if ANN not in row.values()]
 
 
-def test_versions_and_tags_of_a_quarter_stay_without_the_rows_of_one_person(tmp_path: Path) -> None:
+def test_versions_and_tags_of_a_quarter_stay_without_the_rows_of_one_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A person asked to be erased. Only a new history without any earlier version was possible, so the audited state
     of the quarter, which a tag kept, was lost."""
+    monkeypatch.setattr(erasure, "time", time)  # the end of the first erasure has to be older, too
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
     orders = lake.create_table("raw.orders", SCHEMA)
@@ -305,7 +314,7 @@ def test_a_second_call_finishes_after_a_crash_at_any_write(tmp_path: Path, monke
     lake.tags.create("q3")
     lake.table("raw.orders").append(people(ANN, "dan", first=5))
     expected = {number: without_ann(live(lake.at(number).table("raw.orders"))) for number in range(3, lake.version + 1)}
-    time.sleep(2.1)  # a garbage collection keeps younger files
+    age(tmp_path / "lake", 2.1)  # a garbage collection keeps younger files
     shutil.copytree(root, backup)
     interruptions = 0
     for at in itertools.count():
@@ -462,7 +471,8 @@ def test_a_second_erasure_stops_the_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("history", ["rewrite", "expire"])
-def test_a_reader_on_s3_finds_the_new_files(history: Any) -> None:
+def test_a_reader_on_s3_finds_the_new_files(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasure, "time", time)  # no object can be made older
     with serve() as server:
         uri = f"s3://{server.new_bucket()}/lake"
         lake = tl.create(uri, storage_options=server.storage_options)

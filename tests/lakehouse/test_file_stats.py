@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 import uuid
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 
 import trinitylake as tl
 from conformance.reachable import Reachable
+from local_files import age
 from trinitylake.cli.app import app
 from trinitylake.lakehouse.vacuum_report import Files
 
@@ -39,13 +38,6 @@ def lake(root: Path) -> tl.Lakehouse:
     return lake
 
 
-def age(root: Path, hours: int) -> None:
-    then = time.time() - hours * 3600
-    for path in root.rglob("*"):
-        if path.is_file():
-            os.utime(path, (then, then))
-
-
 def files_and_bytes(root: Path) -> Files:
     sizes = [path.stat().st_size for path in root.rglob("*") if path.is_file()]
     return Files(len(sizes), sum(sizes))
@@ -57,7 +49,7 @@ def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
     folder = Path(lake.table("shop.orders").iceberg.location().removeprefix("file://"))
     (folder / "data" / f"00000-0-{uuid.uuid4()}.parquet").write_bytes(b"nobody knows me")
     (root / "readme.md").write_text("not ours")
-    age(root, hours=48)
+    age(root, 48 * 3600)
     (folder / "data" / f"00001-0-{uuid.uuid4()}.parquet").write_bytes(b"not yet")
     files = lake.maintenance.stats(files=True).files
     assert files is not None
@@ -105,7 +97,7 @@ def test_delete_files_are_distinguished_from_data_files(lake: tl.Lakehouse) -> N
 
 
 def test_the_command_prints_the_changes(lake: tl.Lakehouse, root: Path) -> None:
-    age(root, hours=48)
+    age(root, 48 * 3600)
     plain = json.loads(CliRunner().invoke(app, ["stats", "--root", str(root), "--json"]).stdout)
     assert "files" not in plain
     document = json.loads(CliRunner().invoke(app, ["stats", "--files", "--root", str(root), "--json"]).stdout)

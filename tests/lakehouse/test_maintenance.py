@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
-from full_lakehouse import age
+from local_files import age
 from trinitylake.cli.app import app
 
 ROWS = pa.table({"id": list(range(10))})

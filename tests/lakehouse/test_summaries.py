@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from pyiceberg.types import LongType
 
 import trinitylake as tl
+from local_files import age
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
 
 ROWS = pa.table({"id": pa.array(range(3000), pa.int64()), "city": ["Zürich"] * 3000})
@@ -287,8 +287,7 @@ def test_maintenance_has_a_summary(tmp_path: Path) -> None:
         lake.create_namespace(f"n{number}")
     lake.drop_namespace("n0")
     lake.maintenance.expire(before=lake.version)
-    for path in (tmp_path / "lake").rglob("*"):
-        os.utime(path, (1, 1))
+    age(tmp_path / "lake", 30 * 86_400)
     lake.maintenance.vacuum()
     assert summary(lake) == "vacuum files that no version reaches"
     lake.maintenance.compact(force=True)

@@ -10,8 +10,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from test_erase import ANN, FILTER, SCHEMA, holding, people
 
 import trinitylake as tl
+from local_files import age_instead_of_sleep
 from rest.client import running
 from trinitylake.lakehouse import erasure
+
+
+@pytest.fixture(autouse=True)
+def _files_age_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    age_instead_of_sleep(monkeypatch, erasure, tmp_path)
 
 
 @pytest.mark.parametrize("before", ["_replace_metadata", "_collected", None])

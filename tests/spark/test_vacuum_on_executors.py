@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 import s3_server
 import trinitylake as tl
 from conformance.reachable import Reachable, files_below
-from full_lakehouse import ROWS, age, full_lakehouse
+from full_lakehouse import ROWS, full_lakehouse
+from local_files import age
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.lakehouse.vacuum_report import Vacuumed
 from trinitylake.spark import vacuum
