@@ -12,10 +12,10 @@ use pyo3_arrow::PyArray;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
 use trinitylake::gc::MAX_REPORTED_FOLDERS;
-use trinitylake::gc::classify::{Classified, Classifier as CoreClassifier, Known};
 use trinitylake::gc::distributed::{DistributedGc as CoreGc, Fresh, Sort, delete, links};
+use trinitylake::gc::file_classifier::{Classified, Classifier as CoreClassifier, Known};
+use trinitylake::gc::file_kind::folder_of;
 use trinitylake::gc::file_references::IcebergTables;
-use trinitylake::gc::kind::folder_of;
 use trinitylake::gc::walk::Walk as CoreWalk;
 use trinitylake::storage::{FileInfo, Place, RetryingStorage, Storage as CoreStorage};
 

@@ -1,9 +1,9 @@
 //! Garbage collection and disk usage.
 
 use pyo3::prelude::*;
+use trinitylake::gc::disk_usage::{TableUsage, usage};
 use trinitylake::gc::distributed::DistributedGc as CoreGc;
 use trinitylake::gc::file_references::IcebergTables;
-use trinitylake::gc::usage::{TableUsage, usage};
 use trinitylake::gc::{Count, OnProgress, Options, Progress, Report, vacuum};
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 
@@ -34,7 +34,7 @@ pub struct GcReport {
 impl GcReport {
     fn of(report: Report) -> GcReport {
         let counted = |count: Count| (count.files, count.size_bytes);
-        let by_kind = |(kind, count): (trinitylake::gc::kind::Kind, Count)| {
+        let by_kind = |(kind, count): (trinitylake::gc::file_kind::Kind, Count)| {
             (kind.word(), count.files, count.size_bytes)
         };
         let by_folder = |(folder, count): (String, Count)| (folder, count.files, count.size_bytes);
@@ -82,7 +82,8 @@ pub fn measure(
     let found = run(py, usage(lakehouse, &tables, expiring_before, small_file_size_bytes, &report))?;
     let rows = |(folder, table): (&String, &TableUsage)| {
         let row = |((held, kind), count): (&(_, _), &Count)| {
-            let (held, kind): (&trinitylake::gc::usage::Held, &trinitylake::gc::kind::Kind) = (held, kind);
+            let (held, kind): (&trinitylake::gc::disk_usage::Held, &trinitylake::gc::file_kind::Kind) =
+                (held, kind);
             (folder.clone(), table.name.clone(), held.word(), kind.word(), count.files, count.size_bytes)
         };
         table.by_kind.iter().map(row).collect::<Vec<UsageRow>>()

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3_arrow::input::AnyRecordBatch;
-use trinitylake::bulk::{Registered, check, check_size, register_parts, register_since};
+use trinitylake::bulk_registration::{Registered, check, check_size, register_parts, register_since};
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::Error;
 use trinitylake::expiry::{Retention, expire_by};
@@ -18,7 +18,7 @@ use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::lakehouse_definition::LakehouseDefinition;
 use trinitylake::transaction::saved::list;
 use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
-use trinitylake::transaction::saved::record::is_committed;
+use trinitylake::transaction::saved::transaction_record::is_committed;
 use trinitylake::transaction::{
     Coordination, Isolation, Note, Transaction as CoreTransaction, TransactionOptions,
 };
@@ -26,7 +26,7 @@ use trinitylake::tree_compaction::{TreeSize, compact};
 
 use crate::append_queue::QueuedAppends;
 use crate::arrow;
-use crate::bulk::parts_of;
+use crate::bulk_registration::parts_of;
 use crate::distributed_gc::DistributedGc;
 use crate::errors::to_python;
 use crate::gc::{GcReport, Usage, begin_distributed, collect, measure};

@@ -2,7 +2,7 @@
 
 mod append_queue;
 mod arrow;
-mod bulk;
+mod bulk_registration;
 mod difference;
 mod distributed_gc;
 mod errors;
@@ -10,8 +10,8 @@ mod fsck;
 mod gc;
 mod iceberg_files;
 mod lakehouse;
-mod names;
 mod node_file;
+mod paths_and_keys;
 mod runtime;
 mod scan_reader;
 mod storage;
@@ -40,8 +40,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(runtime::finish_background_tasks, module)?)?;
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
-    names::add_functions(module)?;
+    paths_and_keys::add_functions(module)?;
     iceberg_files::add_functions(module)?;
-    bulk::add_functions(module)?;
+    bulk_registration::add_functions(module)?;
     node_file::add_functions(module)
 }

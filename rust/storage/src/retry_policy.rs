@@ -1,4 +1,4 @@
-//! The retry policy of all storage requests: how soon and how often they are retried. `failure` decides which ones.
+//! The retry policy of all storage requests: how soon and how often they are retried. `error_mapping` decides which ones.
 //!
 //! Work with a deadline sends its requests inside [`within`]: after the deadline no request is retried, whatever the
 //! policy says.

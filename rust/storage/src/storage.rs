@@ -6,11 +6,15 @@ use std::str::FromStr;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::create_readback::check_own;
 use crate::retry_policy::RetryPolicy;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::{Scheme, check_path};
+
+/// Maximum number of files that are deleted at the same time.
+const PARALLEL_DELETIONS: usize = 64;
 
 /// Result of a conditional create. An `Err` of `put_if_absent` means that the outcome is unknown, unless its kind
 /// excludes that the file was written (permission, invalid location).
@@ -191,6 +195,15 @@ impl FromStr for Durability {
             _ => Err(Error::InvalidArgument(format!("durability is `fsync` or `none`, not `{name}`"))),
         }
     }
+}
+
+/// Deletes files, many at the same time.
+pub async fn delete_all(storage: &dyn Storage, paths: Vec<String>) -> Result<()> {
+    stream::iter(paths)
+        .map(|path| async move { storage.delete(&path).await })
+        .buffer_unordered(PARALLEL_DELETIONS)
+        .try_collect()
+        .await
 }
 
 /// Whether the storage is reached over the network.

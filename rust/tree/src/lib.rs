@@ -5,7 +5,7 @@
 //! node, a [`MutableNode`](trinitylake_format::node::mutable_node::MutableNode) is a node that is being changed. A tree is identified by
 //! its root.
 //!
-//! Decisions about nodes are pure functions: of one node in `node::draft`, of splits and merges in [`split_and_merge`].
+//! Decisions about nodes are pure functions: of one node in `node::mutable_node`, of splits and merges in [`split_and_merge`].
 //! Only `node_store` accesses storage; the WebAssembly build has another implementation of [`node_source`] and only reads.
 //! Publishing a root is not part of this crate.
 

@@ -11,7 +11,7 @@ use arrow_array::StringArray;
 use bytes::Bytes;
 use tokio::time::Instant;
 use trinitylake::arrow_columns::{encode_keys, optimize_paths};
-use trinitylake::bulk::register;
+use trinitylake::bulk_registration::register;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::{NameSizes, ObjectKind};
 use trinitylake::lakehouse::Lakehouse;

@@ -6,18 +6,15 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream};
-
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
-use crate::storage::Storage;
+use crate::storage::{Storage, delete_all};
 use crate::transaction::Note;
 use crate::transaction::saved::cleanup::abort_abandoned;
 use crate::transaction::saved::cleanup::forget_before;
 use crate::transaction::saved::list::SavedWalk;
-use crate::tree::node_source::PARALLEL_REQUESTS;
-use crate::version::file_age::StoreTime;
+use crate::version::store_clock::StoreTime;
 use crate::version::{Version, boundary, discovery, wait_before_deleting};
 
 /// Rules for the versions to retain. The latest version is always retained.
@@ -113,11 +110,7 @@ pub async fn expire_by(
     let latest = lakehouse.latest().await?;
     let expired = expired_roots(storage.as_ref(), &latest, target).await?;
     let paths: Vec<String> = expired.versions.iter().map(|version| root_path(*version)).collect();
-    stream::iter(paths)
-        .map(|path| async move { storage.delete(&path).await })
-        .buffer_unordered(PARALLEL_REQUESTS)
-        .try_collect::<()>()
-        .await?;
+    delete_all(storage.as_ref(), paths).await?;
     lakehouse.forget(&expired.versions);
     boundary::forget_older(storage.as_ref(), target).await?;
     forget_before(lakehouse, target, note).await?;

@@ -7,16 +7,16 @@
 //!
 //! - `lakehouse`: the handle that all transactions of a process share.
 //! - `transaction`: statements, reads, commit, saved transactions.
-//! - `bulk`, `rollback`, `tree_compaction`, `expiry`, `export`: versions that are published without a transaction.
+//! - `bulk_registration`, `rollback`, `tree_compaction`, `expiry`, `export`: versions that are published without a transaction.
 //! - `gc`: garbage collection and disk usage. `fsck`: checks and repairs.
 
-pub mod bulk;
+mod apply_many_changes;
+pub mod bulk_registration;
 pub mod expiry;
 pub mod export;
 pub mod fsck;
 pub mod gc;
 pub mod lakehouse;
-mod messages_on_top;
 mod rollback;
 pub mod transaction;
 pub mod tree_compaction;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures::future::try_join;
 
+use crate::apply_many_changes::apply_many_changes;
 use crate::error::Result;
 use crate::lakehouse::Lakehouse;
-use crate::messages_on_top::with_messages;
 use crate::node::mutable_node::{Message, MutableNode, Text};
-use crate::transaction::saved::record::records;
+use crate::transaction::saved::transaction_record::records;
 use crate::version::Version;
 use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{
@@ -63,6 +63,6 @@ impl Lakehouse {
         messages.extend(gone.map(|key| message(key, None)));
 
         let (nodes, environment, root) = (self.nodes(), self.environment().as_ref(), target.root.clone());
-        with_messages(nodes, environment, self.publisher(), &latest.config, root, messages).await
+        apply_many_changes(nodes, environment, self.publisher(), &latest.config, root, messages).await
     }
 }

@@ -2,7 +2,7 @@
 //! version. Transactions appear here only as entries of the log.
 //!
 //! Each handle has one [`publisher::Publisher`], which publishes roots and reads versions through
-//! [`versions::Versions`] (`latest`: the newest one, `by_number`: all others).
+//! [`versions::Versions`] (`refresh`: the newest one, `version_lookup`: all others).
 //!
 //! Version v is defined by the root file with the name of v. Versions are contiguous from the expiry boundary to the
 //! latest. A version never changes.
@@ -16,8 +16,6 @@ pub mod boundary;
 mod damaged_latest_version;
 #[cfg(not(target_family = "wasm"))]
 pub mod discovery;
-#[cfg(not(target_family = "wasm"))]
-pub mod file_age;
 pub mod galloping_search;
 #[cfg(not(target_family = "wasm"))]
 pub mod gc_markers;
@@ -42,6 +40,8 @@ pub mod refresh;
 #[cfg(not(target_family = "wasm"))]
 pub mod retention;
 pub mod root_metadata;
+#[cfg(not(target_family = "wasm"))]
+pub mod store_clock;
 pub mod time_travel;
 #[cfg(not(target_family = "wasm"))]
 mod version_lookup;

@@ -12,6 +12,7 @@ use super::boundary::published;
 use super::hint::HintWriter;
 use super::observations::{Observation, Trust};
 use super::root_metadata::{CommittedTransaction, RootMetadata};
+use super::store_clock::FILE_TIME_PRECISION_MILLIS;
 use super::version::Version;
 use super::version_lookup::version_of;
 use super::versions::Versions;
@@ -29,9 +30,6 @@ use trinitylake_storage::response_dates::dated;
 
 /// Time limit for determining an unknown outcome.
 pub const DOUBT_MILLIS: u64 = 30_000;
-/// Precision of file times: stores date files in steps of up to a second, and the clocks of their machines differ
-/// slightly.
-const STORE_CLOCK_STEP_MILLIS: u64 = 2000;
 
 /// Result of the race for a root.
 pub enum Race {
@@ -363,7 +361,7 @@ impl Publisher {
                 let root = decode(root?, &version.root_path, None)?;
                 let found = RootMetadata::of(&root, version.number, &version.root_path)?;
                 let is_ours = found.commit_id == version.metadata.commit_id;
-                let is_younger = file?.modified_millis > published_millis + STORE_CLOCK_STEP_MILLIS;
+                let is_younger = file?.modified_millis > published_millis + FILE_TIME_PRECISION_MILLIS;
                 is_ours && sent_once && is_younger
             }
         };

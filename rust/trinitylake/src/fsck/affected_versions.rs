@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::Fsck;
 use super::finding::Kind;
-use super::place::{BadNode, leads_to};
-use super::state::Fsck;
+use super::node_place::{BadNode, leads_to};
 use crate::error::Result;
 use crate::key::ObjectKind;
 use crate::node::Node;
@@ -32,7 +32,7 @@ impl Fsck {
                 }
             }
             // An expiry deletes the record of an id after its key, so older versions still name the record.
-            let newest = self.survey.intact.as_ref().map(|version| version.number);
+            let newest = self.listing.intact.as_ref().map(|version| version.number);
             let is_expired = finding.kind == Kind::Missing
                 && suspect.key.starts_with(ObjectKind::TransactionRecord.prefix())
                 && !newest.is_some_and(|newest| finding.versions.contains(&newest));
@@ -52,7 +52,7 @@ impl Fsck {
             return roots;
         }
         for number in &self.checked {
-            if let Ok(root) = self.nodes.load(&self.survey.root_file(*number), None).await {
+            if let Ok(root) = self.nodes.load(&self.listing.root_file(*number), None).await {
                 roots.push((*number, root));
             }
         }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use prost::Message as _;
 
+use super::Fsck;
 use super::finding::{Finding, FoundTable, Kind, Suspect};
-use super::state::Fsck;
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;

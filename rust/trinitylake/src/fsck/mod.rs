@@ -12,25 +12,29 @@ mod affected_versions;
 mod definition_checks;
 mod finding;
 mod node_checks;
-mod place;
+mod node_place;
 pub mod repair;
 mod root_checks;
-mod state;
-mod survey;
+mod root_listing;
 mod unreferenced_files;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::error::Result;
-use crate::key::NameSizes;
+use crate::key::{NameSizes, ObjectKind};
+use crate::node::mutable_node::Text;
 use crate::storage::Storage;
 use crate::tree::node_store::NodeStore;
+use crate::version::root_metadata::RootMetadata;
+use finding::Suspect;
 pub use finding::{Finding, FoundTable, Kind};
-use place::Place;
-pub use state::{Counts, Fsck};
-use survey::NODE_CACHE_SIZE_BYTES;
-pub use survey::{Scope, Survey};
+use node_place::{BadNode, Place};
+use root_listing::NODE_CACHE_SIZE_BYTES;
+pub use root_listing::{RootListing, Scope};
 
 /// The results of one step.
 #[derive(Debug, Default)]
@@ -39,21 +43,79 @@ pub struct Step {
     pub tables: Vec<FoundTable>,
 }
 
+/// The progress of a check.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub versions: u64,
+    pub nodes: u64,
+    pub definitions: u64,
+}
+
+/// Summary of a node that a parent references.
+#[derive(Clone, Debug)]
+struct SeenNode {
+    /// The last checked version that references it.
+    pub version: u64,
+    pub height: u32,
+    /// Its first and last key, if it has been read.
+    pub keys: Option<(Text, Text)>,
+}
+
+/// The root of the previous checked version.
+#[derive(Clone, Debug)]
+struct PreviousRoot {
+    pub number: u64,
+    pub metadata: RootMetadata,
+}
+
+/// A running check. Dropping it stops it.
+#[derive(Debug)]
+pub struct Fsck {
+    storage: Arc<dyn Storage>,
+    nodes: NodeStore,
+    listing: RootListing,
+    wants_tables: bool,
+    names: NameSizes,
+    order: usize,
+    /// Versions to check; the last element is the next one.
+    versions: Vec<u64>,
+    checked: Vec<u64>,
+    current: u64,
+    previous: Option<PreviousRoot>,
+    /// Nodes to read.
+    waiting: Vec<Place>,
+    /// The nodes that were found, by the fingerprint of their path.
+    seen: HashMap<u64, SeenNode>,
+    /// Fingerprints of the definitions that were found.
+    locations: HashSet<u64>,
+    lakehouse_definitions: HashSet<String>,
+    /// Definitions in the root of the current version, by path.
+    inline_definitions: BTreeMap<String, Bytes>,
+    bad_nodes: Vec<BadNode>,
+    suspects: Vec<Suspect>,
+    findings: Vec<Finding>,
+    /// Folders to search for unreferenced files; the last element is the next one.
+    folders: Vec<String>,
+    /// Whether the affected versions of all faults are known.
+    has_affected: bool,
+    pub counts: Counts,
+}
+
 impl Fsck {
     /// Start a check. `storage` retries requests. Fails with `NotALakehouse` without any root, and with
     /// `VersionNotFound` or `VersionExpired` for a range of versions that do not exist.
     pub async fn begin(storage: Arc<dyn Storage>, scope: Scope, wants_tables: bool) -> Result<Fsck> {
-        let survey = Survey::take(&storage).await?;
+        let listing = RootListing::read(&storage).await?;
         let nodes = NodeStore::new(storage.clone(), NODE_CACHE_SIZE_BYTES);
-        let mut versions = survey.numbers(scope)?;
+        let mut versions = listing.numbers(scope)?;
         versions.reverse();
-        let (names, order) = match &survey.intact {
+        let (names, order) = match &listing.intact {
             Some(version) => (version.config.names, version.config.order),
             None => (NameSizes::default(), 0),
         };
         let folders = if scope == Scope::All { unreferenced_files::folders() } else { Vec::new() };
         Ok(Fsck {
-            findings: survey.findings(scope),
+            findings: listing.findings(scope),
             storage,
             nodes,
             wants_tables,
@@ -73,7 +135,7 @@ impl Fsck {
             folders,
             has_affected: false,
             counts: Counts::default(),
-            survey,
+            listing,
         })
     }
 
@@ -105,7 +167,7 @@ impl Fsck {
         };
         self.counts.versions += 1;
         self.counts.nodes += 1;
-        let path = self.survey.root_file(number);
+        let path = self.listing.root_file(number);
         let height = match root.height() {
             Some(height) => height,
             None => match self.nodes.height_of(&root).await {
@@ -120,6 +182,20 @@ impl Fsck {
         let named = self.check_node(&place, &root);
         self.check_definitions(named).await
     }
+
+    /// The number of versions to check.
+    pub fn total_versions(&self) -> u64 {
+        (self.versions.len() + self.checked.len()) as u64
+    }
+
+    fn name_of(&self, key: &str) -> Option<(ObjectKind, String, String)> {
+        let (kind, namespace, name) = self.names.decode_parts(key)?;
+        Some((kind, namespace.to_string(), name.to_string()))
+    }
+}
+
+fn fingerprint(path: &str) -> u64 {
+    xxh3_64(path.as_bytes())
 }
 
 #[cfg(test)]

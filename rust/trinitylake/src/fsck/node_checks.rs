@@ -3,8 +3,8 @@
 use futures::{StreamExt, stream};
 
 use super::finding::{Finding, FoundTable, Kind};
-use super::place::{BadNode, Place};
-use super::state::{Fsck, SeenNode, fingerprint};
+use super::node_place::{BadNode, Place};
+use super::{Fsck, SeenNode, fingerprint};
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node::codec::decode;

@@ -17,16 +17,16 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use super::Fsck;
 use super::definition_checks::checked_definition;
 use super::finding::{Finding, Kind};
-use super::place::{Place, child_at, leads_to};
-use super::state::Fsck;
-use super::survey::{NODE_CACHE_SIZE_BYTES, Scope};
+use super::node_place::{Place, child_at, leads_to};
+use super::root_listing::{NODE_CACHE_SIZE_BYTES, Scope};
+use crate::apply_many_changes::apply_many_changes;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, ObjectKind};
 use crate::lakehouse_definition::LakehouseDefinition;
-use crate::messages_on_top::with_messages;
 use crate::node::Node;
 use crate::node::codec::encode;
 use crate::node::mutable_node::{Message, MutableNode, Text};
@@ -83,7 +83,7 @@ pub async fn repair(
     note: Note,
 ) -> Result<Repair> {
     let mut fsck = Fsck::begin(storage.clone(), Scope::Latest, false).await?;
-    let Some(intact) = fsck.survey.intact.clone() else {
+    let Some(intact) = fsck.listing.intact.clone() else {
         let lost = vec!["no version can be read: restore the root files from a backup".to_string()];
         return Ok(Repair { lost, ..Repair::default() });
     };
@@ -99,8 +99,8 @@ pub async fn repair(
 
 impl Repairer {
     async fn run(mut self, findings: Vec<Finding>, note: &Note) -> Result<Repair> {
-        let survey = &self.fsck.survey;
-        let (intact, newest, highest) = (self.intact.number, survey.newest(), survey.highest());
+        let listing = &self.fsck.listing;
+        let (intact, newest, highest) = (self.intact.number, listing.newest(), listing.highest());
         let lost: Vec<u64> = (intact + 1..=newest).take(LOST_VERSIONS_MAX as usize + 1).collect();
         if lost.len() as u64 > LOST_VERSIONS_MAX {
             self.report.lost.push(format!(
@@ -109,10 +109,10 @@ impl Repairer {
             ));
             return Ok(self.report);
         }
-        let mut numbers: Vec<u64> = lost.iter().copied().filter(|number| !survey.has(*number)).collect();
-        let has_bad_hint = survey.hint.is_none_or(|hint| hint < highest.min(intact));
+        let mut numbers: Vec<u64> = lost.iter().copied().filter(|number| !listing.has(*number)).collect();
+        let has_bad_hint = listing.hint.is_none_or(|hint| hint < highest.min(intact));
         for number in &lost {
-            let what = if survey.has(*number) { "damaged" } else { "missing" };
+            let what = if listing.has(*number) { "damaged" } else { "missing" };
             self.report.lost.push(format!(
                 "version {number}: its root is {what} and its changes are lost; the lakehouse continues from version \
                  {intact}"
@@ -164,7 +164,7 @@ impl Repairer {
     ) -> Result<u64> {
         let target = self.intact.number;
         let mut properties = vec![(OPERATION_PROPERTY.to_string(), OPERATION_REPAIR.to_string())];
-        let goes_back = number > target + 1 || self.fsck.survey.newest() > target;
+        let goes_back = number > target + 1 || self.fsck.listing.newest() > target;
         if goes_back {
             properties.push((ROLLBACK_TARGET_PROPERTY.to_string(), target.to_string()));
         }
@@ -316,15 +316,17 @@ impl Repairer {
                 .into_iter()
                 .map(|(key, location)| Message::new(key.into(), Some(location.into()), txn.clone())),
         );
-        with_messages(&self.nodes, environment.as_ref(), &publisher, &config, root, messages).await.map(Some)
+        apply_many_changes(&self.nodes, environment.as_ref(), &publisher, &config, root, messages)
+            .await
+            .map(Some)
     }
 
     /// The rows of a range of keys before its node was written, from the newest version without that node.
     async fn rows_before(&self, place: &Place) -> Result<Option<(u64, Vec<(String, String)>)>> {
         let mut number = self.intact.number;
-        while number > self.fsck.survey.boundary {
+        while number > self.fsck.listing.boundary {
             number -= 1;
-            let root = match self.nodes.load(&self.fsck.survey.root_file(number), None).await {
+            let root = match self.nodes.load(&self.fsck.listing.root_file(number), None).await {
                 Ok(root) => root,
                 Err(Error::FileNotFound { .. } | Error::CorruptFile { .. }) => return Ok(None),
                 Err(error) => return Err(error),
@@ -370,9 +372,11 @@ impl Repairer {
             return Ok(None);
         }
         let mut number = self.intact.number;
-        while number > self.fsck.survey.boundary {
+        while number > self.fsck.listing.boundary {
             number -= 1;
-            let Ok(root) = self.nodes.load(&self.fsck.survey.root_file(number), None).await else { continue };
+            let Ok(root) = self.nodes.load(&self.fsck.listing.root_file(number), None).await else {
+                continue;
+            };
             let Ok(Some(location)) = get(&self.nodes, &root, key).await else { continue };
             if bad.contains(&location) {
                 continue;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::finding::{Finding, Kind};
-use super::state::{Fsck, PreviousRoot};
+use super::{Fsck, PreviousRoot};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::lakehouse_definition::LakehouseDefinition;
@@ -18,7 +18,7 @@ use crate::version::root_metadata::{
 impl Fsck {
     /// Read and check a root; `None` if it cannot be read.
     pub(super) async fn check_root(&mut self, number: u64) -> Result<Option<Arc<Node>>> {
-        let path = self.survey.root_file(number);
+        let path = self.listing.root_file(number);
         let read = match discovery::root(self.storage.as_ref(), number).await {
             Ok(bytes) => decode(bytes, &path, None),
             Err(error @ (Error::FileNotFound { .. } | Error::CorruptFile { .. })) => Err(error),

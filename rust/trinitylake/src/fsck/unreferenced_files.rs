@@ -3,7 +3,7 @@
 use prost::Message as _;
 
 use super::finding::{Finding, Kind};
-use super::state::{Fsck, fingerprint};
+use super::{Fsck, fingerprint};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::lakehouse_definition::proto::{DistributedTransactionDef, Footprint};
@@ -106,7 +106,7 @@ impl Fsck {
 
     /// Whether a saved transaction can be resumed. It is too old if a version was created after its lifetime.
     async fn is_saved_alive(&self, saved: &DistributedTransactionDef) -> Result<bool> {
-        let Some(newest) = &self.survey.intact else { return Ok(true) };
+        let Some(newest) = &self.listing.intact else { return Ok(true) };
         let key = newest.config.names.transaction_key(&saved.id)?;
         let has_record = match newest.get(&key).await {
             Ok(record) => record.is_some(),
@@ -115,7 +115,7 @@ impl Fsck {
             Err(error) => return Err(error),
         };
         let is_too_old = newest.metadata.created_at_millis > saved.expire_at_millis;
-        Ok(is_alive(saved, has_record, is_too_old, self.survey.boundary))
+        Ok(is_alive(saved, has_record, is_too_old, self.listing.boundary))
     }
 
     /// Check the nodes that only the running root of a saved transaction references.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::classify::Known;
+use super::file_classifier::Known;
 use super::file_references::Contents;
 use super::mark::Marks;
 use super::marker::GcMarker;
@@ -14,11 +14,10 @@ use crate::lakehouse::Lakehouse;
 use crate::node::mutable_node::MutableNode;
 use crate::transaction::Note;
 use crate::transaction::commit::inline_definitions::write_definitions_of;
-use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
 use crate::transaction::saved::cleanup::{abort_abandoned, forget_before};
-use crate::version::file_age::StoreTime;
 use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{COLLECTION_PROPERTY, CommittedTransaction};
+use crate::version::store_clock::{ClockCheck, FILE_TIME_PRECISION_MILLIS};
 use crate::version::{Version, boundary};
 
 /// Maximum number of attempts to mark while versions expire.
@@ -72,13 +71,13 @@ async fn run_collection(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,
     options: &Options,
-    Prepared { time, asked_elapsed_millis, before_millis }: Prepared,
+    Prepared { clock, before_millis }: Prepared,
     under_way: &mut GcMarker,
     on_progress: &OnProgress,
 ) -> Result<Report> {
     let (mut marks, mut marked) = marked(lakehouse, contents, on_progress).await?;
     let mut report = Report { before_millis, roots: marks.roots, ..Report::default() };
-    let mut sweep = Sweep::begin(lakehouse, before_millis, marks.oldest, asked_elapsed_millis);
+    let mut sweep = Sweep::begin(lakehouse, before_millis, marks.oldest, clock);
     let mut swept = 0;
     while let Some(files) = sweep.next().await? {
         swept += files.len() as u64;
@@ -86,7 +85,7 @@ async fn run_collection(
         if !garbage.is_empty() && !options.dry_run {
             // First the wait, because the versions committed during it have to be marked.
             sweep.wait_for_older_observations(has_roots(&garbage)).await;
-            sweep.check_clock(time).await?;
+            sweep.check_clock().await?;
             // The fence is published once. After it, each further deletion marks the versions committed since.
             let newer = match report.version {
                 None => {
@@ -118,9 +117,7 @@ async fn run_collection(
 /// Times fixed at the beginning of a collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prepared {
-    pub(super) time: StoreTime,
-    /// When the store's clock was read, on the elapsed clock.
-    pub(super) asked_elapsed_millis: u64,
+    pub(super) clock: ClockCheck,
     /// Unreferenced files older than this, by the clock of the store, are garbage.
     pub(super) before_millis: u64,
 }
@@ -138,17 +135,17 @@ pub(super) async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Re
     if !options.dry_run {
         written?;
     }
-    let time = StoreTime::ask(storage.as_ref(), lakehouse.environment().as_ref()).await?;
-    let asked_elapsed_millis = lakehouse.environment().elapsed_millis();
+    let clock = ClockCheck::begin(storage.as_ref(), lakehouse.environment().as_ref()).await?;
+    let time = clock.begun;
     let oldest = boundary::boundary(storage.as_ref()).await?;
     if !options.dry_run && oldest > 0 {
         forget_before(lakehouse, oldest, &options.note).await?;
         abort_abandoned(lakehouse, oldest, time, &options.note).await?;
     }
     let grace_millis = options.grace_millis.unwrap_or(lakehouse.known().definition.transaction_ttl_millis());
-    let graced_millis = time.millis_before(grace_millis.max(STORE_CLOCK_STEP_MILLIS));
+    let graced_millis = time.millis_before(grace_millis.max(FILE_TIME_PRECISION_MILLIS));
     let before_millis = graced_millis.min(roots::open_transactions_since(lakehouse, time).await?);
-    Ok(Prepared { time, asked_elapsed_millis, before_millis })
+    Ok(Prepared { clock, before_millis })
 }
 
 /// Marks all files that the roots reference; returns the latest version that the mark includes.

@@ -6,7 +6,7 @@
 //!    ([`Sort`]), so that each file is read once without a lookup in the files that were read before.
 //! 3. [`Walk::divided`](super::walk::Walk::divided) splits the root into places; the machines list the files below
 //!    them.
-//! 4. [`Classifier::classify`](super::classify::Classifier) classifies each file by its marks.
+//! 4. [`Classifier::file_classifier`](super::file_classifier::Classifier) classifies each file by its marks.
 //! 5. [`DistributedGc::fence`] publishes the fence, and before each further batch of deletions marks the versions
 //!    committed since. These marks are few, so they are kept here, together with the nodes of the version that was
 //!    latest at the beginning: a node that is not among them is new. [`Fresh`] takes these marks to the machines that
@@ -20,17 +20,17 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::collection::{Prepared, fence, mark_since, prepare};
+use super::collection::{fence, mark_since, prepare};
 use super::file_references::{Contents, FileForm, Form};
 use super::mark::{Found, InlineDefinitions, Item, Marks, Paths, hash, open};
 use super::marker::GcMarker;
 use super::report::Options;
 use super::roots;
-use super::sweep::{Sweep, delete_all};
+use super::sweep::Sweep;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::path::root_path;
-use crate::storage::Storage;
+use crate::storage::{Storage, delete_all};
 use crate::transaction::Note;
 use crate::tree::diff::new_nodes;
 use crate::tree::node_source::PARALLEL_REQUESTS;
@@ -165,7 +165,6 @@ pub struct DistributedGc {
     pub before_millis: u64,
     /// Versions whose references have to be marked.
     pub roots: Vec<u64>,
-    prepared: Prepared,
     note: Note,
     /// The latest version at the beginning, then the version up to which this process has marked. Other machines mark
     /// the first one.
@@ -187,12 +186,11 @@ impl DistributedGc {
         let roots: Vec<u64> = roots.into_iter().map(roots::Root::version).collect();
         fresh.extend(roots.iter().map(|number| root_path(*number)));
         Ok(DistributedGc {
-            sweep: Sweep::begin(lakehouse, prepared.before_millis, oldest, prepared.asked_elapsed_millis),
+            sweep: Sweep::begin(lakehouse, prepared.before_millis, oldest, prepared.clock),
             before_millis: prepared.before_millis,
             lakehouse: lakehouse.clone(),
             oldest,
             roots,
-            prepared,
             note: options.note,
             marked,
             fresh,
@@ -206,7 +204,7 @@ impl DistributedGc {
     /// of the fence, and the files that must be retained although the machines did not mark them.
     pub async fn fence(&mut self, contents: &dyn Contents, has_roots: bool) -> Result<(u64, Fresh)> {
         self.sweep.wait_for_older_observations(has_roots).await;
-        self.sweep.check_clock(self.prepared.time).await?;
+        self.sweep.check_clock().await?;
         let (lakehouse, marked) = (&self.lakehouse, self.marked.clone());
         let newer = match self.fence_version {
             None => {

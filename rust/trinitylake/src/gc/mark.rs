@@ -13,9 +13,9 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::classify::Known;
+use super::file_classifier::Known;
+use super::file_kind::table_folder;
 use super::file_references::{Contents, FileForm, Form, Link};
-use super::kind::table_folder;
 use super::report::{OnProgress, Progress};
 use super::roots::Root;
 use crate::definition_file::decode_file;

@@ -8,7 +8,7 @@
 //!    its own files are younger than that time (`transaction::gc_fence`). From before the fence until the last
 //!    deletion, a marker file shows that a collection is running (`marker`).
 //! 4. *Sweep* (`sweep`): lists all files below the root, and deletes those that are not marked, are older than that
-//!    time, and have a name that only this format creates (`classify`, `kind`).
+//!    time, and have a name that only this format creates (`file_classifier`, `file_kind`).
 //!
 //! Invariants:
 //! - No file is deleted before the whole mark has succeeded. A file that cannot be read may reference others, so it
@@ -17,17 +17,17 @@
 //!   as the lakehouse's own.
 //! - A collector that dies leaves garbage, but never a missing file. Concurrent collectors do not disturb each other.
 
-pub mod classify;
 mod collection;
+pub mod disk_usage;
 pub mod distributed;
+pub mod file_classifier;
+pub mod file_kind;
 pub mod file_references;
-pub mod kind;
 mod mark;
 mod marker;
 mod report;
 mod roots;
 mod sweep;
-pub mod usage;
 pub mod walk;
 
 pub use collection::{COLLECT_MESSAGE, vacuum};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::kind::Kind;
+use super::file_kind::Kind;
 use crate::transaction::Note;
 
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::lakehouse::Lakehouse;
 use crate::transaction::saved::list::SavedWalk;
 use crate::version::Version;
-use crate::version::file_age::StoreTime;
+use crate::version::store_clock::StoreTime;
 
 /// Start of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,29 +2,20 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream};
-
-use super::classify::{Classified, Classifier};
-use super::kind::{Kind, folder_of};
+use super::file_classifier::{Classified, Classifier};
+use super::file_kind::{Kind, folder_of};
 use super::mark::Marks;
 use super::report::Report;
 use super::walk::Walk;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lakehouse::Lakehouse;
 use crate::path::root_version;
-use crate::storage::{FileInfo, Storage};
-use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
-use crate::tree::node_source::PARALLEL_REQUESTS;
-use crate::version::file_age::StoreTime;
+use crate::storage::{FileInfo, delete_all};
+use crate::version::store_clock::ClockCheck;
 use crate::version::wait_before_deleting;
 
 /// Maximum number of folders in a report.
 pub const MAX_REPORTED_FOLDERS: usize = 10_000;
-/// Interval between two checks of the store's clock.
-const CLOCK_CHECK_MILLIS: u64 = 10_000;
-/// Tolerated drift of the store's clock: it may lag behind by this fraction of the elapsed time.
-const TOLERATED_DRIFT: u64 = 100;
-
 #[derive(Debug)]
 pub(super) struct Sweep {
     lakehouse: Arc<Lakehouse>,
@@ -32,28 +23,20 @@ pub(super) struct Sweep {
     /// Whether this collection has waited, since it read the boundary, until all older observations expired.
     has_waited: bool,
     walk: Walk,
-    asked_elapsed_millis: u64,
-    clock_checked_millis: Option<u64>,
+    clock: ClockCheck,
 }
 
 /// A file that is garbage.
 pub(super) type GarbageFile = (Kind, FileInfo);
 
 impl Sweep {
-    /// `asked_elapsed_millis`: when the store's clock was read, on the elapsed clock.
-    pub fn begin(
-        lakehouse: &Arc<Lakehouse>,
-        before_millis: u64,
-        oldest: u64,
-        asked_elapsed_millis: u64,
-    ) -> Sweep {
+    pub fn begin(lakehouse: &Arc<Lakehouse>, before_millis: u64, oldest: u64, clock: ClockCheck) -> Sweep {
         Sweep {
             lakehouse: lakehouse.clone(),
             classifier: Classifier::new(lakehouse.storage().clone(), before_millis, oldest),
             has_waited: false,
             walk: Walk::begin(lakehouse.storage().clone()),
-            asked_elapsed_millis,
-            clock_checked_millis: None,
+            clock,
         }
     }
 
@@ -93,24 +76,9 @@ impl Sweep {
         Ok(garbage)
     }
 
-    /// Checks that the store's clock was not set back since `time`: files written after that would look old.
-    pub async fn check_clock(&mut self, time: StoreTime) -> Result<()> {
-        let environment = self.lakehouse.environment().as_ref();
-        let elapsed_millis = environment.elapsed_millis();
-        if self.clock_checked_millis.is_some_and(|checked| elapsed_millis < checked + CLOCK_CHECK_MILLIS) {
-            return Ok(());
-        }
-        let now = StoreTime::ask(self.lakehouse.storage().as_ref(), environment).await?;
-        let passed = elapsed_millis - self.asked_elapsed_millis;
-        let shown = now.millis_since(time);
-        if shown + passed / TOLERATED_DRIFT + STORE_CLOCK_STEP_MILLIS < passed {
-            return Err(Error::StorageRefused(format!(
-                "the clock of the store was set back: it advanced by {shown} ms while {passed} ms passed. Files that \
-                 were just written may look old, so nothing more is deleted; try again once the clock is right"
-            )));
-        }
-        self.clock_checked_millis = Some(elapsed_millis);
-        Ok(())
+    pub async fn check_clock(&mut self) -> Result<()> {
+        let storage = self.lakehouse.storage().as_ref();
+        self.clock.check(storage, self.lakehouse.environment().as_ref()).await
     }
 
     /// Before roots are deleted, waits until processes no longer rely on an observation from before the boundary: an
@@ -129,14 +97,6 @@ impl Sweep {
         let paths = garbage.iter().map(|(_, file)| file.path.clone()).collect();
         delete_all(self.lakehouse.storage().as_ref(), paths).await
     }
-}
-
-pub(super) async fn delete_all(storage: &dyn Storage, paths: Vec<String>) -> Result<()> {
-    stream::iter(paths)
-        .map(|path| async move { storage.delete(&path).await })
-        .buffer_unordered(PARALLEL_REQUESTS)
-        .try_collect()
-        .await
 }
 
 /// Whether one of them is a root.

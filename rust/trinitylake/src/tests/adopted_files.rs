@@ -9,7 +9,7 @@ use arrow_array::StringArray;
 use bytes::Bytes;
 
 use super::gc::{HOUR, Paths, collect_after, data, lake, setting, write};
-use crate::bulk::register_since;
+use crate::bulk_registration::register_since;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;

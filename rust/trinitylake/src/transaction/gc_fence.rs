@@ -13,18 +13,65 @@
 
 use futures::future::try_join_all;
 
-use super::file_age::{Collected, STORE_CLOCK_STEP_MILLIS};
+use crate::environment::Moment;
 use crate::error::{Error, Result};
+use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
-use crate::storage::response_dates::{APART_MILLIS, dated_last};
+use crate::storage::response_dates::{APART_MILLIS, StoreMoment, dated_last};
 use crate::transaction::handle::Transaction;
 use crate::transaction::state_machine::Failure;
-use crate::version::file_age::StoreTime;
+use crate::version::Version;
 use crate::version::gc_markers::under_way;
 use crate::version::retention::check_retained;
+use crate::version::root_metadata::RootMetadata;
+use crate::version::store_clock::{FILE_TIME_PRECISION_MILLIS, StoreTime};
 
 /// Maximum number of files whose age is requested at the same time.
 const FILES_AT_ONCE: usize = 64;
+
+/// Lower bounds of the times at which the files of a transaction were written.
+#[derive(Debug)]
+pub(crate) struct FileAge {
+    /// No file was written before this time of this machine.
+    pub(super) began: Moment,
+    /// No file was written before this answer of the store.
+    pub(super) heard: Option<StoreMoment>,
+    /// No file was written before this time of the store. Set for a saved transaction, which has files of several
+    /// processes.
+    pub since_millis: Option<u64>,
+    /// Proven so far: no file was deleted by a collection of files older than this.
+    pub(super) proven_millis: u64,
+    /// Files that other clients wrote before the transaction began. The age of each is checked separately.
+    pub(super) adopted: Vec<String>,
+}
+
+/// Garbage collections recorded in a range of versions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Collected {
+    /// The highest time of any collection up to the last of these versions.
+    pub(super) highest_millis: u64,
+    /// The highest time of a collection whose fence is one of these versions.
+    pub(super) among_them_millis: Option<u64>,
+}
+
+impl Collected {
+    pub fn add(&mut self, version: &RootMetadata) {
+        self.highest_millis = self.highest_millis.max(version.gc_before_millis.unwrap_or_default());
+        self.among_them_millis = self.among_them_millis.max(version.collects_before_millis());
+    }
+}
+
+impl FileAge {
+    pub(crate) fn of(base: &Version, lakehouse: &Lakehouse) -> FileAge {
+        FileAge {
+            began: Moment::now(lakehouse.environment().as_ref()),
+            heard: lakehouse.last_heard(),
+            since_millis: None,
+            proven_millis: base.metadata.gc_before_millis.unwrap_or_default(),
+            adopted: Vec::new(),
+        }
+    }
+}
 
 impl Transaction {
     /// Adds files that an engine or a client wrote before the transaction began; with `since_base`, not before its base
@@ -100,7 +147,7 @@ impl Transaction {
                 return Err(Error::Storage { message: message.into(), retryable: true });
             }
         };
-        Ok(time.millis_before(age_millis.saturating_add(STORE_CLOCK_STEP_MILLIS)))
+        Ok(time.millis_before(age_millis.saturating_add(FILE_TIME_PRECISION_MILLIS)))
     }
 
     /// Earliest time of the store at which a file of the transaction was written, adopted files included.

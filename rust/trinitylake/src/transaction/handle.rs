@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::changes::Changes;
 use super::commit::limits::Effort;
-use super::file_age::FileAge;
 use super::footprint::Footprint;
+use super::gc_fence::FileAge;
 use super::options::{Isolation, TransactionOptions};
 use super::saved::state_file::Saved;
 use super::state_machine::{Files, TransactionState};
@@ -57,7 +57,7 @@ pub struct Transaction {
     /// Attempts of the running commit; kept while conflicts are resolved.
     pub(super) effort: Option<Effort>,
     pub(super) state: TransactionState,
-    /// Whether it references files that possibly only an earlier version references (`earlier_version`).
+    /// Whether it references files that possibly only an earlier version references (`restore`).
     pub(super) depends_on_past: bool,
     /// Checks that must hold at the commit. The layer above runs them.
     pub checks: Vec<String>,

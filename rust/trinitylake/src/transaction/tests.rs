@@ -3,7 +3,7 @@
 mod abort;
 mod append_queue;
 mod background_uploads;
-mod bulk;
+mod bulk_registration;
 mod chosen_ids;
 mod companions;
 mod expired_root_names;

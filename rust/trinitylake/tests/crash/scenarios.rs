@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
-use trinitylake::bulk::register;
+use trinitylake::bulk_registration::register;
 use trinitylake::expiry::expire;
 use trinitylake::key::ObjectKind::{self, Namespace, Table};
 use trinitylake::lakehouse::Lakehouse;

@@ -15,12 +15,12 @@ use super::outcome::{ConflictingTable, Conflicts};
 use crate::error::{Error, Result, Winner};
 use crate::key::ObjectKind;
 use crate::transaction::changes::NewValue;
-use crate::transaction::commit::winner::{describe, winner};
-use crate::transaction::earlier_version::drops_history;
 use crate::transaction::footprint::{Footprint, Reads, Requirement};
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::Isolation;
+use crate::transaction::restore::drops_history;
 use crate::version::Version;
+use crate::version::root_metadata::CommittedTransaction;
 
 /// Set that keeps the order in which values were first added; adding takes constant time.
 #[derive(Debug)]
@@ -228,6 +228,23 @@ fn enumerate<T>(all: &[T], describe: impl Fn(&T) -> String) -> String {
         0 => first.join(", "),
         others => format!("{} and {others} others", first.join(", ")),
     }
+}
+
+/// The transaction that won a race, as errors show it.
+pub(crate) fn winner(version: &Version, transaction: usize) -> Winner {
+    let committed = version.metadata.committed.get(transaction);
+    Winner {
+        version: version.number,
+        transaction_id: committed.map(|transaction| transaction.id.clone()).unwrap_or_default(),
+        message: committed.map(CommittedTransaction::description).unwrap_or_default().to_string(),
+        author: committed.map(|transaction| transaction.author.clone()).unwrap_or_default(),
+    }
+}
+
+pub(crate) fn describe(winner: &Winner) -> String {
+    let name = if winner.message.is_empty() { &winner.transaction_id } else { &winner.message };
+    let author = if winner.author.is_empty() { String::new() } else { format!(" by {}", winner.author) };
+    format!("version {}{author} ({name})", winner.version)
 }
 
 #[cfg(test)]

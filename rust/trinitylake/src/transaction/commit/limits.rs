@@ -3,7 +3,7 @@
 use crate::config::Coordination;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::transaction::commit::winner::{describe, winner};
+use crate::transaction::commit::conflict::{describe, winner};
 use crate::version::Version;
 
 /// Versions that a late commit reads in parallel.

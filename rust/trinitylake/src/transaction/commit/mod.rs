@@ -24,7 +24,6 @@ pub(crate) mod outcome;
 mod publish;
 pub(crate) mod submission;
 mod validate;
-pub(crate) mod winner;
 
 use bytes::Bytes;
 

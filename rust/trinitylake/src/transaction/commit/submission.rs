@@ -31,7 +31,7 @@ pub(crate) struct Submission {
     pub pending: Option<Arc<BackgroundUploads>>,
     /// Version up to which it was validated.
     pub validated: u64,
-    /// The transaction needs files of an earlier version (`earlier_version`), so it has to be validated against each
+    /// The transaction needs files of an earlier version (`restore`), so it has to be validated against each
     /// version itself.
     pub depends_on_past: bool,
     pub coordination: Coordination,

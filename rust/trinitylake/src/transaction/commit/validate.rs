@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::limits::{CommitLimits, Effort, VERSIONS_AT_ONCE};
 use super::outcome::{Conflicts, Outcome};
 use crate::error::{Error, Result};
-use crate::transaction::file_age::Collected;
+use crate::transaction::gc_fence::Collected;
 use crate::transaction::handle::Transaction;
 use crate::transaction::state_machine::{Failure, Proof};
 use crate::version::Version;

@@ -12,24 +12,24 @@ use std::sync::Arc;
 
 use arrow_array::StringArray;
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message as _;
 
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::path::{TRANSACTION_PREFIX, root_path, transaction_file, transaction_path};
-use crate::storage::{Place, Step, Storage};
+use crate::storage::{Place, Step, delete_all};
 use crate::transaction::changes::NewValue;
 use crate::transaction::commit::limits::CommitLimits;
 use crate::transaction::footprint::Requirement;
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::Note;
 use crate::transaction::saved::list::{SavedWalk, after_files_of};
-use crate::transaction::saved::record::{ABANDONED_PROPERTY, FIRST_RECORD_SEQUENCE, record_keys, rows};
-use crate::tree::node_source::PARALLEL_REQUESTS;
+use crate::transaction::saved::transaction_record::{
+    ABANDONED_PROPERTY, FIRST_RECORD_SEQUENCE, record_keys, rows,
+};
 use crate::tree::search::get_many;
-use crate::version::file_age::StoreTime;
+use crate::version::store_clock::StoreTime;
 
 /// Commit message of the versions in which expiry removes the records of ids.
 pub const FORGET_MESSAGE: &str = "forget expired transaction ids";
@@ -49,18 +49,10 @@ impl Transaction {
         let (storage, id) = (self.lakehouse.storage().clone(), self.info.id.clone());
         let work = async move {
             let paths = (1..sequence).map(|sequence| transaction_path(&id, sequence)).collect();
-            let _ = remove(storage.as_ref(), paths).await;
+            let _ = delete_all(storage.as_ref(), paths).await;
         };
         self.lakehouse.environment().background(Box::pin(work)).await;
     }
-}
-
-async fn remove(storage: &dyn Storage, paths: Vec<String>) -> Result<()> {
-    stream::iter(paths)
-        .map(|path| async move { storage.delete(&path).await })
-        .buffer_unordered(PARALLEL_REQUESTS)
-        .try_collect()
-        .await
 }
 
 /// Whether the record has a unique name, i.e. is not a saved state.
@@ -90,7 +82,7 @@ pub(crate) async fn remove_states(lakehouse: &Lakehouse, records: &[(String, Str
             let record = transaction_file(path).and_then(|(id, _)| kept.get(id));
             record.is_some_and(|record| !(record == path && has_own_name(path)))
         });
-        remove(lakehouse.storage().as_ref(), paths.collect()).await?;
+        delete_all(lakehouse.storage().as_ref(), paths.collect()).await?;
     }
     Ok(())
 }
@@ -98,7 +90,7 @@ pub(crate) async fn remove_states(lakehouse: &Lakehouse, records: &[(String, Str
 /// Removes records whose keys are no longer in the latest tree.
 pub(crate) async fn remove_records(lakehouse: &Lakehouse, mut locations: Vec<String>) -> Result<()> {
     locations.retain(|location| has_own_name(location));
-    remove(lakehouse.storage().as_ref(), locations).await
+    delete_all(lakehouse.storage().as_ref(), locations).await
 }
 
 /// Aborts saved transactions that can no longer be resumed, because they are too old and their base version has

@@ -18,7 +18,7 @@ use crate::transaction::saved::state_file::{
 };
 use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::file_age::StoreTime;
+use crate::version::store_clock::StoreTime;
 
 /// A saved transaction that can be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]

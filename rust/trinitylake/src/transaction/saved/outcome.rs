@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
-use crate::transaction::commit::winner::winner;
-use crate::transaction::saved::record::{Record, recorded};
+use crate::transaction::commit::conflict::winner;
+use crate::transaction::saved::transaction_record::{Record, recorded};
 use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
 use crate::version::root_metadata::LastRollback;

@@ -13,8 +13,8 @@ use crate::lakehouse::Lakehouse;
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::TransactionOptions;
 use crate::transaction::saved::outcome::committed_version;
-use crate::transaction::saved::record::{Record, recorded};
 use crate::transaction::saved::state_file::newest_sequence;
+use crate::transaction::saved::transaction_record::{Record, recorded};
 
 impl Transaction {
     /// Begins a transaction under an id that may have been used before. If the id was committed, the result is that

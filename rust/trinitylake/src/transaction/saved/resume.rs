@@ -6,8 +6,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message as _;
 
 use super::outcome::committed_version;
-use super::record::{Record, recorded};
 use super::state_file::{lifetime_millis, log_properties, newest, restarted_from, saved_state};
+use super::transaction_record::{Record, recorded};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::LakehouseDefinition;
@@ -22,9 +22,9 @@ use crate::transaction::options::Isolation;
 use crate::transaction_id::check_transaction_id;
 use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::file_age::StoreTime;
 use crate::version::log_summary::Summary;
 use crate::version::root_metadata::CommittedTransaction;
+use crate::version::store_clock::StoreTime;
 
 impl Transaction {
     /// Resumes a saved transaction. If it was committed, the result is the committed transaction. `ObjectNotFound` if

@@ -4,7 +4,7 @@
 //! the same state, the second one to save or commit gets an error. The commit of a saved transaction begins with a
 //! save, and its record in the tree names that file, so a process that finds the id committed can determine whether it
 //! was this state. These files only transfer a transaction between processes. Only the record in the tree decides
-//! whether it is committed or rolled back (`record`).
+//! whether it is committed or rolled back (`transaction_record`).
 //!
 //! Invariant: as long as the tree has no record of an id, none of its states is removed. Otherwise a process that
 //! resumed an older state could use the name of the next state again. With a record no process can continue, and all
@@ -26,7 +26,7 @@ use crate::path::{node_path, transaction_path};
 use crate::transaction::changes::NewValue;
 use crate::transaction::commit::durability_barrier::flush_files;
 use crate::transaction::handle::Transaction;
-use crate::transaction::saved::record::{RESTARTED_FROM_PROPERTY, recorded};
+use crate::transaction::saved::transaction_record::{RESTARTED_FROM_PROPERTY, recorded};
 use crate::version::publisher::DOUBT_MILLIS;
 
 impl Transaction {

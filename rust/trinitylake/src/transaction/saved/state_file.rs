@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::proto::DistributedTransactionDef;
 use crate::path::{FIRST_RECORD_SEQUENCE, TRANSACTION_PREFIX, transaction_file, transaction_path};
-use crate::transaction::saved::record::{RESTARTED_FROM_PROPERTY, Record};
+use crate::transaction::saved::transaction_record::{RESTARTED_FROM_PROPERTY, Record};
 use crate::transaction_id::check_transaction_id;
 
 /// State of the saves of a transaction.

@@ -17,7 +17,7 @@ use crate::tests::fixture::{
 };
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
-use crate::transaction::saved::record::records;
+use crate::transaction::saved::transaction_record::records;
 use crate::transaction::{Transaction, TransactionOptions};
 
 async fn lake() -> Arc<Lakehouse> {

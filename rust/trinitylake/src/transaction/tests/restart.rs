@@ -9,7 +9,7 @@ use crate::lakehouse::Lakehouse;
 use crate::tests::fixture::{MemoryFiles, commit, create, open, text};
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
-use crate::transaction::saved::record::is_committed;
+use crate::transaction::saved::transaction_record::is_committed;
 use crate::transaction::{Transaction, TransactionOptions};
 
 fn job() -> TransactionOptions {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::StringArray;
 
-use crate::bulk::{Registered, register, register_parts};
+use crate::bulk_registration::{Registered, register, register_parts};
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::key::ObjectKind::{Namespace, Table, View};

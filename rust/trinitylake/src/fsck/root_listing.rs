@@ -1,4 +1,4 @@
-//! Survey of a lakehouse: which versions exist (format §§4, 7).
+//! Listing of the root files: which versions exist, which are missing, and which to check (format §§4, 7).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const REPORTED_GAPS_MAX: usize = 1000;
 
 /// The root files, hint and expiry boundary of a lakehouse.
 #[derive(Clone, Debug)]
-pub struct Survey {
+pub struct RootListing {
     /// The paths of all root files by version, including expired ones.
     pub roots: BTreeMap<u64, String>,
     pub boundary: u64,
@@ -44,9 +44,9 @@ pub struct Survey {
     pub tagged: Vec<u64>,
 }
 
-impl Survey {
+impl RootListing {
     /// Lists the roots. Fails with `NotALakehouse` without any.
-    pub async fn take(storage: &Arc<dyn Storage>) -> Result<Survey> {
+    pub async fn read(storage: &Arc<dyn Storage>) -> Result<RootListing> {
         let (hint, has_hint, oldest) = join3(
             discovery::read_hint(storage.as_ref()),
             storage.exists(LATEST_HINT_PATH),
@@ -68,7 +68,7 @@ impl Survey {
             tags.filter_map(|path| root_version(path)).filter(|number| *number < boundary).collect();
         tagged.sort_unstable();
         tagged.dedup();
-        Ok(Survey { roots, boundary, hint, has_hint, intact, tagged })
+        Ok(RootListing { roots, boundary, hint, has_hint, intact, tagged })
     }
 
     /// The highest version with a root file, readable or not.

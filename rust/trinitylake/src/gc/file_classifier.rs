@@ -1,11 +1,11 @@
-//! Classification of a file: by its name, its age, and the mark.
+//! Classifies a file as referenced, young, garbage, foreign or unknown: by its name, its age, and the mark.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use trinitylake_iceberg::in_metadata;
 
-use super::kind::{Kind, Verdict, is_named_by_a_writer, table_folder, verdict};
+use super::file_kind::{Kind, Verdict, is_named_by_a_writer, table_folder, verdict};
 use crate::error::{Error, Result};
 use crate::managed_table_folder::table_id_digits;
 use crate::storage::{FileInfo, Storage};

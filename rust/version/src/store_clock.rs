@@ -1,4 +1,4 @@
-//! Age of files by the clock of their store.
+//! Clock of a store, read from the date of a file that is created for it.
 //!
 //! Deletion by age uses this clock alone. The clocks of hosts may differ by days, but one store dates all files.
 
@@ -14,8 +14,15 @@ pub struct StoreTime {
     now_millis: u64,
 }
 
+/// Precision of file times: stores date files in steps of up to a second, and the clocks of their machines differ
+/// slightly.
+pub const FILE_TIME_PRECISION_MILLIS: u64 = 2000;
 /// Maximum number of attempts to read the time.
 const ATTEMPTS: u32 = 5;
+/// Interval between two checks whether the clock was set back.
+const CHECK_INTERVAL_MILLIS: u64 = 10_000;
+/// Tolerated drift of the store's clock: it may lag behind by this fraction of the elapsed time.
+const TOLERATED_DRIFT: u64 = 100;
 
 impl StoreTime {
     /// Creates a file below `_probe/`, reads its date, and removes it. If this machine was suspended or the answer to
@@ -62,5 +69,42 @@ impl StoreTime {
     /// Age of a file.
     pub fn age_millis(&self, file: &FileInfo) -> u64 {
         self.now_millis.saturating_sub(file.modified_millis)
+    }
+}
+
+/// Check, repeated during a deletion by age, that the clock of the store is not set back.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockCheck {
+    pub begun: StoreTime,
+    begun_elapsed_millis: u64,
+    checked_elapsed_millis: Option<u64>,
+}
+
+impl ClockCheck {
+    /// Reads the clock for the first time.
+    pub async fn begin(storage: &dyn Storage, environment: &dyn Environment) -> Result<ClockCheck> {
+        let begun = StoreTime::ask(storage, environment).await?;
+        let begun_elapsed_millis = environment.elapsed_millis();
+        Ok(ClockCheck { begun, begun_elapsed_millis, checked_elapsed_millis: None })
+    }
+
+    /// `StorageRefused` if the clock was set back since [`ClockCheck::begin`]: files written after that would look old.
+    pub async fn check(&mut self, storage: &dyn Storage, environment: &dyn Environment) -> Result<()> {
+        let elapsed_millis = environment.elapsed_millis();
+        if self.checked_elapsed_millis.is_some_and(|checked| elapsed_millis < checked + CHECK_INTERVAL_MILLIS)
+        {
+            return Ok(());
+        }
+        let now = StoreTime::ask(storage, environment).await?;
+        let passed = elapsed_millis - self.begun_elapsed_millis;
+        let shown = now.millis_since(self.begun);
+        if shown + passed / TOLERATED_DRIFT + FILE_TIME_PRECISION_MILLIS < passed {
+            return Err(Error::StorageRefused(format!(
+                "the clock of the store was set back: it advanced by {shown} ms while {passed} ms passed. Files that \
+                 were just written may look old, so nothing more is deleted; try again once the clock is right"
+            )));
+        }
+        self.checked_elapsed_millis = Some(elapsed_millis);
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::outcome::committed_version;
-use super::record::{FIRST_RECORD_SEQUENCE, Record, recorded};
+use super::transaction_record::{FIRST_RECORD_SEQUENCE, Record, recorded};
 use crate::error::Result;
 use crate::lakehouse_definition::proto::{DistributedTransactionDef, DistributedTransactionState};
 use crate::path::transaction_path;

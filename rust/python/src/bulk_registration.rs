@@ -24,7 +24,7 @@ use trinitylake::unpadded_key::{key_of, unpadded_key};
 
 use crate::arrow::{self, string_column};
 use crate::errors::to_python;
-use crate::names::name_sizes;
+use crate::paths_and_keys::name_sizes;
 use crate::runtime::run;
 use crate::storage::Storage;
 

@@ -8,17 +8,16 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::classify::Classified;
+use super::file_classifier::Classified;
+use super::file_kind::{Kind, table_folder};
 use super::file_references::Contents;
-use super::kind::{Kind, table_folder};
 use super::mark::Marks;
 use super::report::{Count, OnProgress, Progress};
 use super::roots::{self, Root};
 use super::sweep::Sweep;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
-use crate::transaction::file_age::STORE_CLOCK_STEP_MILLIS;
-use crate::version::file_age::StoreTime;
+use crate::version::store_clock::{ClockCheck, FILE_TIME_PRECISION_MILLIS};
 use crate::version::{Version, boundary};
 
 /// Maximum number of table folders that are reported separately.
@@ -81,8 +80,7 @@ pub async fn usage(
     small_file_size_bytes: u64,
     on_progress: &OnProgress,
 ) -> Result<Usage> {
-    let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await?;
-    let elapsed_millis = lakehouse.environment().elapsed_millis();
+    let clock = ClockCheck::begin(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await?;
     let mut look = 1;
     let (marks, version) = loop {
         let latest = lakehouse.latest().await?;
@@ -110,15 +108,15 @@ pub async fn usage(
             Err(error) => return Err(error),
         }
     };
-    let grace_millis = lakehouse.known().definition.transaction_ttl_millis().max(STORE_CLOCK_STEP_MILLIS);
-    let before_millis = time.millis_before(grace_millis);
+    let grace_millis = lakehouse.known().definition.transaction_ttl_millis().max(FILE_TIME_PRECISION_MILLIS);
+    let before_millis = clock.begun.millis_before(grace_millis);
     let mut usage = Usage { version: version.number, ..Usage::default() };
     let names = version.config.names;
     for (folder, key) in marks.tables() {
         let name = names.decode_parts(key).map(|(_, namespace, name)| (namespace.into(), name.into()));
         usage.by_folder.insert(folder.clone(), TableUsage { name, ..TableUsage::default() });
     }
-    let mut sweep = Sweep::begin(lakehouse, before_millis, marks.oldest, elapsed_millis);
+    let mut sweep = Sweep::begin(lakehouse, before_millis, marks.oldest, clock);
     let mut swept = 0;
     while let Some(files) = sweep.next().await? {
         swept += files.len() as u64;

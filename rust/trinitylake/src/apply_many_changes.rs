@@ -16,7 +16,7 @@ use crate::version::publisher::Publisher;
 const MESSAGES_AT_ONCE: usize = 1000;
 
 /// Returns the root with these messages, not yet encoded, after writing the new nodes below it.
-pub(crate) async fn with_messages(
+pub(crate) async fn apply_many_changes(
     nodes: &NodeStore,
     environment: &dyn Environment,
     publisher: &Publisher,

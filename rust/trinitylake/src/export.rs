@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use arrow_array::StringArray;
 
+use crate::apply_many_changes::apply_many_changes;
 use crate::config::TreeConfig;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::LakehouseDefinition;
-use crate::messages_on_top::with_messages;
 use crate::node::codec::{decode, encode};
 use crate::node::mutable_node::{Message, MutableNode};
 use crate::path::{lakehouse_definition_path, root_path};
@@ -106,7 +106,7 @@ pub async fn publish(
                 Message::new(key.into(), location.map(Into::into), committed.id.as_str().into())
             });
             let root = latest.root.clone();
-            with_messages(
+            apply_many_changes(
                 lakehouse.nodes(),
                 environment.as_ref(),
                 lakehouse.publisher(),
