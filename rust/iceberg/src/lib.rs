@@ -1,5 +1,5 @@
-//! Files that an Iceberg table references: its metadata, manifest lists and manifests, decoded. Also the
-//! Bloom filters of Parquet files, which pyarrow cannot read. No storage: bytes in, values out.
+//! Files that an Iceberg table references: its metadata, manifest lists and manifests, decoded. Also the Bloom filters
+//! of Parquet files, which pyarrow cannot read. This crate decodes bytes and reads no files.
 //!
 //! A location that cannot be decoded is an error. Garbage collection deletes every unreferenced file, so no location may
 //! be skipped.
@@ -13,23 +13,12 @@ use bytes::Bytes;
 
 use trinitylake_base::error::Result;
 
-pub use manifests::DataFile;
 pub use metadata::Metadata;
 pub use reference::{Form, Named};
 
 /// Files that a metadata file references.
 pub fn in_metadata(bytes: &Bytes, path: &str) -> Result<Metadata> {
     metadata::read(bytes, path)
-}
-
-/// Locations of the manifests in a list with data files. `None` if one of them is of delete files.
-pub fn data_manifests(bytes: &Bytes, path: &str) -> Result<Option<Vec<String>>> {
-    manifests::data_manifests(bytes, path)
-}
-
-/// The data files of a manifest, except removed ones.
-pub fn data_files(bytes: &Bytes, path: &str) -> Result<Vec<DataFile>> {
-    manifests::data_files(bytes, path)
 }
 
 /// Files that a manifest list or a manifest references. `path` is for errors.

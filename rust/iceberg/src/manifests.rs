@@ -30,45 +30,6 @@ pub(super) fn content_files(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
     })
 }
 
-/// A data file that a manifest lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DataFile {
-    pub location: String,
-    /// In capitals, such as "PARQUET".
-    pub format: String,
-    pub n_rows: i64,
-    pub size_bytes: i64,
-}
-
-/// Locations of the manifests in a list with data files. `None` if one of them is of delete files.
-pub(super) fn data_manifests(bytes: &Bytes, path: &str) -> Result<Option<Vec<String>>> {
-    let manifests = records(bytes, path, |row| {
-        let location = text(field(row, "manifest_path")).ok_or("an entry has no manifest path")?;
-        Ok(Some(is_data(row).then_some(location)))
-    })?;
-    Ok(manifests.into_iter().collect())
-}
-
-/// The data files of a manifest, except removed ones.
-pub(super) fn data_files(bytes: &Bytes, path: &str) -> Result<Vec<DataFile>> {
-    records(bytes, path, |row| {
-        if matches!(field(row, "status"), Some(Value::Int(DELETED))) {
-            return Ok(None);
-        }
-        let Some(Value::Record(file)) = field(row, "data_file") else { return Err("an entry has no file") };
-        let number = |name| match field(file, name) {
-            Some(Value::Long(number)) => Ok(*number),
-            _ => Err("an entry has no size"),
-        };
-        Ok(Some(DataFile {
-            location: text(field(file, "file_path")).ok_or("an entry has no file path")?,
-            format: text(field(file, "file_format")).unwrap_or_default().to_uppercase(),
-            n_rows: number("record_count")?,
-            size_bytes: number("file_size_in_bytes")?,
-        }))
-    })
-}
-
 type Row = [(String, Value)];
 
 fn records<T>(
@@ -89,9 +50,9 @@ fn records<T>(
     Ok(found)
 }
 
-/// Whether a manifest or file contains data, not deletes. Format version 1 lacks the field, and has no deletes.
-fn is_data(row: &Row) -> bool {
-    matches!(field(row, "content"), None | Some(Value::Int(DATA)))
+/// Whether a file contains data, not deletes. Format version 1 lacks the field, and has no deletes.
+fn is_data(file: &Row) -> bool {
+    matches!(field(file, "content"), None | Some(Value::Int(DATA)))
 }
 
 /// A field of a record, unwrapped from its union.

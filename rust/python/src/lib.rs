@@ -2,13 +2,13 @@
 
 mod append_queue;
 mod arrow;
+mod bloom_filter;
 mod bulk_registration;
 mod difference;
 mod distributed_gc;
 mod errors;
 mod fsck;
 mod gc;
-mod iceberg_files;
 mod lakehouse;
 mod node_file;
 mod paths_and_keys;
@@ -41,7 +41,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
     paths_and_keys::add_functions(module)?;
-    iceberg_files::add_functions(module)?;
+    bloom_filter::add_functions(module)?;
     bulk_registration::add_functions(module)?;
     node_file::add_functions(module)
 }

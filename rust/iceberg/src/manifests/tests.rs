@@ -76,31 +76,3 @@ fn files_end_at_a_block(bytes: &Bytes, end: usize) -> bool {
     let marker = &bytes[bytes.len() - 16..];
     bytes[..end].ends_with(marker)
 }
-
-#[test]
-fn a_list_with_delete_files_has_no_plain_rows() {
-    let schema = LIST
-        .replace(r#"{"name": "manifest_length", "type": "long"}"#, r#"{"name": "content", "type": "int"}"#);
-    let list = |contents: &[i32]| {
-        let rows: Vec<_> = contents
-            .iter()
-            .map(|content| {
-                move |record: &mut Record<'_>| {
-                    record.put("manifest_path", "s3://b/m.avro");
-                    record.put("content", *content);
-                }
-            })
-            .collect();
-        file(&schema, &rows.iter().map(|row| row as &dyn Fn(&mut Record<'_>)).collect::<Vec<_>>())
-    };
-    assert_eq!(data_manifests(&list(&[0]), "l").unwrap(), Some(vec!["s3://b/m.avro".to_string()]));
-    assert_eq!(data_manifests(&list(&[0, 1]), "l").unwrap(), None);
-    assert_eq!(data_manifests(&list(&[]), "l").unwrap(), Some(vec![]));
-}
-
-#[test]
-fn a_data_file_without_sizes_is_an_error() {
-    let error = data_files(&file(MANIFEST, &[&entry(1, 0, "added")]), "m").unwrap_err();
-    assert!(error.to_string().contains("an entry has no size"), "{error}");
-    assert_eq!(data_files(&file(MANIFEST, &[&entry(2, 0, "gone")]), "m").unwrap(), []);
-}
