@@ -114,11 +114,17 @@ def test_no_file_is_fetched_that_this_process_wrote(shop: Shop, name: str) -> No
     assert files_read(trace) == [], trace
 
 
-def test_the_change_feed_fetches_definitions_of_versions_in_parallel(shop: Shop) -> None:
-    """The definition of the table in each version was a round: 10,000 versions waited for minutes."""
+@pytest.mark.parametrize("is_of_all_tables", [False, True])
+def test_the_change_feed_fetches_definitions_of_versions_in_parallel(shop: Shop, is_of_all_tables: bool) -> None:
+    """The definition of the table in each version was a round: 10,000 versions waited for minutes. So was it in the
+    feed of all tables, after that of one table had been mended."""
     since = shop.lake.version - 6
-    table = shop.elsewhere().table("n.six")
-    trace = shop.traced(lambda: table.changes(since).read_all())
+    lake = shop.elsewhere()
+    table = lake.table("n.six")
+    if is_of_all_tables:
+        trace = shop.traced(lambda: list(lake.changes(since, rows=True)))
+    else:
+        trace = shop.traced(lambda: table.changes(since).read_all())
     definitions = [one for one in trace.requests if one.path.endswith(".binpb")]
     assert len(definitions) == len({one.path for one in definitions}) == 6, trace  # the latest one is known
     since_then = definitions[1:]

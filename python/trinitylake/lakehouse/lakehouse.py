@@ -305,14 +305,13 @@ class Lakehouse(Statements):
         """
         previous = find_version(self._core, since)
         last = find_version(self._core, until)
-        for version in versions_after(self._core, previous, last):
-            entries = changes_of(version.info, version.changes(previous).to_pylist())
-            if rows:
-                from trinitylake.lakehouse.transaction_rows import with_rows
+        if rows:
+            from trinitylake.lakehouse.transaction_rows import changes_with_rows
 
-                yield from with_rows(self._storage, previous, version, entries)
-            else:
-                yield from entries
+            yield from changes_with_rows(self._core, previous, last)
+            return
+        for version in versions_after(self._core, previous, last):
+            yield from changes_of(version.info, version.changes(previous).to_pylist())
             previous = version
 
     @overload

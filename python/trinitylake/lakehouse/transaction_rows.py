@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ import pyarrow as pa
 from trinitylake.base.qualified_names import full_name
 from trinitylake.definitions import FEDERATED
 from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
-from trinitylake.lakehouse.history import TransactionChanges
+from trinitylake.lakehouse.history import TransactionChanges, changes_of
 from trinitylake.tables.change_feed.feed import ChangeFeed
-from trinitylake.tables.change_feed.table_versions import TableStep, changed_tables, steps_of_version
+from trinitylake.tables.change_feed.table_versions import TableStep, changes_ahead, steps_of_version
 from trinitylake.tables.frozen_table import table_of_state
 
 if TYPE_CHECKING:
@@ -72,16 +72,17 @@ class TransactionRowChanges(TransactionChanges):
     rows: tuple[TableRowChanges, ...] = field(repr=False, compare=False)
 
 
-def with_rows(
-    storage: _core.Storage, previous: _core.Version, version: _core.Version, entries: Sequence[TransactionChanges]
+def changes_with_rows(
+    core: _core.Lakehouse, since: _core.Version, until: _core.Version
 ) -> Iterator[TransactionRowChanges]:
-    """The entries of a version with their rows, which tables in other catalogs do not have."""
-    steps = list(steps_of_version(previous, version, changed_tables(previous, version)))
-    for entry in entries:
-        own = [step for step in steps if step.transaction == entry.position and not _is_federated(step)]
-        own.sort(key=lambda step: step.after is not None)
-        parts = {name: getattr(entry, name) for name in TransactionChanges.__dataclass_fields__}
-        yield TransactionRowChanges(**parts, rows=tuple(_of_table(storage, step) for step in own))
+    """The changes of each transaction after `since`, up to `until`; tables in other catalogs have no rows."""
+    for previous, version, changed in changes_ahead(core, since, until):
+        steps = list(steps_of_version(previous, version, changed))
+        for entry in changes_of(version.info, version.changes(previous).to_pylist()):
+            own = [step for step in steps if step.transaction == entry.position and not _is_federated(step)]
+            own.sort(key=lambda step: step.after is not None)
+            parts = {name: getattr(entry, name) for name in TransactionChanges.__dataclass_fields__}
+            yield TransactionRowChanges(**parts, rows=tuple(_of_table(core.storage, step) for step in own))
 
 
 def _of_table(storage: _core.Storage, step: TableStep) -> TableRowChanges:

@@ -93,7 +93,7 @@ def steps_of_table(
     state = state_of(since, key, id)
     others: set[TableName] = set()  # names of other tables, while it is unknown whether this one exists
     is_unknown = state is None
-    for previous, version, changed in _changes_ahead(core, key, since, until):
+    for previous, version, changed in changes_ahead(core, since, until, key):
         if state is not None and state.key in changed:
             steps = steps_of_version(previous, version, changed, [state], id)
         elif state is None and changed:
@@ -109,19 +109,20 @@ def steps_of_table(
             state, is_unknown = step.after, False
 
 
-def _changes_ahead(
-    core: _core.Lakehouse, key: TableName, since: _core.Version, until: _core.Version
+def changes_ahead(
+    core: _core.Lakehouse, since: _core.Version, until: _core.Version, key: TableName | None = None
 ) -> Iterator[tuple[_core.Version, _core.Version, ChangedTables]]:
     """Each version with the one before it and its changed tables.
 
-    A remote store fetches the definitions of the name `key` in parallel, otherwise each would be a round.
+    A remote store fetches the definitions of all tables, or of the name `key`, in parallel: otherwise each would be a
+    round.
     """
     io, versions = LakehouseFileIO(core.storage), versions_after(core, since, until)
     while page := list(islice(versions, _PAGE_VERSIONS)):
         changes = [(before, version, changed_tables(before, version)) for before, version in pairwise([since, *page])]
         for _, _, changed in changes:
-            if key in changed:
-                io.begin_to_fetch(changed[key]["after"] or "")
+            for name in changed if key is None else changed.keys() & {key}:
+                io.begin_to_fetch(changed[name]["after"] or "")
         yield from changes
         since = page[-1]
 
