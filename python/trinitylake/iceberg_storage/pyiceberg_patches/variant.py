@@ -31,6 +31,12 @@ def variants_in(schema: Schema) -> list[str]:
     return [field.name for field in schema.fields if any(_variants(field.field_type))]
 
 
+def without_variants(schema: Schema) -> Schema:
+    """The columns of a schema that Arrow has types for."""
+    unreadable = variants_in(schema)
+    return Schema(*(one for one in schema.fields if one.name not in unreadable)) if unreadable else schema
+
+
 def _variants(type: IcebergType) -> Iterator[VariantType]:
     match type:
         case VariantType():

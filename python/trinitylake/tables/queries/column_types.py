@@ -35,6 +35,7 @@ from pyiceberg.types import (
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.schema_projection import has_plain_part_names
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import VariantType
 from trinitylake.tables.sql_sandbox import quoted
 
 _PRIMITIVE: dict[type[IcebergType], str] = {
@@ -54,12 +55,13 @@ _PRIMITIVE: dict[type[IcebergType], str] = {
     FixedType: "BLOB",
     UUIDType: "UUID",
     UnknownType: "INTEGER",
+    VariantType: "VARIANT",
 }
 _UUID = "UUID"
 #: The time that DuckDB needs for a Parquet file doubles with each level of lists and maps.
 _DEPTH = 12
 #: What DuckDB reads from a Parquet file with the same result as PyIceberg.
-_READ_ALIKE = frozenset(_PRIMITIVE) - {TimestampNanoType, TimestamptzNanoType, UUIDType, UnknownType}
+_READ_ALIKE = frozenset(_PRIMITIVE) - {TimestampNanoType, TimestamptzNanoType, UUIDType, UnknownType, VariantType}
 
 
 def duckdb_type(type: IcebergType, column: str) -> str:
@@ -84,7 +86,7 @@ def duckdb_type(type: IcebergType, column: str) -> str:
 def is_filtered_alike(type: IcebergType) -> bool:
     """Whether Iceberg's filters on such a column mean what DuckDB's do: times with a zone lose their nanoseconds in
     DuckDB, and PyIceberg filters no nested column."""
-    return type.is_primitive and not isinstance(type, TimestamptzNanoType | UnknownType)
+    return type.is_primitive and not isinstance(type, TimestamptzNanoType | UnknownType | VariantType)
 
 
 def are_read_alike(metadata: TableMetadata) -> bool:

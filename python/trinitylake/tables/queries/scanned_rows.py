@@ -16,6 +16,7 @@ from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_r
 from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import without_variants
 
 #: Given names of columns, record batches with these columns.
 ReadColumns: TypeAlias = "Callable[[list[str]], Iterable[pa.RecordBatch]]"
@@ -61,7 +62,7 @@ class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
 def scanned_rows(
     scan: DataScan, tasks: Sequence[FileScanTask], subject: Callable[[], str], lineage: Sequence[NestedField] = ()
 ) -> ArrowRows:
-    """The rows of some data files of a table, through our own scan.
+    """The rows of some data files of a table, through our own scan, without columns of variants.
 
     Args:
         scan: of the table, with the filter that the files were planned by.
@@ -69,7 +70,7 @@ def scanned_rows(
         subject: the table, for errors.
         lineage: columns of the row lineage to read as well.
     """
-    schema = Schema(*scan.table_metadata.schema().fields, *lineage)
+    schema = Schema(*without_variants(scan.table_metadata.schema()).fields, *lineage)
 
     def read(names: list[str]) -> Iterator[pa.RecordBatch]:
         with translated(subject):

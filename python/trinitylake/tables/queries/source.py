@@ -19,6 +19,7 @@ from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 from trinitylake.tables.merging.row_changes import FILE, POSITION
 from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike
@@ -84,9 +85,11 @@ class TableSource:
         self.name = table.name
         scan = table._scan(AlwaysTrue())
         self._note_scan = table._note_scan
+        schema = scan.iceberg.table_metadata.schema()
         self._scan: DataScan = scan.iceberg
+        #: Columns that Arrow has no type for: a query that reads their values fails, others do not.
+        self._unreadable = variants_in(schema)
         self._subject = scan._subject
-        schema = self._scan.table_metadata.schema()
         if not schema.fields:
             raise InvalidArgument(f"table {table.name} has no columns, which SQL does not support: add a column first")
         #: As the table has them.
@@ -132,6 +135,13 @@ class TableSource:
             for name, type in zip(self._names, self._types, strict=True)
         )
         return f"SELECT {columns}, {quoted(FILE)}, {quoted(POSITION)} FROM {relation}"
+
+    def _value(self, name: str) -> str:
+        """The value of a column of our own scan. DuckDB evaluates the error only if a query needs the column."""
+        if name not in self._unreadable:
+            return unfiltered(quoted(name))
+        text = f"column {name} of table {self.name} is a variant, which SQL queries do not read: name other columns"
+        return f"error({literal(text)})"
 
     def planned(self, pushed: Pushed | None) -> PlannedRows:
         """The files that can hold matching rows; without a filter all files, and NaN counts as requested."""
@@ -192,7 +202,7 @@ class TableSource:
         if planned.files:
             parts.append(f"{select(in_files)} FROM {self._read_parquet(planned)}")
         if planned.scanned is not None:
-            parts.append(f"{select([unfiltered(name) for name, _ in columns])} FROM {registered}")
+            parts.append(f"{select([self._value(name) for name in self._names])} FROM {registered}")
         if not parts:
             parts.append(f"{select(['NULL'] * len(columns))} WHERE false")
         return " UNION ALL ".join(parts)
