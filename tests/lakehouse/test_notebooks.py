@@ -43,6 +43,7 @@ def handles(lake: tl.Lakehouse, namespace: str = "nyc") -> Iterator[Any]:
     yield lake.log()
     yield lake.log(None)
     yield lake.diff(0)
+    yield lake.changes(0)
     yield next(iter(lake.changes(0)))
     yield lake.at().stats()
     yield lake.maintenance.stats(files=True)
@@ -83,7 +84,8 @@ def test_a_scan_of_all_rows_says_so(lake: tl.Lakehouse) -> None:
     shown = table.scan()._repr_html_()
     assert "AlwaysTrue" not in shown
     assert re.search(r">rows</th><td[^>]*>all<", shown), shown
-    assert "rows where" in table.scan("id > 1")._repr_html_()
+    assert re.search(r">rows where</th><td[^>]*>id &gt; 1<", table.scan("id > 1")._repr_html_())
+    assert repr(table.scan("id > 1", columns=["id"])) == "Scan('id > 1', columns=['id'])"
 
 
 def test_the_html_of_every_handle_names_it(lake: tl.Lakehouse) -> None:
@@ -102,9 +104,18 @@ def test_the_html_of_every_handle_names_it(lake: tl.Lakehouse) -> None:
     assert "messageload" in texts["TransactionChanges"]
     assert "data files" in texts["Stats"]
     assert "would delete 0 files" in texts["Vacuumed"]
-    assert "GreaterThan" in texts["Scan"]
+    assert "rows whereid > 1" in texts["Scan"]
+    assert "etlload+ namespace nyc + table nyc.t + view nyc.v" in texts["Changes"]
+    assert "bad load- namespace wrong" in texts["Changes"]
     assert "rolled back" in texts["Transaction"]
     assert "because" in texts["Transaction"]
+
+
+def test_showing_changes_leaves_them_to_the_iterator(lake: tl.Lakehouse) -> None:
+    changes = lake.changes(0)
+    first = next(changes)
+    shown(changes)
+    assert [first.version, *(one.version for one in changes)] == [1, 2, 3, 4]
 
 
 def test_the_log_shows_tags_and_rollbacks(lake: tl.Lakehouse) -> None:

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, TimestampNanoType
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.filter_text import parse_filter
+from trinitylake.iceberg_storage.filter_text import filter_text, parse_filter
 
 COLUMNS = {
     "id": "int",
@@ -120,6 +120,13 @@ def test_a_filter_matches_the_rows_that_sql_matches(table: tl.Table, text: str) 
         expected = [id for (id,) in oracle.execute(f"SELECT id FROM own WHERE {text} ORDER BY id").fetchall()]
     assert sorted(table.scan(text).to_arrow()["id"].to_pylist()) == expected
     assert table.scan(text).count() == len(expected)
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_a_parsed_filter_is_shown_as_a_text_of_the_same_meaning(text: str) -> None:
+    """A notebook showed `GreaterThan(term=Reference(name='id'), literal=LongLiteral(1))`."""
+    parsed = parse_filter(text)
+    assert parse_filter(filter_text(parsed)) == parsed
 
 
 @pytest.mark.parametrize("column", ["id", "d", "f"])

@@ -112,6 +112,9 @@ class Type:
             return duplicate_name(self.children)
         return ""
 
+    def __repr__(self) -> str:
+        return f"Type({self})"
+
     def __str__(self) -> str:
         """The type in SQL, as DuckDB writes it if it has the type; `parse_type` is the inverse."""
         if self.iceberg:

@@ -73,6 +73,10 @@ class Schema:
     def __str__(self) -> str:
         return f"({', '.join(column_text(column) for column in self.columns)})"
 
+    def __repr__(self) -> str:
+        key = f", PRIMARY KEY ({', '.join(self.primary_key)})" if self.primary_key else ""
+        return f"Schema{str(self)[:-1]}{key})"
+
     def _repr_html_(self) -> str:
         """HTML for notebooks."""
         from trinitylake.base.markup import framed

@@ -45,6 +45,23 @@ _OPERATORS: dict[str, tuple[_Predicate, _Predicate]] = {
     ">": (_MADE.GreaterThan, _MADE.LessThan),
     ">=": (_MADE.GreaterThanOrEqual, _MADE.LessThanOrEqual),
 }
+#: Words and signs of predicates.
+_WORDS = {
+    "EqualTo": "=",
+    "NotEqualTo": "!=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "In": "IN",
+    "NotIn": "NOT IN",
+    "StartsWith": "LIKE",
+    "NotStartsWith": "NOT LIKE",
+    "IsNull": "IS NULL",
+    "NotNull": "IS NOT NULL",
+    "IsNaN": "IS NAN",
+    "NotNaN": "IS NOT NAN",
+}
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "NULL", "NAN", "TRUE", "FALSE"})
 #: Maximum nesting of NOT and parentheses, because filters are evaluated recursively.
 _MAX_DEPTH = 100
@@ -255,3 +272,36 @@ def _decimal(text: str) -> Decimal:
     if abs(number.adjusted()) > _MOST_DIGITS:
         number = Decimal(1).scaleb(_MOST_DIGITS if number.adjusted() > 0 else -_MOST_DIGITS).copy_sign(number)
     return Decimal(f"{number:f}")
+
+
+def filter_text(filter: BooleanExpression) -> str:
+    """The text of a filter, of which `parse_filter` is the inverse if its values are numbers, texts and booleans."""
+    if isinstance(filter, AlwaysTrue | AlwaysFalse):
+        return "TRUE" if isinstance(filter, AlwaysTrue) else "FALSE"
+    if isinstance(filter, And | Or):
+        parts = (
+            f"({filter_text(one)})" if isinstance(one, Or) else filter_text(one) for one in (filter.left, filter.right)
+        )
+        return f" {type(filter).__name__.upper()} ".join(parts)
+    if isinstance(filter, Not):
+        return f"NOT ({filter_text(filter.child)})"
+    predicate: Any = filter
+    kind, column = type(predicate).__name__, predicate.term.name
+    if re.fullmatch(r"[^\W\d][\w$.]*", column) is None or column.upper() in _KEYWORDS:
+        column = '"' + column.replace('"', '""') + '"'
+    if kind in ("In", "NotIn"):
+        values = f"({', '.join(sorted(map(_value_text, predicate.literals)))})"
+    elif kind in ("StartsWith", "NotStartsWith"):
+        prefix = predicate.literal.value.replace("%", "\\%").replace("_", "\\_")
+        values = _value_text(StringLiteral(f"{prefix}%"))
+    else:
+        values = _value_text(predicate.literal) if hasattr(predicate, "literal") else ""
+    return f"{column} {_WORDS[kind]} {values}".rstrip()
+
+
+def _value_text(value: Literal[Any]) -> str:
+    if isinstance(value, StringLiteral):
+        return "'" + value.value.replace("'", "''") + "'"
+    if isinstance(value, BooleanLiteral | LongLiteral | DecimalLiteral):
+        return str(value.value).upper()
+    return repr(value)  # of a filter that is no text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -365,6 +365,30 @@ class TransactionChanges:
         one = self.transaction
         facts = pairs([("when", utc_text(self.created_at)), ("author", one.author), ("message", one.message)])
         return framed(heading("changes", f"of version {self.version}"), facts, _diff_table(self.diff))
+
+
+class Changes(Iterator[TransactionChanges]):
+    """Iterator over the changes of transactions, from `lake.changes()`. Notebooks show the first ones as a table.
+
+    Args:
+        begin: returns an iterator over all of them.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[TransactionChanges]]) -> None:
+        self._begin = begin
+        self._rest = begin()
+
+    def __next__(self) -> TransactionChanges:
+        return next(self._rest)
+
+    @shown
+    def _repr_html_(self) -> str:
+        rows = (
+            (one.version, utc_text(one.created_at), one.transaction.author, one.transaction.message, str(one.diff))
+            for one in islice(self._begin(), SHOWN)
+        )
+        headers = ("version", "when", "author", "message", "changes")
+        return framed(heading("changes", "", f"at most {SHOWN} transactions"), table(headers, rows, numbers={0}))
 
 
 def changes_of(info: VersionInfo, rows: Iterable[dict[str, Any]]) -> list[TransactionChanges]:

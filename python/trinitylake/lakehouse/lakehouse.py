@@ -19,6 +19,7 @@ from trinitylake.errors import NotALakehouse
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.handle import Handle
 from trinitylake.lakehouse.history import (
+    Changes,
     Diff,
     Log,
     LogEntry,
@@ -303,6 +304,11 @@ class Lakehouse(Statements):
 
         Raises `VersionExpired` if a version after `since` has expired.
         """
+        return Changes(lambda: self._changes(since, until, rows))
+
+    def _changes(
+        self, since: VersionReference, until: VersionReference | None, rows: bool
+    ) -> Iterator[TransactionChanges]:
         previous = find_version(self._core, since)
         last = find_version(self._core, until)
         if rows:

@@ -17,6 +17,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
+from trinitylake.iceberg_storage.filter_text import filter_text
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.tables.row_result import RowResult
@@ -140,7 +141,7 @@ class Scan(RowResult):
         return _unpickled_scan, (self._subject, self._table_name, type(self._scan), pickled(self._scan.io), parts)
 
     def __repr__(self) -> str:
-        parts = [repr(self._scan.row_filter)] if self._scan.row_filter != AlwaysTrue() else []
+        parts = [repr(filter_text(self._scan.row_filter))] if self._scan.row_filter != AlwaysTrue() else []
         parts += [f"columns={list(self._scan.selected_fields)}"] if self._scan.selected_fields != ("*",) else []
         parts += [f"limit={self._scan.limit}"] if self._scan.limit is not None else []
         return f"Scan({', '.join(parts)})"

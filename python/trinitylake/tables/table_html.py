@@ -78,15 +78,18 @@ def scan_html(scan: DataScan, subject: str) -> str:
     """HTML of a scan: its table, columns and filter, without rows."""
     from pyiceberg.expressions import AlwaysTrue
 
+    from trinitylake.iceberg_storage.filter_text import filter_text
+
     fields = scan.projection().fields
     rows = [(field.name, sql_text(field.field_type)) for field in fields[:COLUMNS_SHOWN]]
     facts = [
-        ("rows where", scan.row_filter) if scan.row_filter != AlwaysTrue() else ("rows", "all"),
+        ("rows where", filter_text(scan.row_filter)) if scan.row_filter != AlwaysTrue() else ("rows", "all"),
         ("at most", "all" if scan.limit is None else f"{scan.limit:,} rows"),
         ("snapshot", "the current one" if scan.snapshot_id is None else scan.snapshot_id),
     ]
     title = element("div", f"scan of {subject}", class_="title")
-    return framed(title, pairs(facts), table(("column", "type"), rows, caption=f"{len(fields)} columns"))
+    caption = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
+    return framed(title, pairs(facts), table(("column", "type"), rows, caption=caption))
 
 
 def _facts(iceberg: IcebergTable) -> list[tuple[object, object]]:
