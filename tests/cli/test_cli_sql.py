@@ -110,6 +110,8 @@ def test_sql_shell_prints_state_and_errors(root: str, capsys: pytest.CaptureFixt
     assert says(".version") == "3\n"
     assert says(".at 2\n.version\nSELECT count(*) FROM shop.items;\n.at\n.version") == "2\n[(1,)]\n3\n"
     assert ".begin" in says(".help")
+    assert says("\\d") == says(".tables")
+    assert says("-- only a comment\n;") == ""
     for wrong in (".nothing", ".schema", ".commit", ".rollback", ".begin\n.begin", ".at 2\n.begin", ".begin\n.at 2"):
         with pytest.raises(tl.InvalidArgument):
             shell.run_all([wrong])

@@ -6,6 +6,7 @@ the list with the commands.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -168,6 +169,8 @@ def ended_by(error: Exception, as_json: bool) -> int:
         message = error.format_message().replace(": Value error, ", ": ")  # words of pydantic
         if message.startswith("No such option") and context is not None and context.parent is None:
             message += " before a command: write options after it, as in trinitylake ls --root PATH"
+        elif context is not None and re.match(r"No such option: -\d", message):
+            hint = f"write -- before a negative version, as in '{context.command_path} -- -1'"
         output.emit_failure("usage", message, as_json, {"hint": hint} if hint else {})
         return USAGE
     if isinstance(error, OSError) and error.strerror:  # a full disk, or a file that cannot be opened

@@ -96,7 +96,7 @@ def diff(
     if rows is not None:
         print_changed_rows([("", lake.at(after).table(rows).changes(before, after, net=True))], as_json)
         return
-    difference = lake.diff(lake.at(before).version, None if after is None else lake.at(after).version)
+    difference = lake.diff(before, after)
     lines = [Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in difference]
     between = difference.after - difference.before
     entries = lake.log(min(between, SUMMARIES_MAX), before=difference.after + 1) if between > 0 else []

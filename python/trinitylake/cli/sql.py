@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,9 +40,9 @@ def sql(
 
     A statement that writes is a transaction. Statements end with a semicolon; the first that fails ends the command.
     """
-    from trinitylake.cli.sql_shell import SqlShell
+    from trinitylake.cli.sql_shell import SqlShell, text_of
 
-    texts = [*([statements] if statements is not None else []), *(command or []), *map(_text_of, file or [])]
+    texts = [*([statements] if statements is not None else []), *(command or []), *map(text_of, file or [])]
     is_shell = not texts and sys.stdin.isatty()
     if is_shell and single_transaction:
         raise InvalidArgument("--single-transaction needs statements; in the shell use .begin and .commit")
@@ -56,12 +55,3 @@ def sql(
         shell.run_interactively()
     else:
         shell.run_all(texts or [sys.stdin.read()], single_transaction=single_transaction)
-
-
-def _text_of(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"cannot read {path}: it is not UTF-8") from None

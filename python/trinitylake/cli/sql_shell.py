@@ -38,7 +38,7 @@ A statement ends with a semicolon and may have several lines; Ctrl-C discards it
   .read FILE            run the statements and commands of a file
   .timing on|off        print the time of each statement
   .help, .quit          also exit and quit
-As in psql: \\q, \\x (mode line or table), \\dt, \\d NAME, \\i FILE, \\o [FILE], \\timing"""
+As in psql: \\q, \\x (mode line or table), \\dt, \\d [NAME], \\i FILE, \\o [FILE], \\timing"""
 _KEYWORDS = (
     *("AND", "AS", "ASC", "BETWEEN", "BY", "CASE", "CREATE", "DELETE", "DESC", "DISTINCT", "DROP", "ELSE", "END"),
     *("EXISTS", "FROM", "FULL", "GROUP", "HAVING", "IN", "INNER", "INSERT", "INTO", "IS", "JOIN", "LEFT", "LIKE"),
@@ -190,13 +190,13 @@ class SqlShell:
     def _read(self, pending: str, line: str) -> str:
         """Run the statements that a line completes; returns the incomplete rest."""
         name, _, argument = line.strip().removesuffix(";").strip().partition(" ")
-        name = _ALIASES.get(name.lower(), name)
+        name = ".tables" if name == "\\d" and not argument else _ALIASES.get(name.lower(), name)
         if not pending and name.startswith((".", "\\")):
             self._command(name, argument.strip())
             return ""
         text = f"{pending}\n{line}" if pending else line
         *whole, rest = split_statements(text)
-        for statement in whole:
+        for statement in filter(tokens_of, whole):  # not only comments
             self.run(statement)
         return rest
 
@@ -219,11 +219,7 @@ class SqlShell:
             case ".output":
                 self._printer.redirect(argument)
             case ".read" if argument:
-                try:
-                    text = Path(argument).read_text(encoding="utf-8")
-                except (OSError, UnicodeDecodeError) as error:
-                    raise InvalidArgument(f"cannot read {argument}: {error}") from None
-                self._run_text(text)
+                self._run_text(text_of(argument))
             case ".tables":
                 within = argument or None
                 for one in sorted([*self.reader.tables(within), *self.reader.views(within)]):
@@ -258,8 +254,10 @@ class SqlShell:
             case ".rollback":
                 transaction, self._transaction = self._open(), None
                 transaction.rollback()
+            case ".schema" | ".read":
+                raise InvalidArgument(f"{name} lacks an argument: see .help")
             case _:
-                raise InvalidArgument(f"{printable(name)} is not a command, or lacks an argument: see .help")
+                raise InvalidArgument(f"{printable(name)} is not a command: see .help")
 
     def _open(self) -> Transaction:
         if self._transaction is None:
@@ -414,3 +412,13 @@ def _words() -> frozenset[str]:
     with duckdb.connect() as connection:
         found = connection.execute("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category != 'unreserved'")
         return frozenset(word for (word,) in found.fetchall())
+
+
+def text_of(path: str) -> str:
+    """The text of a file. Raises `InvalidArgument` if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"cannot read {path}: it is not UTF-8") from None

@@ -268,14 +268,13 @@ class Lakehouse(Statements):
             return list(islice(select(changes_of_object(self._core, of)), limit))
         return Log(islice(select(VersionLog(self._core, before)), limit), self._core)
 
-    @checked
-    def diff(self, before: int, after: int | None = None) -> Diff:
-        """Objects that differ between two versions; `after` is the latest one by default.
+    @checked_as(before=version_reference, after=version_reference)
+    def diff(self, before: VersionReference, after: VersionReference | None = None) -> Diff:
+        """Objects that differ between two versions, given as for `at`; `after` is the latest one by default.
 
         The cost is in proportion to the change, not to the size of the lakehouse. Raises as `at` does.
         """
-        older = self._core.version(before)
-        newer = self._core.latest() if after is None else self._core.version(after)
+        older, newer = find_version(self._core, before), find_version(self._core, after)
         return diff_of(older.number, newer.number, older.diff(newer).to_pylist())
 
     @overload
