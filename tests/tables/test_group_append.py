@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import StringType
 
 import trinitylake as tl
 from slow_s3 import slow_s3
@@ -366,12 +368,12 @@ def lakes_with_queue(tmp_path: Path) -> tuple[tl.Lakehouse, tl.Lakehouse]:
     return lake, tl.open(lake.uri, durability="none")
 
 
-def queued_by_a_dead_process(lake: tl.Lakehouse, rows: pa.Table) -> str:
+def queued_by_a_dead_process(lake: tl.Lakehouse, rows: pa.Table, columns: Schema | None = None) -> str:
     """Leave rows in the queue, like a process that is killed while it waits. Returns the id of the transaction."""
     table = lake.table("raw.events")
     batch = Batch(rows, None, None, CommitInfo("of the dead process"))  # type: ignore[arg-type]
     entry = table._log_entry(batch)  # type: ignore[attr-defined]
-    lake._core.queue_appends(table.id, ("raw", "events"), [entry], to_ipc(rows)).wait()
+    lake._core.queue_appends(table.id, ("raw", "events"), [entry], to_ipc(rows, columns)).wait()
     return str(entry.id)
 
 
@@ -402,6 +404,39 @@ def test_queued_rows_that_do_not_fit_any_more_are_left_to_their_owner(
     monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
     other.table("raw.events").append({"id": [2], "weekday": ["tue"]})
     assert ids(other) == [2]
+
+
+@pytest.mark.parametrize("in_queue", [False, True])
+def test_rows_of_a_transaction_are_never_written_to_another_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_queue: bool
+) -> None:
+    """A column was renamed and its name given to another one. The leader of a group wrote its rows by their names.
+
+    In the queue the transactions conflict, because another process may have begun to write their rows.
+    """
+    lake, _ = lakes_with_queue(tmp_path)
+    transactions = [lake.begin(isolation="snapshot") for _ in range(3)]
+    for number, txn in enumerate(transactions):
+        txn.table("raw.events").append(rows(number))
+    with lake.table("raw.events").update_schema() as update:
+        update.rename_column("day", "weekday")
+    with lake.table("raw.events").update_schema() as update:
+        update.add_column("day", StringType())
+    if in_queue:
+        monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
+    futures = together(lake, *[txn.commit for txn in transactions])
+    found = lake.table("raw.events").scan().to_arrow().to_pylist()
+    if in_queue:
+        assert [type(future.exception()) for future in futures] == [tl.CommitConflict] * 3
+        assert not found
+        queued_by_a_dead_process(lake, rows(7), lake.at(3).table("raw.events").iceberg.schema())
+        lake.table("raw.events").append({"id": [8], "day": ["tue"]})
+        assert ids(lake) == [8], "rows of another process for other columns are left to it"
+    else:
+        assert all(future.exception() is None for future in futures)
+        assert sorted(found, key=lambda row: row["id"]) == [
+            {"id": number, "weekday": "mon", "day": None} for number in range(3)
+        ]
 
 
 def test_rows_that_fail_in_the_queue_are_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,11 +327,11 @@ class Transaction(OpenTransaction):
             if not self.is_open:
                 raise
             version = core.committed_version
-            if version is None and (core.is_unknown or not isinstance(error, TrinityLakeError)):
+            if version is None:
                 self._failed(error)
                 raise
             if not isinstance(error, Exception):
-                self._committed(cast("int", version))
+                self._committed(version)
                 raise
         return version if version is None or not self.is_open else self._committed(version)
 

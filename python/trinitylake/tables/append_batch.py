@@ -44,15 +44,29 @@ class Batch(NamedTuple):
         return self.rows.num_rows, self.rows.nbytes, len(self.info.message) + len(self.info.author)
 
 
-def to_ipc(rows: pa.Table) -> bytes:
-    """The rows as an Arrow IPC stream."""
+class OtherColumns(Exception):
+    """The columns of the table are no longer those for which the rows of a transaction were prepared."""
+
+
+#: Metadata of an Arrow stream: the Iceberg schema for which the rows were prepared.
+_COLUMNS = b"trinitylake.columns"
+
+
+def to_ipc(rows: pa.Table, columns: Schema | None = None) -> bytes:
+    """The rows as an Arrow IPC stream; if they are for certain `columns` of the table, with these."""
+    if columns is not None:
+        rows = rows.replace_schema_metadata({_COLUMNS: columns.model_dump_json()})
     buffer = pa.BufferOutputStream()
     with pa.ipc.new_stream(buffer, rows.schema) as stream:
         stream.write_table(rows)
     return cast("bytes", buffer.getvalue().to_pybytes())
 
 
-def of_ipc(data: bytes) -> pa.Table:
-    """The inverse of `to_ipc`."""
+def of_ipc(data: bytes, schema: Schema | None = None) -> pa.Table:
+    """The inverse of `to_ipc`. Raises `OtherColumns` if the rows are for other columns than those of `schema`."""
     with pa.ipc.open_stream(data) as stream:
-        return stream.read_all()
+        rows = stream.read_all()
+    columns = (rows.schema.metadata or {}).get(_COLUMNS)
+    if schema is not None and columns is not None and type(schema).model_validate_json(columns) != schema:
+        raise OtherColumns
+    return rows

@@ -17,7 +17,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary
-from trinitylake.tables.append_batch import Batch, of_ipc, to_ipc
+from trinitylake.tables.append_batch import Batch, OtherColumns, of_ipc, to_ipc
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
@@ -27,6 +27,7 @@ from trinitylake.tables.merge import WriteResult, committed
 from trinitylake.tables.table_locks import table_locks
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
@@ -165,6 +166,9 @@ class AutocommitTable(FrozenTable):
             return self._lakehouse._execute(statement, note, base)
         except _AnotherTable as error:
             raise self._conflict() from error
+        except OtherColumns as error:
+            message = f"the columns of table {self.name} have changed since the transaction began: begin again"
+            raise CommitConflict(message, keys=[f"table {self.name}"]) from error
 
     def _append_few(self, given: pa.Table, info: CommitInfo) -> WriteResult:
         if self.type != "managed" or not given.num_rows:
@@ -219,16 +223,18 @@ class AutocommitTable(FrozenTable):
         Args:
             batch: the rows as the append of a transaction.
         """
-        core, entry = self._lakehouse._core, None if batch is None else batch.entry
+        core, of_transaction = self._lakehouse._core, batch
+        if batch is not None:
+            own.companion, own.repeats = batch.entry, True
         with table_locks.reserved([self.id]):
             if core.has_queue and (batch is None or batch.may_wait_in_queue):
                 batch = batch or self._prepared(given, info)
                 if batch is not None and not core.is_contended:
                     with suppress(LostRace):
-                        return self._append_group(given, info, take, own, entry, gives_way=True)
+                        return self._append_group(given, info, take, own, of_transaction, gives_way=True)
                 if batch is not None:
                     return self._append_in_queue(batch, take, own)
-            return self._append_group(given, info, take, own, entry)
+            return self._append_group(given, info, take, own, of_transaction)
 
     def _append_group(
         self,
@@ -236,11 +242,11 @@ class AutocommitTable(FrozenTable):
         info: CommitInfo,
         take: Take,
         own: Member[Batch],
-        entry: _core.Transaction | None,
+        batch: Batch | None,
         *,
         gives_way: bool = False,
     ) -> Committed:
-        """Append without other processes, in the name of `entry` if given.
+        """Append without other processes; if `batch` is given, in the name of its transaction.
 
         Raises `LostRace` if another process changes the table first and `gives_way`.
         """
@@ -250,16 +256,18 @@ class AutocommitTable(FrozenTable):
             table = cast("TransactionTable", self._in(transaction))
             with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
                 assert isinstance(change, StagedTransaction)
+                if batch is not None and batch.schema != change.table_metadata.schema():
+                    raise OtherColumns
                 rows = self._conformed(given, change).rows
                 schema, declared = change.table_metadata.schema(), table._definition.schema
                 members = take(lambda batch: batch.schema == schema and batch.declared == declared)
                 change.append_rows([rows, *(member.batch.rows for member in members if member.batch is not None)])
             own.table = table
-            own.companion, own.repeats = entry, entry is not None or bool(members)
+            own.repeats = own.repeats or bool(members)
             if members:
                 table._open_staged().own_changes = [ChangeSummary("append", given.num_rows)]
-            if entry is not None:
-                transaction._add_companion(entry, replaced=True)
+            if batch is not None and batch.entry is not None:
+                transaction._add_companion(batch.entry, replaced=True)
             for member in members:
                 assert member.batch is not None
                 member.companion = transaction._add_companion(self._log_entry(member.batch))
@@ -282,15 +290,21 @@ class AutocommitTable(FrozenTable):
         entries = [self._log_entry(one) for one in batches]
         for member, entry in zip(members, entries[1:], strict=True):
             member.companion = entry
-        own.table = self
+        own.table, own.companion = self, entries[0]
+        own.repeats = bool(members) and batch.entry is None
+        columns = batch.schema if any(one.entry is not None for one in batches) else None
         rows = pa.concat_tables([one.rows for one in batches], promote_options="default")
-        queued = self._lakehouse._core.queue_appends(self.id, (self._namespace, self._name), entries, to_ipc(rows))
+        name, data = (self._namespace, self._name), to_ipc(rows, columns)
+        queued = self._lakehouse._core.queue_appends(self.id, name, entries, data)
         try:
             while (others := queued.wait()) is not None:
                 with suppress(LostRace):
-                    return self._append_queued(rows, batch, queued, others, own)
+                    return self._append_queued(rows, columns, batch, queued, others, own)
         except BaseException as error:
             if queued.withdraw() is None or not isinstance(error, Exception):
+                for member in members:
+                    if member.batch is not None and member.batch.entry is not None:
+                        member.settle(CommitConflict(f"another append of the group failed, begin again: {error}"))
                 raise
         version = entries[0].committed_version
         assert version is not None
@@ -299,9 +313,19 @@ class AutocommitTable(FrozenTable):
         return Committed(own.table, version)
 
     def _append_queued(
-        self, rows: pa.Table, own_batch: Batch, queued: _core.QueuedAppends, others: list[bytes], own: Member[Batch]
+        self,
+        rows: pa.Table,
+        columns: Schema | None,
+        own_batch: Batch,
+        queued: _core.QueuedAppends,
+        others: list[bytes],
+        own: Member[Batch],
     ) -> Committed:
-        """Append queued rows of this process and of others. Raises `LostRace` if a version contains some of them."""
+        """Append queued rows of this process and of others. Raises `LostRace` if a version contains some of them.
+
+        Args:
+            columns: the columns that the table must have; None for any with which the rows fit.
+        """
         attempts = iter(range(1))
 
         def statement(transaction: TransactionWithTables) -> TransactionTable:
@@ -310,11 +334,14 @@ class AutocommitTable(FrozenTable):
             table = cast("TransactionTable", self._in(transaction))
             with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
                 assert isinstance(change, StagedTransaction)
+                schema = change.table_metadata.schema()
+                if columns not in (None, schema):
+                    raise OtherColumns
                 parts, refused = [self._conformed(rows, change).rows], []
                 for position, data in enumerate(others):
                     try:
-                        parts.append(self._conformed(of_ipc(data), change).rows)
-                    except (TrinityLakeError, pa.ArrowException):  # as their owner will find out
+                        parts.append(self._conformed(of_ipc(data, schema), change).rows)
+                    except (TrinityLakeError, OtherColumns, pa.ArrowException):  # as their owner will find out
                         refused.append(position)
                 queued.refuse(refused)
                 change.append_rows(parts)

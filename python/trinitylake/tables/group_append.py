@@ -36,7 +36,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from trinitylake.errors import CommitStateUnknown
+from trinitylake.errors import CommitStateUnknown, TrinityLakeError
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -113,12 +113,12 @@ class Member(Generic[Payload]):
         self.batch: Payload | None = None
         self.companion: _core.Transaction | None = None
         self.repeats = False
-        self.answer: Committed | Task | CommitStateUnknown | None = None
+        self.answer: Committed | Task | TrinityLakeError | None = None
         self.group: list[Member[Payload]] | None = None
         self.table: Table | None = None
         self._answered = threading.Event()
 
-    def settle(self, answer: Committed | Task | CommitStateUnknown) -> None:
+    def settle(self, answer: Committed | Task | TrinityLakeError) -> None:
         """Set the answer, unless it is already set."""
         self.answer = self.answer or answer
         self._answered.set()
@@ -154,7 +154,7 @@ class AppendGroups(Generic[Payload]):
                 members whose batches it must append too; it sets their `companion`. Its second argument is the
                 member of this thread; it sets its `table`, and `repeats` if it may fail because of others.
 
-        Raises the errors of `lead`, and `CommitStateUnknown`.
+        Raises the errors of `lead`, and the error that a leader has set as the answer.
         """
         own: Member[Payload] = Member()
         error: BaseException | None = None
@@ -165,7 +165,7 @@ class AppendGroups(Generic[Payload]):
                 own.batch = batch
             if self._leader is not own:
                 self._wait(own)
-            if isinstance(own.answer, CommitStateUnknown):
+            if isinstance(own.answer, TrinityLakeError):
                 raise own.answer
             if isinstance(own.answer, Committed):
                 return own.answer
