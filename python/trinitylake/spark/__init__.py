@@ -83,7 +83,7 @@ _LAZY = {
 
 
 if find_spec("py4j") is not None:  # PySpark with a JVM, not only a client of Spark Connect
-    from trinitylake.spark.threads import install
+    from trinitylake.spark.pyspark_patches import install
 
     install()
 

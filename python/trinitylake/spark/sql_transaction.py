@@ -17,9 +17,9 @@ from trinitylake.errors import CommitConflict, InvalidArgument, TransactionClose
 from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX
 from trinitylake.lakehouse.settings import Isolation
 from trinitylake.spark.connection import Connection, connection_of, unique_name
+from trinitylake.spark.pyspark_patches import activate
 from trinitylake.spark.runtime import is_remote
 from trinitylake.spark.sql_names import in_catalog
-from trinitylake.spark.threads import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

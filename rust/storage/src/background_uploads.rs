@@ -22,7 +22,7 @@ use futures::future::{Either, Shared, select};
 use tokio::sync::Semaphore;
 
 use crate::retry_policy::{current_deadline_millis, within};
-use crate::storage::{FileInParts, Storage};
+use crate::storage_trait::{FileInParts, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;

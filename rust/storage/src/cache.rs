@@ -19,7 +19,7 @@ use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::retry_policy::RetryPolicy;
-use crate::storage::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, checked_range};
+use crate::storage_trait::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, checked_range};
 use trinitylake_base::error::Result;
 use trinitylake_base::per_process::PerProcess;
 

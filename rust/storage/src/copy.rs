@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::storage::Storage;
+use crate::storage_trait::Storage;
 use trinitylake_base::error::{Error, Result};
 
 /// Maximum number of files that are copied at the same time, unless they are large.

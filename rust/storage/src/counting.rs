@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::retry_policy::RetryPolicy;
-use crate::storage::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
+use crate::storage_trait::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::error::Result;
 
 /// Declares all counters once: the struct of their values, the atomic counters, and their names.

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 
-use crate::storage::{PutOutcome, Storage};
+use crate::storage_trait::{PutOutcome, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 

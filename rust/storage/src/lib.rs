@@ -17,7 +17,7 @@ pub mod response_dates;
 pub mod retry;
 pub mod retry_policy;
 mod secrets;
-mod storage;
+mod storage_trait;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/doubles/mod.rs"]
 mod testing;
@@ -36,7 +36,7 @@ pub use object::{ObjectStorage, options};
 pub use probe::probe;
 pub use retry::RetryingStorage;
 pub use retry_policy::RetryPolicy;
-pub use storage::{
+pub use storage_trait::{
     Durability, FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, checked_range, delete_all,
     is_remote,
 };

@@ -39,7 +39,9 @@ use root_folder::RootFolder;
 use temporary_files::is_temporary_name;
 
 use crate::retry_policy::RetryPolicy;
-use crate::storage::{Durability, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, split_prefix};
+use crate::storage_trait::{
+    Durability, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, split_prefix,
+};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::RootUri;

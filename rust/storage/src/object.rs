@@ -26,7 +26,9 @@ use crate::error_mapping::Request;
 use crate::reachability::Reach;
 use crate::retry_policy::RetryPolicy;
 use crate::secrets::Secrets;
-use crate::storage::{FileEnd, FileInfo, Place, PutOutcome, Step, Storage, checked_range, split_prefix};
+use crate::storage_trait::{
+    FileEnd, FileInfo, Place, PutOutcome, Step, Storage, checked_range, split_prefix,
+};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme, check_path};

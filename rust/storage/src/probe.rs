@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use futures::future::{join, join_all};
 
-use crate::storage::{PutOutcome, Storage};
+use crate::storage_trait::{PutOutcome, Storage};
 use trinitylake_base::error::{Error, Result};
 
 /// Number of writers that try to create the same file.

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::retry_policy::{Retries, RetryPolicy};
-use crate::storage::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
+use crate::storage_trait::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 

@@ -17,7 +17,7 @@ use super::file_operations::{Folder, is_absent};
 use super::parallel_fsync::Unsynced;
 use super::root_folder::parent;
 use super::temporary_files::TemporaryFile;
-use crate::storage::Durability;
+use crate::storage_trait::Durability;
 use trinitylake_base::error::{Error, Result};
 
 /// Maximum number of files that stay open until they are synced; the sync opens the others again.

@@ -20,7 +20,7 @@ use super::parallel_fsync::DiskSync;
 use super::root_folder::{KnownFolders, RootFolder, check_local_path, parent};
 use super::temporary_files::{TemporaryFile, is_temporary_name, refuses_hard_links};
 use crate::error_mapping::kind_of;
-use crate::storage::{Durability, FileInfo, PutOutcome, checked_range};
+use crate::storage_trait::{Durability, FileInfo, PutOutcome, checked_range};
 use trinitylake_base::error::{Error, Result};
 
 #[derive(Debug)]

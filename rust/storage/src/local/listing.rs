@@ -5,7 +5,7 @@ use std::io;
 
 use super::file_operations::{Folder, file_info, is_absent};
 use super::temporary_files::is_temporary_name;
-use crate::storage::{FileInfo, Place, Step, split_prefix};
+use crate::storage_trait::{FileInfo, Place, Step, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::check_path;
 

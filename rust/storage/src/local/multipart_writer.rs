@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::file_operations::Folder;
-use crate::storage::FileInParts;
+use crate::storage_trait::FileInParts;
 use trinitylake_base::error::{Error, Result};
 
 /// Maximum number of such files that are open at the same time in one handle: a writer opens one per partition, and a

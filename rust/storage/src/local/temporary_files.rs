@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use file_id::get_file_id;
 
-use crate::storage::Durability;
+use crate::storage_trait::Durability;
 
 /// A file under a temporary name, removed on drop.
 #[derive(Debug)]

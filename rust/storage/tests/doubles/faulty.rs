@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::storage::{FileInfo, PutOutcome, Storage};
+use crate::storage_trait::{FileInfo, PutOutcome, Storage};
 use trinitylake_base::error::{Error, Result};
 
 /// The operations of [`Storage`].

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::response_dates::answered;
-use crate::storage::{FileInfo, PutOutcome, Storage};
+use crate::storage_trait::{FileInfo, PutOutcome, Storage};
 use trinitylake_base::error::Result;
 
 /// Latency of a store. Concurrent requests do not slow each other down.

@@ -11,7 +11,7 @@ use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 
 use crate::response_dates::answered;
-use crate::storage::{FileInfo, Place, PutOutcome, Step, Storage};
+use crate::storage_trait::{FileInfo, Place, PutOutcome, Step, Storage};
 
 /// A store in memory that lives until it is dropped, and can be copied.
 #[derive(Debug, Default)]
