@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 import typer
@@ -43,7 +46,6 @@ RUNNABLE = [README, FORMAT] + [
         "guide/writing",
         "guide/data-ci",
         "guide/ingestion",
-        "guide/migration",
         "guide/pipelines",
         "guide/row-changes",
         "operate/backup",
@@ -63,7 +65,14 @@ RUNNABLE = [README, FORMAT] + [
 #: Pages whose Python blocks need something to work on: here, in tests/lakehouse/test_tracing.py, and in tests/spark.
 PREPARED = [
     ROOT / "docs" / f"{name}.md"
-    for name in ("guide/pyiceberg", "guide/rest", "integrations/opentelemetry", "operate/bulk-on-spark", "spark")
+    for name in (
+        "guide/migration",
+        "guide/pyiceberg",
+        "guide/rest",
+        "integrations/opentelemetry",
+        "operate/bulk-on-spark",
+        "spark",
+    )
 ]
 #: Pages for tools that are too heavy for here: `make integrations` runs them in environments of their own.
 ELSEWHERE = [ROOT / "docs" / "integrations" / f"{name}.md" for names in ENVIRONMENTS.values() for name in names]
@@ -125,6 +134,27 @@ def test_the_examples_for_the_server_run(shop: tl.Lakehouse) -> None:
         places = {"s3://bucket/lake": shop.uri, "http://127.0.0.1:8181": url}
         after = run_examples(ROOT / "docs" / "guide" / "rest.md", {}, places)
         assert after["catalog"].list_tables("mill") == [("mill", "items")]
+
+
+def test_the_examples_of_a_migration_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing ran the move from Delta and DuckLake."""
+    from deltalake import write_deltalake
+
+    monkeypatch.chdir(tmp_path)
+    rows = pa.table({"id": [1, 2], "item": ["pen", None], "price": [Decimal("1.50"), Decimal("2.25")]})
+    write_deltalake("delta/orders", rows)
+    extension = importlib.util.find_spec("duckdb_extension_ducklake")
+    assert extension is not None
+    assert extension.origin is not None
+    load = f"LOAD '{next(Path(extension.origin).parent.rglob('ducklake.duckdb_extension'))}'"
+    with duckdb.connect() as connection:
+        connection.execute(load)
+        connection.execute("ATTACH 'ducklake:metadata.ducklake' AS old; CREATE SCHEMA old.shop")
+        connection.execute("CREATE TABLE old.shop.orders AS FROM rows")
+    run_examples(ROOT / "docs" / "guide" / "migration.md", places={"INSTALL ducklake; LOAD ducklake": load})
+    lake = tl.open("moved")
+    for table in ("shop.delta_orders", "shop.ducklake_orders"):
+        assert lake.table(table).to_arrow().sort_by("id").to_pylist() == rows.to_pylist()
 
 
 def test_every_page_with_examples_is_run() -> None:
