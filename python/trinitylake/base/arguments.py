@@ -211,7 +211,7 @@ def _decimal(value: Decimal) -> Decimal | float:
 
 
 def several(values: Any, what: str) -> tuple[Any, ...]:
-    """One name or several, read once; the user of the names checks them. Raises `InvalidArgument`."""
+    """The given names as a list: of one name, or of several. The caller checks them. Raises `InvalidArgument`."""
     if isinstance(values, str):
         return (values,)
     if isinstance(values, Mapping) or not isinstance(values, Iterable):

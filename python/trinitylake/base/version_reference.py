@@ -98,7 +98,7 @@ def _find_number(core: _core.Lakehouse, number: int) -> _core.Version:
 
 
 def versions_after(core: _core.Lakehouse, since: _core.Version, until: _core.Version) -> Iterator[_core.Version]:
-    """The versions after one up to another, some of which are read together.
+    """The versions after `start` up to `end`, read in batches.
 
     Raises `VersionExpired` when it reaches a version that has expired.
     """

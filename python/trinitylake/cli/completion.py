@@ -15,7 +15,7 @@ from typing import Literal
 import typer
 
 Kind = Literal["namespace", "table", "view"]
-#: At most so many names are offered.
+#: Maximum number of names that are offered.
 NAMES_MAX = 200
 _WORD = re.compile(r"[\w.-]+")
 

@@ -27,7 +27,7 @@ from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.lakehouse.fsck import HARMLESS, FsckReport, Versions, with_certificate
 from trinitylake.lakehouse.fsck import fsck as check
 
-#: At most so many findings are printed; --json has all.
+#: Maximum number of findings that are printed; `--json` has all.
 _SHOWN = 100
 
 

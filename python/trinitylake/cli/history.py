@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _ACTION_STYLES = {"created": "green", "restored": "green", "dropped": "red"}
 SIGN_STYLES = {"+": "green", "-": "red", "~": "yellow"}
-#: At most so many versions are described below a difference.
+#: Maximum number of versions that are described below a difference.
 SUMMARIES_MAX = 20
 #: Maximum number of objects that are listed after a rollback.
 CHANGES_MAX = 20

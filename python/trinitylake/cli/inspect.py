@@ -24,7 +24,7 @@ from trinitylake.lakehouse.vacuum_report import Files, sum_of
 
 #: Maximum width of a drawing of a tree, in columns.
 TREE_WIDTH = 80
-#: At most so many tables are printed, the largest.
+#: Maximum number of tables that are printed, the largest ones first.
 TABLES_SHOWN = 20
 _KINDS = {"B===": "namespace", "C===": "table", "D===": "view", "E===": "id"}
 

@@ -23,7 +23,7 @@ from trinitylake.lakehouse.vacuum_report import Files, Vacuumed
 if TYPE_CHECKING:
     from trinitylake.tables.compaction import CompactResult
 
-#: At most so many tables and unknown files are printed.
+#: Maximum number of tables and of unknown files that are printed.
 _SHOWN_MAX = 20
 
 

@@ -50,7 +50,7 @@ class ResultPrinter:
 
     @property
     def is_for_people(self) -> bool:
-        """Whether the format is one for people."""
+        """Whether the format is for people, not for programs."""
         return self.format in (Format.TABLE, Format.LINE)
 
     def redirect(self, path: str) -> None:

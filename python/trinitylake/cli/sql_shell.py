@@ -401,7 +401,7 @@ def column_name(name: str, is_plain: bool | None = None) -> str | None:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether DuckDB reads it as a name without quotes."""
+    """Whether DuckDB reads a text as a name without quotes."""
     return name.isascii() and name.isidentifier() and name.lower() not in _words()
 
 

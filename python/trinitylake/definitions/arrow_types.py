@@ -101,7 +101,7 @@ def _type(type: pa.DataType, path: str, version: int) -> Type:
 
 
 def type_text(type: pa.DataType) -> str:
-    """The type in SQL, for errors; as Arrow writes it if tables have no such type."""
+    """The type for errors: in SQL, or as Arrow writes it if tables have no such type."""
     try:
         return str(_type(type, "", _V3))
     except InvalidArgument:
@@ -196,7 +196,8 @@ def _arrow_type(column: Column, with_ids: bool) -> pa.DataType:
     return _ARROW[type.kind]
 
 
-#: By kinds of types, and by exact types of Iceberg. Iceberg has no smallint, no lengths of texts, and no timetz.
+#: Arrow types by the kind of a declared type, or by an Iceberg type. Iceberg has no smallint, no lengths of texts, and
+#: no timetz.
 _ARROW = {
     "boolean": pa.bool_(),
     "smallint": pa.int32(),

@@ -280,7 +280,7 @@ class TrinityLakeCatalog(ViewCatalog):
             self.write(statement)
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        """The namespaces directly below one, or at the top, sorted. Raises `NoSuchNamespaceError`."""
+        """The namespaces directly below `namespace`, or at the top level, sorted. Raises `NoSuchNamespaceError`."""
         parent = namespace_name(namespace) if namespace else None
         with names_checked(NoSuchNamespaceError):
             return child_namespaces(self.state(), parent)

@@ -100,7 +100,7 @@ class ColumnSummary:
         return self.values and not _is_empty(self.lower, value) and not _is_empty(value, self.upper)
 
     def may_share(self, other: ColumnSummary) -> bool:
-        """Whether two rows, one of each summary, may have the same value. Buckets are not compared."""
+        """Whether a row of this summary and a row of the other may have the same value. Buckets are not compared."""
         if (self.nulls and other.nulls) or (self.nans and other.nans):
             return True
         is_apart = _is_empty(self.lower, other.upper) or _is_empty(other.lower, self.upper)

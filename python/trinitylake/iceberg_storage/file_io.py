@@ -125,7 +125,7 @@ class LakehouseFileIO(FileIO):
         return self._again(None)
 
     def part(self) -> LakehouseFileIO:
-        """The same access for a part of the operation; this access also records the files that it writes."""
+        """File access for a part of the operation. This object also records the files that the part writes."""
         return self._again(self)
 
     def of_lakehouse(self) -> LakehouseFileIO:
@@ -374,7 +374,7 @@ class LakehouseFileIO(FileIO):
 
     @property
     def is_unneeded(self) -> bool:
-        """Whether this operation, or the one that it is a part of, was discarded."""
+        """Whether this operation, or the operation that contains it, was discarded."""
         return self._is_discarded or (self._whole is not None and self._whole.is_unneeded)
 
     def forget(self, path: str) -> None:
@@ -385,7 +385,7 @@ class LakehouseFileIO(FileIO):
             self._whole.forget(path)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """The bytes of a range, fewer if the file ends in it. Raises as `missed` does."""
+        """The bytes of a range; fewer if the file is shorter. Raises as `missed` does."""
         try:
             return self.storage.get_range(path, offset, length)
         except Exception as error:

@@ -34,7 +34,7 @@ _TOKEN = re.compile(
 #: Makes a predicate of a column and a value.
 _Predicate: TypeAlias = Callable[..., BooleanExpression]
 _MADE: Any = expressions
-#: By operator, the predicate of a column on its left, and of one on its right.
+#: Predicates of an operator: with the column on its left, and with the column on its right.
 _OPERATORS: dict[str, tuple[_Predicate, _Predicate]] = {
     "=": (_MADE.EqualTo, _MADE.EqualTo),
     "==": (_MADE.EqualTo, _MADE.EqualTo),

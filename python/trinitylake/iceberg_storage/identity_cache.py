@@ -24,7 +24,7 @@ class IdentityCache(Generic[Result]):
         self._known: dict[tuple[int, ...], tuple[tuple[Callable[[], object], ...], Result]] = {}
 
     def of(self, *objects: object, make: Callable[[], Result]) -> Result:
-        """The result for these objects, computed by `make` if it is absent."""
+        """The cached result for these objects. Calls `make` if there is none."""
         key = tuple(map(id, objects))
         if (found := self._known.get(key)) is not None:
             for get, one in zip(found[0], objects, strict=True):

@@ -58,7 +58,7 @@ CacheKey = tuple[str, int]
 
 
 def cache_key(io: FileIO, uri: str) -> CacheKey:
-    """The key of a metadata file, before it is read."""
+    """The cache key of a metadata file. It does not depend on the content of the file."""
     return uri, io.storage.collected_before_millis if isinstance(io, LakehouseFileIO) else 0
 
 

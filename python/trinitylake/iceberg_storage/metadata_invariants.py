@@ -67,9 +67,10 @@ MAX_LONG = 2**63 - 1
 #: Larger column ids are those of metadata columns.
 MAX_COLUMN_ID = MAX_INTEGER - 200
 MAX_DECIMAL_PRECISION = 38
-#: By how much a sequence number may leave others out: the last one of 64 bits must never come near.
+#: Maximum distance of a new sequence number from the last one. Larger steps could reach the end of 64 bits.
 MAX_SEQUENCE_GAP = MAX_INTEGER
-#: By how much an entry of a log may be older than the one before it. Java, Rust and Go refuse more.
+#: Maximum time by which an entry of a log may be older than the one before it. Java, Rust and Go refuse larger
+#: differences.
 CLOCK_TOLERANCE_MILLIS = 60_000
 #: Counters of a snapshot's summary. The next commit of another writer adds to the totals.
 COUNTERS = frozenset(
@@ -128,7 +129,7 @@ def check_schema(schema: Schema) -> None:
 
 
 def _is_value(value: object, type: IcebergType) -> bool:
-    """Whether a default value that was read from JSON is one of a type. Nested types have none but NULL."""
+    """Whether a JSON value is a valid default of a type. Nested types have no default but NULL."""
     match type:
         case IntegerType() | LongType():
             limit = 1 << (31 if isinstance(type, IntegerType) else 63)
@@ -214,7 +215,8 @@ def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
     if snapshot.schema_id is not None and metadata.schema_by_id(snapshot.schema_id) is None:
         raise ValueError(f"snapshot {id} has schema {snapshot.schema_id}, which the table does not have")
     number, following = snapshot.sequence_number or 0, metadata.next_sequence_number()
-    # As in Iceberg for Java, a snapshot without a parent (a replaced table) may have a number of older metadata.
+    # As in Iceberg for Java, a snapshot without a parent (of a replaced table) may have a sequence number that older
+    # metadata used.
     least = following if snapshot.parent_snapshot_id is not None else min(following, 1)
     if not least <= number <= (following and following + MAX_SEQUENCE_GAP):  # version 1 has no other than 0
         raise ValueError(f"snapshot {id} has sequence number {number}, but the next one of the table is {following}")
@@ -416,7 +418,7 @@ def _column_id(schema: Schema, name: str) -> int | None:
 
 
 def _is_same_field(one: PartitionField, other: PartitionField) -> bool:
-    """Whether two partition fields of one id are one field, which version 1 replaces by `void` instead of removing."""
+    """Whether two partition fields with the same id are equal. Format version 1 replaces a removed field by `void`."""
     voids = isinstance(one.transform, VoidTransform) or isinstance(other.transform, VoidTransform)
     return one.source_id == other.source_id and (voids or one.transform == other.transform)
 

@@ -25,7 +25,7 @@ class PastSnapshots:
         self._unread = list(metadata.metadata_log)
 
     def parent(self, child: Snapshot) -> Snapshot | None:
-        """The snapshot before `child`; None if there is none, or none of the files has it."""
+        """The parent of the snapshot `child`; None if it has none, or if no metadata file lists the parent."""
         id = child.parent_snapshot_id
         if id is None:
             return None

@@ -51,7 +51,7 @@ class Prefetch:
         with self._lock:
             size_bytes = self._waiting.pop(path, None)
             self._waiting_size_bytes -= size_bytes or 0
-            # As many as have become free at once, or there would be a call for each file.
+            # Files are requested in batches, because each file alone would cost a call.
             is_worth_it = self._left and len(self._waiting) <= MAX_FILES // 2
         if is_worth_it:
             self.fetch_more()

@@ -143,13 +143,13 @@ class TableEraser:
         )
 
     def erased(self, metadata: TableMetadata, search: RowSearch) -> TableMetadata:
-        """The metadata without matching rows, not stored; the same object if it has none.
+        """The metadata without matching rows, not yet stored. Without matching rows, the same object.
 
         Raises `InvalidArgument` for files that cannot be rewritten.
         """
         affected, own = search.snapshots(metadata), search.own_columns(metadata)
         snapshots = {one.snapshot_id: one for one in metadata.snapshots}
-        # Of a file that is removed later, the entry that removes it names the replacement.
+        # If a later snapshot removes a rewritten file, the manifest entry of the removal must name the new file.
         for one in sorted(metadata.snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms)):
             if one.snapshot_id in affected:
                 snapshots[one.snapshot_id] = self._snapshot(metadata, search, one, own)

@@ -437,7 +437,7 @@ def _paths(struct: StructType, above: tuple[str, ...]) -> Iterator[tuple[int, tu
 
 
 def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[type, list[Any]]:
-    """The equivalent comparison with a value of the column's type; without a value if none can satisfy it."""
+    """The same comparison with a value of the column's type; without a value if no value of the type can match."""
     if kind is StartsWith and not isinstance(type, StringType | BinaryType):
         raise TypeError(f"`like` needs a column of text, not one of type {sql_text(type)}")
     nearest = _floor_and_ceiling(literal, type)

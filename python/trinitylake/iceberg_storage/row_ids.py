@@ -111,7 +111,7 @@ def with_fields(record: AnyRecord, fields: int) -> AnyRecord:
 
 
 def fits(snapshot: Snapshot, metadata: TableMetadata) -> bool:
-    """Whether the row ids of a snapshot are new for metadata, so that it can be committed unchanged."""
+    """Whether no snapshot of the metadata uses the row ids of a new snapshot, so that it can be committed unchanged."""
     following = next_row_id_of(metadata)
     return following is None or (snapshot.first_row_id is not None and snapshot.first_row_id >= following)
 

@@ -91,7 +91,7 @@ class RowSearch:
         self.counted: dict[_Context, int] = known.counted if known is not None and is_same else {}
 
     def columns(self) -> list[str]:
-        """The columns that are searched, with all names that they have had, such as "email, mail (dropped)"."""
+        """The searched columns with all of their former names, such as "email, mail (dropped)"."""
         names: dict[int, dict[str, None]] = {}
         for schema in self._schemas:
             for id in {id for one in self.bindings for id in one.filter.field_ids} & set(schema.field_ids):
@@ -132,7 +132,7 @@ class RowSearch:
             return frozenset()
 
     def matches(self, metadata: TableMetadata, file: DataFile, is_deleted: bool) -> bool:
-        """Whether a file in a manifest holds matching rows, or may have held some if it was deleted and is gone."""
+        """Whether a file in a manifest contains matching rows, or contained some before it was deleted."""
         if is_deleted and not self._io.new_input(file.file_path).exists():
             # The file is gone; the entry still has its bounds and partition.
             return any(

@@ -48,12 +48,12 @@ class Retention(NamedTuple):
     among: float = float("inf")
 
 
-#: Of the main branch, if no property says more.
+#: Retention of the main branch if no property sets another one.
 UNSET = Retention(SNAPSHOTS_KEPT, TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT, YOUNG_KEPT)
 
 _MIN_SNAPSHOTS, _MAX_AGE = TableProperties.MIN_SNAPSHOTS_TO_KEEP, TableProperties.MAX_SNAPSHOT_AGE_MS
 _RETRY_TIME = TableProperties.COMMIT_TOTAL_RETRY_TIME_MS
-#: In the summary of a snapshot that a streaming query of Spark wrote.
+#: Property in the summary of a snapshot that a streaming query of Spark wrote.
 STREAMING_QUERY = "spark.sql.streaming.queryId"
 _STREAM_AGE_MILLIS = TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT
 

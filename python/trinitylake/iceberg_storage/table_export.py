@@ -143,7 +143,7 @@ def put_same(storage: _core.Storage, path: str, data: bytes) -> bool:
 
 
 def current(metadata: TableMetadata) -> TableMetadata:
-    """The metadata with the current snapshot and those of branches and tags only, and without a log."""
+    """The metadata without log, with only the current snapshot and the snapshots of branches and tags."""
     named = {ref.snapshot_id for ref in metadata.refs.values()} | {metadata.current_snapshot_id}
     others = {one.snapshot_id for one in metadata.snapshots if one.snapshot_id not in named}
     return without(metadata, others).model_copy(update={"metadata_log": []})

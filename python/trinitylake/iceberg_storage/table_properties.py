@@ -174,13 +174,13 @@ def logged_files(properties: Mapping[str, str]) -> int:
 
 
 def is_location_property(name: str) -> bool:
-    """Whether a property of a table or view holds a location for files to be written, also one of a newer Iceberg."""
+    """Whether a property of a table or view is a location for new files, in this or a later version of Iceberg."""
     is_path = name.startswith("write.") and name.endswith((".path", ".location"))
     return name in LOCATION_PROPERTIES or (is_path and ".column." not in name)  # a column may have any name
 
 
 def is_code_property(name: str) -> bool:
-    """Whether a property names a class that readers of the table would load, also one of a newer Iceberg."""
+    """Whether a property names a class that readers of the table load, in this or a later version of Iceberg."""
     return name.endswith(("-impl", ".impl")) and ".column." not in name
 
 

@@ -28,7 +28,7 @@ from trinitylake.errors import CorruptFile, InvalidArgument
 
 PROPERTY = OWN_PROPERTY_PREFIX + "iceberg-view"
 
-#: Of a view that was not created through Iceberg. Definitions hold no time.
+#: Creation time of a view that was not created through Iceberg: view definitions contain no time.
 UNKNOWN_TIME_MILLIS = 0
 
 _KEPT = {"location", "schemas", "versions", "current_version_id", "version_log"}

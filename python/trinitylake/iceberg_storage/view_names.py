@@ -38,7 +38,7 @@ def named_by_lakehouse(metadata: ViewMetadata, transaction_catalog: str = "") ->
 
 
 def version_named_by_lakehouse(version: ViewVersion, transaction_catalog: str = "") -> ViewVersion:
-    """The same for one version of a view."""
+    """One version of a view, with table names as in the lakehouse."""
     default = version.default_catalog
     if default is not None and is_transaction_catalog(default, transaction_catalog):
         default = None

@@ -64,7 +64,7 @@ class Checks(Generic[Subject]):
 
 
 def _is_false(answer: object) -> bool:
-    """Whether it is the False of Python, of NumPy (so of pandas) or of Arrow, which are three objects."""
+    """Whether a value is Python's, NumPy's (so also pandas') or Arrow's False, which are three objects."""
     # Arrow's scalars are recognised by their method, so that Arrow need not be imported.
     value = answer.as_py() if hasattr(answer, "as_py") else answer
     is_numpy_truth = getattr(getattr(value, "dtype", None), "kind", "") == "b" and getattr(value, "ndim", 1) == 0
@@ -77,7 +77,7 @@ def _is_function_name(check: str) -> bool:
 
 
 def _is_of(check: str, allowed: str) -> bool:
-    """Whether a function is the allowed one, or belongs to the allowed module or a module below it."""
+    """Whether a function equals the allowed function, or is in the allowed module or a module below it."""
     module = check.partition(":")[0]
     return allowed in (check, module) or module.startswith(f"{allowed}.")
 

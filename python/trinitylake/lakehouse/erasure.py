@@ -234,7 +234,8 @@ class _ErasureRun:
     def _without_history(self, found: Survey, planned: Erasure) -> Erasure:
         """Commit a clean version, expire all versions before it, and collect their files."""
         self._commit(found)
-        # In a tree without buffers no node names a former definition, whose files garbage collection would keep.
+        # After the compaction, nodes have no buffers, so none of them names a former definition, whose files garbage
+        # collection would retain.
         version, _, _ = self._core.compact(True, False, self._message(), self._request.author)
         assert version is not None, "a forced compaction makes a version"
         committed = time.monotonic()
@@ -312,7 +313,7 @@ class _ErasureRun:
         return [path for *_, path in sorted(order)]
 
     def _metadata(self, found: Survey, path: str) -> TableMetadata | None:
-        """The metadata in a file; None for a file of another table, and for one that was deleted meanwhile."""
+        """The metadata in a file. None if the file is of another table, or was deleted meanwhile."""
         with suppress(FileNotFoundError):
             metadata = read_metadata(self._io, self._io.uri_of(path), is_cached=False)
             return metadata if str(metadata.table_uuid) in found.ids else None

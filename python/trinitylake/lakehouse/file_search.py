@@ -108,7 +108,7 @@ class TextSearch:
     def is_in_values(self, values: pa.Array) -> bool:
         """Whether one of the texts occurs in a value, or in a part of one."""
         buffers = (buffer for buffer in values.buffers() if buffer is not None)
-        # In a buffer it may also consist of parts of two values.
+        # A match in a buffer may also consist of parts of two neighbouring values.
         return any(map(self.is_in, buffers)) and any(self.is_in(text) for text in _texts_in(values.to_pylist()))
 
     def is_in_file(self, data: bytes) -> bool:

@@ -260,7 +260,7 @@ def log_table(entries: Iterable[LogEntry], tags: Mapping[int, Sequence[str]]) ->
 
 
 def rollback_target(entry: LogEntry) -> int | None:
-    """The version that a rollback of the lakehouse went back to, if the log has it."""
+    """The version to which a rollback of the lakehouse returned, if the log has it."""
     for transaction in entry.transactions:
         if (target := transaction.properties.get("trinitylake.rollback-target", "")).isdecimal():
             return int(target)

@@ -53,7 +53,7 @@ class ObjectChange:
 
     @property
     def transactions(self) -> list[CommittedTransaction]:
-        """The transaction, as a list of one; empty if the log does not have it."""
+        """The transaction in a list; an empty list if the log does not have it."""
         return [] if self.transaction is None else [self.transaction]
 
 
@@ -78,12 +78,14 @@ class _Step(NamedTuple):
 
 
 def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator[ObjectChange]:
-    """All changes of the object that has this name, or had it last. Raises `ObjectNotFound` immediately."""
+    """All changes of the object with this name; of the last one with it if there is none now. Raises `ObjectNotFound`
+    immediately.
+    """
     return _Walk(core, core.latest().number, core.oldest()).changes(identifier)
 
 
 def version_of_former_object(core: _core.Lakehouse, identifier: Identifier) -> int | None:
-    """The last version in which another object had the name of a present one; None if no kept version is known."""
+    """The last version in which another object had the name of this object; None if no retained version is known."""
     return _Walk(core, core.latest().number, core.oldest()).version_of_former(identifier)
 
 

@@ -57,7 +57,7 @@ class Reader(ABC):
         """A table of that state, given its definition."""
 
     def exists(self, identifier: Identifier) -> bool:
-        """Whether there is a namespace (one part), or a table, view or nested namespace of that name."""
+        """Whether an object with this name exists: a namespace (one part), a table, a view or a nested namespace."""
         return self._kind(identifier) is not None
 
     def _kind(self, identifier: Identifier) -> Kind | None:
@@ -231,7 +231,7 @@ class Reader(ABC):
         return _definition_in(self._state_for(kind, namespace, name), kind, namespace, name, self._place)
 
     def _state_for(self, kind: Kind, namespace: str, name: str) -> _core.Version | _core.Transaction:
-        """As `state`, to read the definition of one object."""
+        """Like `state`, for reading the definition of one object."""
         return self._state()
 
     def _located(self, kind: Kind, namespace: str, name: str = "") -> errors_as:
@@ -250,7 +250,7 @@ class Reader(ABC):
 
 
 def first_names(state: _core.Version | _core.Transaction, kind: Kind) -> Markup:
-    """The first names of a kind, for an html repr; only the leaves that hold them are read."""
+    """The first names of objects of one kind, for an html repr. Reads only the leaves that contain them."""
     rows = state.list(kind, None, SHOWN_NAMES + 1)
     columns = [column.to_pylist() for column in rows.columns]
     names = [".".join(parts) for parts in zip(*columns[: 1 if kind == "namespace" else 2], strict=True)]

@@ -185,7 +185,7 @@ class SqlStatements:
             self._transaction.create_view(name, statement.query, dialect="duckdb")
 
     def _may_create(self, statement: CreateTable | CreateView, name: tuple[str, str]) -> bool:
-        """Whether to create an object with a name, after dropping one that it replaces."""
+        """Whether an object must be created. Drops an existing object first if the statement replaces it."""
         kind = "table" if isinstance(statement, CreateTable) else "view"
         if self._transaction._kind(name) != kind:
             return True
@@ -221,7 +221,7 @@ class SqlStatements:
 
 
 def _in_memory_if_few(rows: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """The rows as a table if they are few, whose append can share a commit with others; else the stream."""
+    """The rows as a table if they are few, so that their append can share a commit; otherwise the stream."""
     batches: list[pa.RecordBatch] = []
     while sum(batch.nbytes for batch in batches) <= FEW_ROWS_SIZE_BYTES:
         if (batch := next(rows, None)) is None:

@@ -66,7 +66,7 @@ class Statements(Reader):
 
     @abstractmethod
     def _recent_version(self) -> _core.Version | None:
-        """The version that was the latest a few seconds ago, if one is known; for `base` of `execute`."""
+        """The latest version of a few seconds ago, if one is known; for `base` of `execute`."""
 
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:

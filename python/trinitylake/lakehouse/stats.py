@@ -43,7 +43,7 @@ class TableFiles:
 
     @property
     def total(self) -> Files:
-        """All files of the folder, without those that are too young to classify."""
+        """All files of the folder, except files that are too young to classify."""
         return sum_of([*self.by_kind.values(), self.history, self.expiring, self.garbage])
 
 

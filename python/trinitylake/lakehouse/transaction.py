@@ -154,7 +154,7 @@ class Transaction(OpenTransaction):
 
     @property
     def id(self) -> str:
-        """The id that was chosen, or a random one."""
+        """The id that the user chose, or a random id."""
         return self._core.id
 
     @property
@@ -219,12 +219,12 @@ class Transaction(OpenTransaction):
 
     @property
     def status(self) -> TransactionStatus:
-        """Whether it is open, or how it ended."""
+        """Whether the transaction is open, and otherwise how it ended."""
         return self._open_core.status
 
     @property
     def _is_unknown(self) -> bool:
-        """Whether its commit ended without an answer, so that its outcome is unknown; `rollback` settles it."""
+        """Whether the commit ended without an answer, so that the outcome is unknown. `rollback` settles it."""
         return self._open_core.status is TransactionStatus.UNKNOWN
 
     @property
@@ -537,7 +537,7 @@ class Transaction(OpenTransaction):
 
     @property
     def _staged_tables(self) -> StagedTables:
-        """The tables that it has opened or created.
+        """The tables that the transaction has opened or created.
 
         Made with the first table, so that a transaction without tables never loads PyIceberg.
         """

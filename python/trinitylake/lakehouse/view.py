@@ -55,7 +55,9 @@ class View:
 
     @checked
     def sql_for(self, dialect: str) -> str:
-        """The text in one dialect, in upper or lower case. Raises `ObjectNotFound` with the existing ones."""
+        """The SQL text in one dialect, whose name is case-insensitive. Raises `ObjectNotFound`, which lists the
+        existing dialects.
+        """
         for representation in self._definition.representations:
             if representation.dialect.lower() == dialect.lower():
                 return representation.sql

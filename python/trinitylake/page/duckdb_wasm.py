@@ -40,7 +40,7 @@ def files_of_duckdb(package: Path) -> dict[str, bytes]:
         program, worker = read(f"dist/{_PROGRAM}"), read(f"dist/{_WORKER}")
     except (OSError, EOFError, KeyError, tarfile.TarError) as error:
         raise InvalidArgument(f"{package} lacks dist/{_PROGRAM} or dist/{_WORKER}, or they are damaged") from error
-    # Without the reference to a source map, which is not part of the page.
+    # Removes the reference to a source map, which is not part of the page.
     script = worker.partition(b"\n//# sourceMappingURL=")[0] + b"\n"
     known = {key: described[key] for key in ("name", "version", "license", "repository") if key in described}
     return {

@@ -16,7 +16,7 @@ from trinitylake.rest.errors import RestError
 MAX_THREADS, MAX_THREADS_OF_ONE, THREAD_WAIT_SECONDS = 64, 48, 20.0
 #: Requests of the page that search, compare versions or read rows, and those of one principal.
 MAX_LONG_REQUESTS, MAX_LONG_REQUESTS_OF_ONE = 8, 4
-#: Of the headers of a request, with everything else that is not body, such as trailers.
+#: Maximum size of the headers of a request, including trailers.
 MAX_HEADERS_SIZE_BYTES = 64 << 10
 #: How long a connection may be silent: before its first byte or during a TLS handshake, and after a request. The
 #: latter is longer than the timeout of most clients and proxies, so that they close it and lose no request.
@@ -42,7 +42,7 @@ class JobLimits:
     memory_size_bytes: int
 
 
-#: By kind: queries and rows for the page, files outside of the lakehouse, maintenance of tables.
+#: Limits by kind of job: queries and rows for the page, files outside of the lakehouse, maintenance of tables.
 JOBS = {
     "page": JobLimits(at_work=4, of_owner=2, memory_size_bytes=1280 << 20),
     "foreign": JobLimits(at_work=8, of_owner=2, memory_size_bytes=1 << 30),
@@ -50,7 +50,7 @@ JOBS = {
 }
 #: How long a job waits for a worker.
 JOB_WAIT_SECONDS = 5.0
-#: Of the result of a job.
+#: Maximum size of the result of a job.
 MAX_RESULT_SIZE_BYTES = 256 << 20
 #: Idle workers: their number, how long they live, and the memory of each. Starting a worker takes a second.
 MAX_IDLE_WORKERS, IDLE_WORKER_SECONDS, MAX_IDLE_WORKER_SIZE_BYTES = 2, 120.0, 384 << 20

@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 #: Buckets of the duration of a request.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-#: Of a request that changes something.
+#: Outcome of a request that changes something.
 Outcome: TypeAlias = Literal["committed", "staged", "conflict", "failed", "refused"]
 
-#: Of all reports, which are kept as JSON.
+#: Maximum number and total size of reports, which are kept as JSON.
 MAX_REPORTS, MAX_REPORTS_SIZE_BYTES = 1000, 8 << 20
 
 

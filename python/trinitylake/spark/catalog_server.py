@@ -108,7 +108,7 @@ class LocalServer:
         self._server.transactions.release(id)
 
     def latest_commits(self) -> list[int]:
-        """The versions that requests committed outside of transactions, as far as they are known; oldest first."""
+        """The known versions that requests committed outside of transactions, oldest first."""
         return self._server.latest_commits
 
 

@@ -58,7 +58,7 @@ _OF_FEED = StructType(
 
 
 def schema_of_changes(schema: Schema) -> StructType:
-    """The columns of the feed, given those of the table. Raises `InvalidArgument` for names that the feed has."""
+    """The columns of a table's feed. Raises `InvalidArgument` if a column of the table has a name of the feed."""
     if taken := [field.name for field in schema.fields if field.name in _OF_FEED.names]:
         raise InvalidArgument(f"the table has a column {taken[0]}, which is a name of the feed: set the option columns")
     optional = Schema(*(field.model_copy(update={"required": False}) for field in schema.fields))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.tables.table import Table
 
-#: In the summary of a snapshot: the write of a saved transaction that made it.
+#: Property in the summary of a snapshot that a saved transaction wrote: the id of the write.
 WRITE_KEY = "trinitylake.write-key"
 
 
@@ -263,7 +263,7 @@ def write_key(transaction_id: str, write_id: str) -> str:
 
 
 def is_written(table: Table, key: str) -> bool:
-    """Whether a table, as a transaction sees it, has the rows of a write."""
+    """Whether a table contains the rows of a write, in the state that a transaction sees."""
     return any(one.summary is not None and one.summary[WRITE_KEY] == key for one in table._iceberg().snapshots())
 
 

@@ -91,7 +91,7 @@ def column_named(name: str, schema: Schema) -> NestedField:
 
 
 def readable_schema(metadata: TableMetadata) -> Schema:
-    """The columns of a table, and those of the row lineage, which format version 3 has."""
+    """The columns of a table, and the row lineage columns of format version 3."""
     schema = metadata.schema()
     lineage = LINEAGE if metadata.format_version >= ROW_IDS_SINCE else ()
     return Schema(*schema.fields, *(field for field in lineage if field.name not in schema.column_names))

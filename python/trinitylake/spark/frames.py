@@ -192,7 +192,7 @@ def reported(parts: DataFrame) -> list[WrittenFiles]:
 
 
 def written(rows: DataFrame, plan: WritePlan, table: Table, cluster: bool = True) -> DataFrame:
-    """The reports of tasks that write rows to new files; with `cluster` those of one partition in one task."""
+    """The reports of the tasks that write rows to new files. `cluster`: one task writes all rows of a partition."""
     return (clustered(rows, table.iceberg) if cluster else rows).mapInArrow(_Write(plan), REPORT)
 
 

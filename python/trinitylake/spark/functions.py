@@ -157,7 +157,7 @@ def _bucket_of(values: pa.Array, buckets: pa.Array) -> pa.Array:
 
 
 def _bucketable(values: pa.Array) -> pa.Array:
-    """The types that Iceberg has: it hashes all integers as 64 bits."""
+    """The value types of Iceberg's bucket transform, which hashes all integers as 64 bits."""
     if pa.types.is_integer(values.type):
         return values.cast(pa.int64())
     if pa.types.is_timestamp(values.type) and values.type.tz is not None:

@@ -155,7 +155,7 @@ class Options:
         return self.table
 
     def at_version(self, version: int) -> Options:
-        """The same options, to read one version."""
+        """The same options for a read of one version."""
         return replace(self, version=version, timestamp=None)
 
     def open(self) -> Lakehouse:

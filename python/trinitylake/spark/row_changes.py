@@ -252,7 +252,7 @@ class _Statement:
         return reported(self._rewritten(self._changed(target, [(clause, f.lit(True), [])], [])))
 
     def _key_filter(self, source: DataFrame, keys: Sequence[str]) -> tuple[int, BooleanExpression]:
-        """The number of rows of the source, and a filter that matches at least all rows with one of its keys."""
+        """The number of source rows, and a filter that matches at least all table rows with one of their keys."""
         is_known = reduce(lambda one, other: one & other, (f.col(_quoted(name)).isNotNull() for name in keys))
         ends = [end(_quoted(name)).alias(f"{end.__name__} {name}") for name in keys for end in (f.min, f.max)]
         try:
@@ -387,7 +387,7 @@ class _Statement:
         return parts
 
     def _partition_columns(self) -> list[tuple[str, spark_types.DataType]]:
-        """The columns that decide about the partition of a row, which a clause may leave out: they are null then."""
+        """The columns that determine the partition of a row. A clause may leave them out; then they are null."""
         names = [self._schema.find_column_name(field.source_id) or "" for field in self.plan.metadata.spec().fields]
         top = {name.partition(".")[0] for name in names} - {"", *defaulted(self._schema)}
         return [(field.name, field.dataType) for field in spark_schema(self._schema.select(*top))] if top else []

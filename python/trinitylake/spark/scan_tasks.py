@@ -106,7 +106,7 @@ class ScanPlan:
 
 
 class ScanPartition(InputPartition):
-    """The files that one task reads, and how: the reader is sent to executors before it has planned anything."""
+    """The files that one task reads. Spark sends the reader to executors before the reader has planned anything."""
 
     def __init__(self, tasks: Sequence[FileScanTask], plan: ScanPlan) -> None:
         super().__init__(len(tasks))
@@ -119,7 +119,7 @@ class ScanPartition(InputPartition):
 
 
 def storage_io(options: Options) -> LakehouseFileIO:
-    """The file access of the lakehouse, without reading any version of it."""
+    """File access to the lakehouse that does not read any version."""
     from trinitylake import _core
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 

@@ -48,7 +48,7 @@ class TrinityLakeDataSource(DataSource):
         return "trinitylake"
 
     def schema(self) -> StructType:
-        """The columns of the table or metadata table; some of them, if `.schema(...)` named those."""
+        """The columns of the table or metadata table; only the columns in `.schema(...)` if that was called."""
         options = Options.parse(self.options)
         if options.metadata is not None:
             from trinitylake.spark.metadata_tables import schema_of
@@ -101,7 +101,7 @@ class TrinityLakeDataSource(DataSource):
 
 
 def _spark_schema(table: Table, options: Options) -> StructType:
-    """The columns that the options name; all of them, if they name none."""
+    """The columns that the options name; all columns if the options name none."""
     from trinitylake.spark.filters import column_named, readable_schema
     from trinitylake.spark.types import spark_schema
 

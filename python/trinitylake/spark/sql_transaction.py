@@ -75,7 +75,7 @@ class SparkTransaction:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been neither committed nor rolled back nor saved."""
+        """Whether the transaction is open: not committed, rolled back or saved."""
         return self._is_open
 
     @property

@@ -152,7 +152,7 @@ class Step:
         return sorted(tasks, key=lambda task: task.file.file_path)
 
     def position(self, files: int | None) -> Position:
-        """The position after so many files; None for all."""
+        """The position after this number of files; None stands for all files."""
         id = None if self.snapshot is None else self.snapshot.snapshot_id
         return Position(self.version, self.table.id, id, files, self.whole and files is not None)
 
@@ -362,7 +362,7 @@ class TableHistory:
         return [(snapshot, False) for snapshot in chain if snapshot.snapshot_id not in read]
 
     def _ancestors(self, trail: _Trail, table: Table) -> set[int]:
-        """The snapshots that the table consisted of at the position of the stream, as far as they are known."""
+        """The known snapshots of the table up to the position of the stream."""
         if trail.last.snapshot is None:
             return set()
         known = trail.table

@@ -111,7 +111,7 @@ def table(
 
 
 def _paths(spark: SparkSession, table: IcebergTable, tasks: list[FileScanTask], schema: Schema) -> list[str] | None:
-    """The planned files as Hadoop names them; None if Spark's reader would return other rows than Iceberg has there."""
+    """The planned files in Hadoop's form; None if Spark's reader would return other rows than Iceberg."""
     io = table.io
     if not isinstance(io, LakehouseFileIO) or not _has_file_system(spark, io.root) or not _is_unchanged(table, schema):
         return None
@@ -185,7 +185,7 @@ def _parquet_frame(
         return spark.createDataFrame([], columns)
     read = columns
     if not is_found_by_name:
-        # Without effect on reads whose schema has no ids.
+        # This setting has no effect on reads whose schema has no field ids.
         spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
         read = StructType(
             [
@@ -208,7 +208,7 @@ def _parquet_frame(
         spark.conf.set(_LISTING_TASKS, at_most)
     if is_found_by_name:
         return frame
-    # Without the ids, which a write of the frame would otherwise put into its files.
+    # Removes the field ids: a write of the frame would copy them into its files.
     return frame.select(*(_without_id(column) for column in columns.fields))
 
 

@@ -40,7 +40,7 @@ _OF_USER = (AnalysisException, ParseException, ArithmeticException, NumberFormat
 
 
 def raised_in_task(error: PySparkException) -> TrinityLakeError | None:
-    """The error that a task raised, if it is one that a caller can act on."""
+    """The error of a task, if a caller can react to it; otherwise None."""
     lines = str(error).splitlines()
     for kind in _TRANSLATED:
         name = f"{kind.__module__}.{kind.__qualname__}: "
@@ -50,7 +50,7 @@ def raised_in_task(error: PySparkException) -> TrinityLakeError | None:
 
 
 def error_of_user(error: PySparkException, what: str) -> TrinityLakeError | None:
-    """The error that a task raised, or an error about an expression or value in one line; None for others."""
+    """The error of a task, or of an expression or value of the user, in one line; None for other errors."""
     if (own := raised_in_task(error)) is not None:
         return own
     return InvalidArgument(f"{what}: {str(error).strip().splitlines()[0]}") if isinstance(error, _OF_USER) else None

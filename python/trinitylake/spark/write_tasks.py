@@ -126,7 +126,7 @@ class WritePlan:
 
     @classmethod
     def of(cls, options: Options, table: Table, version: int) -> WritePlan:
-        """The plan for one write. Raises `InvalidArgument` for a table whose files the lakehouse does not own."""
+        """The plan of one write. Raises `InvalidArgument` for a table whose files the lakehouse does not own."""
         if table.type != "managed":
             raise InvalidArgument(
                 f"table {table.name} is {table.type} and read-only here: write to it through its own catalog"

@@ -32,7 +32,9 @@ class Batch(NamedTuple):
 
     @property
     def may_wait_in_queue(self) -> bool:
-        """Whether another process may commit it: that of a chosen id has to write its record."""
+        """Whether another process may commit these rows. A chosen transaction id excludes that, because its record must
+        be written.
+        """
         return self.entry is None or not self.entry.has_chosen_id
 
     def is_like(self, other: Batch) -> bool:
@@ -45,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class OtherColumns(Exception):
-    """The columns of the table are no longer those for which the rows of a transaction were prepared."""
+    """The table has other columns than those for which the rows were prepared."""
 
 
 #: Metadata of an Arrow stream: the Iceberg schema for which the rows were prepared.
@@ -53,7 +55,7 @@ _COLUMNS = b"trinitylake.columns"
 
 
 def to_ipc(rows: pa.Table, columns: Schema | None = None) -> bytes:
-    """The rows as an Arrow IPC stream; if they are for certain `columns` of the table, with these."""
+    """The rows as an Arrow IPC stream, which includes the columns of the table if the rows were prepared for them."""
     if columns is not None:
         rows = rows.replace_schema_metadata({_COLUMNS: columns.model_dump_json()})
     buffer = pa.BufferOutputStream()

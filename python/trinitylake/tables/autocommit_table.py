@@ -355,7 +355,9 @@ class AutocommitTable(FrozenTable):
         return Committed(table, table._committed_version)
 
     def _in_version(self, number: int) -> AutocommitTable:
-        """The table in a version that another process committed; as shown here if it has another name there."""
+        """The table in a version that another process committed; in its present state if it has another name in that
+        version.
+        """
         definition = self._lakehouse._core.version(number).read("table", self._namespace, self._name)
         shown = serialize(self._definition) if definition is None else definition
         return AutocommitTable(self._lakehouse, self._namespace, self._name, shown, number)

@@ -292,7 +292,7 @@ class _Writing:
 
 
 def _sorted(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
-    """The rows in an order, in parts, so that not all of them are in memory twice."""
+    """The sorted rows in parts, so that memory does not hold all of them twice."""
     indices = order.indices(rows)
     length = max(1, rows.num_rows * BATCH_SIZE_BYTES // max(rows.nbytes, 1))
     for start in range(0, rows.num_rows, length):

@@ -68,7 +68,7 @@ class LostRace(Exception):
 
 
 class Committed(NamedTuple):
-    """The table as it is in the version that contains the rows, and that version."""
+    """The version that contains the rows, and the table in that version."""
 
     table: Table
     version: int

@@ -369,7 +369,7 @@ class InputFiles:
         )
 
     def _csv_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
-        """The columns of a CSV file, with the types that are candidates for them."""
+        """The columns of a CSV file, each with its candidate types."""
         options = self._options
         name = self.names[path]
         with self._text(path) as lines:
@@ -672,7 +672,7 @@ class InputFiles:
 
 
 def _line_ends(part: bytes) -> set[bytes]:
-    """The kinds of line ends in a part of a file that does not end between the bytes of one."""
+    """The kinds of line ends in a part of a file. A part never ends inside of a line end."""
     both = part.count(b"\r\n")
     counts = {b"\r\n": both, b"\n": part.count(b"\n") - both, b"\r": part.count(b"\r") - both}
     return {end for end, count in counts.items() if count}
@@ -705,7 +705,7 @@ _WAYS_OUT = {
 
 
 def _first_lines(message: str) -> str:
-    """The lines of an error of DuckDB before its hints, as one line."""
+    """The lines of a DuckDB error before its hints, joined to one line."""
     lines = message.partition("\nPossible ")[0].partition("\nTry ")[0].partition("\nLINE ")[0].splitlines()
     text = "; ".join(line.strip() for line in lines if line.strip())
     if "Parquet magic bytes not found" in text or "Is this a 'parquet' file?" in text:

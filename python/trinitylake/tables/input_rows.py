@@ -196,7 +196,7 @@ def _taken(data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
 
 
 def _of_lazy_frame(data: Any) -> pa.Table | pa.RecordBatchReader:
-    """The rows of a LazyFrame of polars, as its engine makes them."""
+    """Streams the rows of a polars LazyFrame from its engine."""
     if not hasattr(data, "collect_batches"):  # polars before 1.34
         return pa.table(data.collect())
     from polars import DataFrame
@@ -470,7 +470,7 @@ def _loses_zone(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType, pa.DataType]]:
-    """The fields of a nested type by name, with their types in another one."""
+    """The fields of a nested type by name, each with its type in another nested type."""
     is_ = pa.types
     if is_.is_struct(given) and is_.is_struct(kind):
         known = {field.name: field.type for field in kind}
@@ -483,7 +483,7 @@ def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType
 
 
 def _leaf_types(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]]:
-    """The types without parts in `given`, in the order of `_leaves`, each with the type that it becomes."""
+    """The leaf types of `given`, in the order of `_leaves`, each with its target type."""
     if parts := _parts(given, kind):
         return [one for _, part, target in parts for one in _leaf_types(part, target)]
     return [(given, kind)]

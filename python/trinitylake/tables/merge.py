@@ -48,7 +48,7 @@ class UpsertResult(_Committed, _UpsertNumbers):
 
 
 def committed(result: Result, version: int | None, base_version: int | None = None) -> Result:
-    """The result of a statement with the version of its transaction; without it if the transaction wrote nothing."""
+    """The result of a statement, with the version of its transaction if the transaction wrote something."""
     if not isinstance(result, WriteResult | UpsertResult) or version == base_version:
         return result
     done = type(result)(*result)

@@ -78,7 +78,7 @@ class Scan(RowResult):
         return pa.RecordBatchReader.from_batches(schema, self._batches(rows, tracing_span))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The matching rows as dicts by column, read as they are needed."""
+        """Iterates over the matching rows as dicts of columns."""
         for batch in self.to_arrow_batch_reader():
             yield from batch.to_pylist()
 
@@ -126,7 +126,7 @@ class Scan(RowResult):
 
     @checked
     def count(self) -> int:
-        """The number of matching rows; answered from metadata alone where the filter allows it."""
+        """The number of matching rows, computed from metadata if the filter allows it."""
         with span("count", self._table_name), translated(self._subject):
             total = self._scan.count()
         return total if self._scan.limit is None else min(total, self._scan.limit)

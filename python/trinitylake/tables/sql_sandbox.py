@@ -80,7 +80,7 @@ def connect(
     return connection
 
 
-#: In errors about a text that is not the caller's: the line that is quoted, and suggested names.
+#: Parts of DuckDB's errors that quote or suggest text which is not the caller's.
 _OWN_TEXT = re.compile(r"\n\nLINE .*|\nCandidate bindings: .*", re.DOTALL)
 
 

@@ -74,7 +74,7 @@ class StagedTables:
         return LakehouseFileIO(self._storage, check_kept=partial(_check_kept, self._open_core))
 
     def open(self, namespace: str, name: str, definition: bytes) -> TransactionTable:
-        """The table as the transaction sees it; the same handle every time."""
+        """The table in the state that the transaction sees. Every call returns the same handle."""
         key = (namespace, name)
         if key not in self._tables:
             table = TransactionTable(self._open_core, self._io, namespace, name, parse_table_def(definition))
@@ -116,7 +116,7 @@ class StagedTables:
     ) -> None:
         """Stage a new managed table, over a staged one of this name. Raises as `Statements.create_table` does."""
         describe(definition, staged.metadata, declared)
-        # Without its metadata location, which the commit adds: no definition file is written before that.
+        # The commit adds the metadata location later, and writes the definition file then.
         self._open_core().create("table", namespace, name, serialize(definition))
         self._tables[namespace, name] = TransactionTable(self._open_core, self._io, namespace, name, definition, staged)
 
@@ -265,7 +265,7 @@ class StagedTables:
 
     @property
     def lone_append(self) -> TransactionTable | None:
-        """The table, if the transaction only appends files of a client to one table; else None."""
+        """The table, if the only change of the transaction is an append of a client's files to it; otherwise None."""
         changed = self._changed()
         if len(changed) != 1 or self._dropped or self._absent or self.has_requirements or self._metadata_paths:
             return None

@@ -14,7 +14,7 @@ from trinitylake.definitions import new_namespace_def, parse_namespace_def, seri
 
 
 class StoredPosition:
-    """The position in one table, read and written as a part of a transaction.
+    """The stored position in one table, read and written within a transaction.
 
     Attributes:
         text: the position; None if there is none yet.

@@ -148,7 +148,9 @@ class Table(ABC):
 
     @property
     def type(self) -> TableType:
-        """Whether the lakehouse owns the data, points to a table elsewhere, or to one in another catalog (§9)."""
+        """The table type: managed (the lakehouse owns the data), external, or federated (a table of another catalog)
+        (format §9).
+        """
         types: tuple[TableType, ...] = ("managed", "external", "federated")
         return types[self._definition.table_type]
 
@@ -253,7 +255,7 @@ class Table(ABC):
         return Scan(scan, self._subject, self.name)
 
     def count(self) -> int:
-        """The number of rows, from metadata where that has it."""
+        """The number of rows, computed from metadata if possible."""
         return self.scan().count()
 
     @checked
@@ -383,7 +385,7 @@ class Table(ABC):
 
     @abstractmethod
     def _past(self, state: TableState) -> IcebergTable:
-        """The table as a version has it, for reading."""
+        """The read-only table in the state of a version."""
 
     # Writing
 

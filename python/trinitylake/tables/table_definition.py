@@ -70,7 +70,7 @@ def describe(definition: TableDef, metadata: TableMetadata, declared: Schema | N
     counterparts = _Counterparts(declared.columns)
     columns = [_keep_declared(column, counterparts.of(column)) for column in described.columns]
     definition.schema.CopyFrom(Schema(columns).to_definition())
-    # In the order in which they were declared, which Iceberg's set of field ids does not keep.
+    # Keeps the declared order, which Iceberg's set of field ids loses.
     keys = [name for name in declared.primary_key or definition.primary_keys if name in described.primary_key]
     keys += [name for name in described.primary_key if name not in keys]
     definition.primary_keys[:] = keys

@@ -39,7 +39,7 @@ def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTabl
 
 
 def _first_rows(iceberg: IcebergTable) -> list[Markup]:
-    """The first rows as a table; nothing if the table has none, or if they are large."""
+    """The first rows as an HTML table; empty if the table has no rows or large rows."""
     import pyarrow as pa
 
     from trinitylake.tables.first_rows import first_rows

@@ -168,7 +168,7 @@ class TransactionTable(Table):
         return WriteResult(0, 0, given.num_rows)
 
     def _take_lone_rows(self) -> Batch | None:
-        """The rows that wait, if they are the only change of the table."""
+        """Removes and returns the rows that wait for the commit, if the table has no other change."""
         if not self._waiting_rows or self._staged is None or self._staged.changed:
             return None
         rows = pa.concat_tables(self._waiting_rows)
@@ -271,7 +271,7 @@ class TransactionTable(Table):
 
     @property
     def _is_required(self) -> bool:
-        """Whether the commit depends on the table, although it does not change it."""
+        """Whether the commit requires that the table did not change, although the transaction does not change it."""
         if self._is_serializable and self.type == "managed":
             return self._staged is None or not self._staged.changed
         return self._staged is not None and self._staged.required

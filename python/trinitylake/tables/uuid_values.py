@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from trinitylake.definitions.arrow_types import is_list
 
-#: Of texts.
+#: Arrow types of text.
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _Convert = Callable[[pa.Array, pa.DataType], pa.Array]

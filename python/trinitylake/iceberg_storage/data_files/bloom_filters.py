@@ -34,7 +34,7 @@ _ENABLED = f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}."
 _RATE = "write.parquet.bloom-filter-fpp.column."
 _VALUES = "write.parquet.bloom-filter-ndv.column."
 _DEFAULT_FALSE_POSITIVE_RATE = 0.01
-#: With more keys, false positives let nearly every file pass.
+#: Maximum number of keys. With more keys, false positives let nearly every file pass.
 MAX_KEYS = 256
 #: Physical types of the columns whose filters are evaluated; values of others differ by unit or form.
 _STORED: dict[type[iceberg.IcebergType], str] = {

@@ -5,10 +5,10 @@ Writers, `compact` and the statistics of files use them.
 
 from __future__ import annotations
 
-#: Where the table does not say how large its files are to be. Several are written at once, each whole in memory on an
-#: object store, so it is less than Iceberg's 512 MiB.
+#: Target size if the table has no property for it. An object store's client has several files in memory while it writes
+#: them, so the size is smaller than Iceberg's 512 MiB.
 TARGET_FILE_SIZE_BYTES = 96 << 20
-#: A file below this part of the size that it was to have is small.
+#: A file smaller than this part of the target size is small.
 SMALL_PART = 0.75
-#: In a table that does not say how large its files are to be.
+#: Size below which a file is small, if the table has no property for the target size.
 SMALL_FILE_SIZE_BYTES = int(TARGET_FILE_SIZE_BYTES * SMALL_PART)

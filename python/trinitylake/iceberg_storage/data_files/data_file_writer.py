@@ -415,5 +415,5 @@ def _repeats(rows: pa.Table, path: str) -> bool:
     again = len(sample) - len(sample.unique())
     if again * 2 >= len(sample):
         return True
-    # Of n values drawn at random out of d different ones, n² / 2d repeat.
+    # If n values are drawn at random from d different ones, n² / 2d of them repeat.
     return bool(again * min(rows.num_rows, _MAX_REPEATED_ROWS) >= len(sample) ** 2)

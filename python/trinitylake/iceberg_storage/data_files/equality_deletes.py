@@ -33,7 +33,7 @@ Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class EqualityDeleteIndex:
-    """The equality delete files of a snapshot, to be asked for those of a data file."""
+    """Index of the equality delete files of a snapshot, by the data files to which they apply."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._metadata = metadata
@@ -80,7 +80,7 @@ class DeletedKeys:
             self._by_scope[scope].append(_Keys(columns[ids], parts))
 
     def of(self, task: FileScanTask) -> KeysOfFile | None:
-        """The keys of deleted rows of a file; None if no delete applies to it."""
+        """The keys of the deleted rows of a data file; None if no delete file applies to it."""
         if not isinstance(task, PlannedFile) or not task.equality_deletes:
             return None
         scopes: tuple[Scope, ...] = None, (task.file.spec_id, spelled(task.file.partition))
@@ -89,7 +89,7 @@ class DeletedKeys:
 
 @dataclass(frozen=True)
 class KeysOfFile:
-    """The keys of deleted rows of one file, which has a sequence number."""
+    """The keys of the deleted rows of one data file, which depend on the file's sequence number."""
 
     keys: Sequence[_Keys]
     sequence_number: int
@@ -100,7 +100,7 @@ class KeysOfFile:
         return {id for one in self.keys for id in one.columns.schema.field_ids}
 
     def others(self, batch: pa.RecordBatch, present: Schema, constants: Mapping[int, Any]) -> pa.RecordBatch:
-        """The rows without such a key. `batch`, `present` and `constants` are as for `project`."""
+        """The rows whose key is not deleted. `batch`, `present` and `constants` are as for `project`."""
         deleted = np.zeros(batch.num_rows, bool)
         for one in self.keys:
             values = one.columns.of(project(batch, present, one.columns.schema, constants))
@@ -128,7 +128,7 @@ class KeyColumns:
         self._paths = list(_paths(self.schema.fields, ()))
 
     def of(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """The values of rows with these columns, so that equal ones have equal bytes."""
+        """The keys of rows as bytes: equal keys have equal bytes."""
         arrays = []
         for first, *inner in self._paths:
             column = rows.column(first)

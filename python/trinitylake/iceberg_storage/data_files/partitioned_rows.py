@@ -39,9 +39,9 @@ from trinitylake.iceberg_storage.column_summary import scaled
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Of a column with the numbers of the rows, and before it those of the values of the partition fields.
+#: Name of the column with the row numbers, and prefix of the columns with values of partition fields.
 _ROW = "row"
-#: Of one part of a path, which a disk has 255 bytes for.
+#: Maximum length of one segment of a path; file systems allow 255 bytes.
 _MAX_NAME_LENGTH = 200
 _MICROSECONDS_OF_DAY = 86_400_000_000
 

@@ -43,7 +43,7 @@ class RowOrder:
 
     @classmethod
     def of(cls, order: SortOrder, schema: Schema) -> RowOrder | None:
-        """The order of a table; None for a table without one."""
+        """The sort order of a table; None if the table has none."""
         return cls(order.fields, schema) if order.fields else None
 
     def sorted(self, rows: pa.Table) -> pa.Table:

@@ -46,7 +46,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
     left = scan.limit
     if left == 0:
         return
-    # With a limit one file after the other, so that few are read behind it.
+    # With a limit, files are read one after the other, so that few rows beyond the limit are read.
     threads = READ_AHEAD if left is None else 1
     for batch in ReadAhead(list(runs(tasks)), read, threads):
         if left is not None:

@@ -61,7 +61,7 @@ def check_columns(schema: Schema) -> None:
 
 
 def defaulted(schema: Schema) -> set[str]:
-    """The columns that rows may lack because writers have a value for them."""
+    """The columns that rows may lack, because they have a write-default."""
     return {field.name for field in _known(schema).defaulted}
 
 

@@ -17,7 +17,7 @@ from requests.exceptions import RequestException, Timeout
 
 from trinitylake.errors import PermissionDenied, StorageError
 
-#: For a connection, and for the next bytes of a response.
+#: Time limits: for a connection, and for the next bytes of a response.
 CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 30.0
 
 #: Properties that the other catalog may not set: code, addresses, credentials.

@@ -185,7 +185,7 @@ class MetadataBuilder:
     def _if_new(
         self, one: Identified, id_name: str, known: Sequence[Identified], first: int, default: int | None = None
     ) -> Identified | None:
-        """The object with its assigned id; None if the table has an equal one."""
+        """The object with its assigned id; None if the table already has an equal object."""
         if id_name not in self._ids:
             self._ids[id_name] = AssignedIds(((_content(one, id_name), getattr(one, id_name)) for one in known), first)
         chosen = getattr(one, id_name) if id_name in one.model_fields_set else None

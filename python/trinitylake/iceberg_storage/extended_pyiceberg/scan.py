@@ -291,7 +291,7 @@ def _read_manifests_ahead(io: FileIO, manifests: Iterable[ManifestFile], files: 
 
 
 def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:
-    """The metadata with the schema of a snapshot as the current one."""
+    """The metadata with another current schema: that of a snapshot."""
     snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
     id = None if snapshot is None else snapshot.schema_id
     if id is None or id == metadata.current_schema_id or all(one.schema_id != id for one in metadata.schemas):

@@ -194,7 +194,7 @@ def plan_files(
 
 
 def _to_be_read(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-    """The manifests without those of delete files that are older than all data."""
+    """The manifests, without delete manifests that are older than all data."""
     numbers = [manifest.min_sequence_number or 0 for manifest in manifests if manifest.content == ManifestContent.DATA]
     oldest = min(numbers, default=0)
     return [

@@ -16,9 +16,10 @@ from pyiceberg.exceptions import ValidationError
 
 from trinitylake.base.parsed_size import parsed_size_bytes
 
-#: Of one manifest. Engines begin another one at 8 MB, compressed.
+#: Maximum size of one decompressed manifest. Engines begin another manifest at 8 MB, compressed.
 MAX_MANIFEST_SIZE_BYTES = 256 << 20
-#: Of the schema in its header, once it is parsed: that of entries takes 0.1 MiB, and 2 MiB with 1,000 partition fields.
+#: Maximum size of the parsed schema in the header. The schema of manifest entries takes 0.1 MiB, with 1,000 partition
+#: fields 2 MiB.
 MAX_SCHEMA_SIZE_BYTES = 4 << 20
 
 _MAGIC = b"Obj\x01"

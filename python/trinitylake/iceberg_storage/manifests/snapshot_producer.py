@@ -196,7 +196,7 @@ class SnapshotProducer:
         return merged + [manifest for manifest in manifests if manifest.manifest_path not in gone]
 
     def _rewritten(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """The same entries in manifests of the target size, those of one partition together."""
+        """The same entries in manifests of the target size. Entries of one partition are in the same manifest."""
         target_size_bytes = self._target_size_bytes()
         by_kind: dict[tuple[int, ManifestContent], list[ManifestFile]] = defaultdict(list)
         for manifest in manifests:

@@ -50,7 +50,7 @@ class ChangedRows:
         self._reads_left = MAX_READ_FILES
 
     def may_be_in(self, file: DataFile, deletes: Iterable[DataFile] = ()) -> bool:
-        """Whether a data file may have such rows, except those that delete files delete."""
+        """Whether a data file may contain such rows that no delete file deletes."""
         if not self._filter.may_be_in_file(file):
             return False
         if file.file_size_in_bytes > READ_SIZE_BYTES:
@@ -65,7 +65,9 @@ class ChangedRows:
         )
 
     def may_be_deleted(self, snapshot: Snapshot, changed: ChangedFiles) -> bool:
-        """Whether delete files of a snapshot may delete such rows. Deletes by values count for their partition."""
+        """Whether the delete files of a snapshot may delete such rows. An equality delete counts for its whole
+        partition.
+        """
         every = changed.added_deletes, changed.removed_deletes
         added, removed = ([file for file in files if self._filter.may_be_in_partition(file)] for files in every)
         if any(file.content != DataFileContent.POSITION_DELETES for file in (*added, *removed)):

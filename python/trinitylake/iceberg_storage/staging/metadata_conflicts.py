@@ -10,7 +10,7 @@ from pyiceberg.table.snapshots import is_ancestor_of
 
 from trinitylake.iceberg_storage.commit_errors import TableConflict
 
-#: By update the requirement of Iceberg that it has, and the field of the metadata that this compares.
+#: Iceberg's requirement for each kind of update, and the metadata field that the requirement compares.
 _ASSERTED: dict[type, tuple[str, str]] = {
     iceberg.AddSchemaUpdate: ("assert-last-assigned-field-id", "last_column_id"),
     iceberg.SetCurrentSchemaUpdate: ("assert-current-schema-id", "current_schema_id"),

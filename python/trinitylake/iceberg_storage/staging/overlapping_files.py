@@ -42,7 +42,7 @@ class OverlappingFiles:
             self._by_partition[partition_of(file)].append(self._summaries(file))
 
     def may_overlap(self, file: DataFile) -> bool:
-        """Whether a file is in one of the partitions, and its bounds overlap those of a file there."""
+        """Whether a file is in one of the partitions and its bounds overlap those of a file in the same partition."""
         theirs = self._summaries(file)
         spec_id, partition = partition_of(file)
         return any(
@@ -63,7 +63,7 @@ def partition_of(file: DataFile) -> tuple[int, object]:
 
 
 def may_delete_from(deletes: DataFile, files: Sequence[DataFile]) -> bool:
-    """Whether a delete file of the partition of `files` may apply to one of them."""
+    """Whether a delete file in the partition of `files` may apply to one of these files."""
     if deletes.content != DataFileContent.POSITION_DELETES:
         return True
     path = _only_path(deletes)

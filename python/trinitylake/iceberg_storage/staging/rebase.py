@@ -59,7 +59,7 @@ class StagedCommit:
     rows_read: tuple[RowsRead, ...] = ()
 
     def to_json(self, schema: Schema) -> dict[str, Any]:
-        """As JSON, for a saved transaction; `schema` is the current one of the table."""
+        """JSON for a saved transaction. `schema` is the current schema of the table."""
         return {
             "requirements": [one.model_dump(mode="json", by_alias=True) for one in self.requirements],
             "updates": [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in self.updates],

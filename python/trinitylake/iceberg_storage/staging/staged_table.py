@@ -191,7 +191,7 @@ class StagedTable:
 
     @property
     def changed(self) -> bool:
-        """Whether the commit includes a metadata file, also a published one whose changes were undone."""
+        """Whether the commit includes a metadata file. True also for a published file whose changes were undone."""
         return self.created or self.metadata is not self._base or self._put_forward is not None
 
     @property
@@ -388,7 +388,7 @@ class StagedTable:
 
     @property
     def is_append_of_written_files(self) -> bool:
-        """Whether the only change is one append to a branch, whose files a client wrote before."""
+        """Whether the only change is one append, to a branch, of files that a client wrote before."""
         if len(self._commits) != 1 or self.created or self.written_paths or self._superseded or self._put_forward:
             return False
         updates = self._commits[0].updates

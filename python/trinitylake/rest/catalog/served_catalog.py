@@ -66,7 +66,7 @@ class ServedCatalog(TrinityLakeCatalog):
     """
 
     def __init__(self, source: Lakehouse | LakehouseVersion | Transaction, commit: Commit, workers: WorkerPool) -> None:
-        # Without `TrinityLakeCatalog.__init__`, which searches for a configuration file at each call.
+        # Does not call `TrinityLakeCatalog.__init__`, which would search for a configuration file in each request.
         self.name = "rest"
         self.properties = {}
         self._source = source

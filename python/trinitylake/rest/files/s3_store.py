@@ -21,7 +21,7 @@ from trinitylake.rest.outbound import Outbound
 logger = logging.getLogger("trinitylake.rest")
 
 DEFAULT_REGION = "us-east-1"
-#: For a connection, and for the next bytes of a response, of services that give credentials.
+#: Time limits for services that give credentials: for a connection, and for the next bytes of a response.
 _CONNECT_SECONDS, _SILENCE_SECONDS = 5, 10
 #: Peer of calls for the server's own temporary credentials.
 OWN_CREDENTIALS = "the service that gives this server its credentials"
@@ -78,7 +78,7 @@ class S3Store:
         self.bucket = urlsplit(root).netloc
         self._outbound = outbound or Outbound()
         self._session = Session()
-        # Also for the clients that fetch the server's own credentials.
+        # These limits also apply to the clients that fetch the server's own credentials.
         attempts = {"total_max_attempts": 2}
         self._session.set_default_client_config(
             Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_SILENCE_SECONDS, retries=attempts)

@@ -15,7 +15,7 @@ from trinitylake.rest.errors import RestError
 from trinitylake.rest.request.call import Call, checked_namespace
 
 MAX_UPDATES = 1000
-#: Of the metadata of a table, view or namespace.
+#: Maximum size of the metadata of a table, view or namespace in a request.
 MAX_OBJECT_SIZE_BYTES = 32 << 20
 
 Update = TypeVar("Update")

@@ -11,7 +11,7 @@ from trinitylake.rest.errors import RestError
 from trinitylake.rest.request.call import Call, no_content
 from trinitylake.rest.security.authorization import Role
 
-#: Of one report.
+#: Maximum size of one report.
 MAX_REPORT_SIZE_BYTES = 64 << 10
 
 

@@ -30,7 +30,7 @@ from trinitylake.rest.request.call import (
 from trinitylake.rest.security.authorization import forbidden
 from trinitylake.rest.transactions.ownership import Ownership
 
-#: Of the request that begins a transaction.
+#: Maximum size of a request that begins a transaction.
 MAX_BEGIN_SIZE_BYTES = 64 << 10
 
 

@@ -56,7 +56,7 @@ class Endpoint:
 
     @property
     def changes(self) -> bool:
-        """Whether the audit log records it as a change."""
+        """Whether the audit log records requests of this route as changes."""
         return self.writes or self.is_audited
 
 
@@ -77,7 +77,7 @@ def by_path(endpoints: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
 
 
 def without_prefix(endpoint: Endpoint) -> Endpoint:
-    """The endpoint without a prefix, for clients that ignore it: it serves the latest version."""
+    """The same endpoint without a prefix, which serves the latest version to clients that ignore prefixes."""
     return replace(endpoint, path=endpoint.path.replace("/{prefix}", ""))
 
 

@@ -239,7 +239,7 @@ class RestServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which the server listens."""
         return self._port
 
     @property
@@ -255,7 +255,7 @@ class RestServer:
 
     @property
     def transactions(self) -> OpenTransactions:
-        """The open transactions; `add` a transaction of this process to serve it to clients."""
+        """The open transactions. `add` serves a transaction of this process to clients."""
         return self._app.service.transactions
 
     @property

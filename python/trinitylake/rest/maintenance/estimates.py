@@ -52,7 +52,7 @@ class MaintenanceEstimates:
 
     @property
     def newest(self) -> Estimate | None:
-        """The running estimate, or the last one if it is not too old."""
+        """The estimate that is running, or the last one if it is recent enough."""
         with self._lock:
             found = self._newest
         if found is None or found.ended_at is None or time.time() - found.ended_at < _KEPT_SECONDS:

@@ -202,7 +202,7 @@ def _transaction(
 
 
 def _matches(shown: dict[str, Any], text: str, author: str, name: str) -> bool:
-    """Whether a visible entry contains a text, and one of its transactions is by an author and changed an object."""
+    """Whether a visible log entry contains a text and has a transaction of an author that changed an object."""
     if text and text not in _text_of(shown):
         return False
     return (not author and not name) or any(

@@ -86,7 +86,7 @@ def can_query(call: Call) -> bool:
 
 
 def query_rows(call: Call) -> Response:
-    """The first rows of a query over one version: a text for each value."""
+    """The first rows of a query over one version, each value as a text."""
     visibility.require_everything(call, "a query")
     if not can_query(call):
         raise forbidden(

@@ -20,7 +20,7 @@ from trinitylake.rest.request.call import Call
 
 #: Limits of one request: results, keys that it reads, and its duration.
 MAX_FOUND, MAX_LOOKED_AT, SECONDS = 100, 500_000, 3.0
-#: Of the text to search for.
+#: Maximum length of the text to search for.
 MAX_TEXT = 200
 _PADDED_SIZE_BYTES = 1 << 10
 _fernet = Fernet(Fernet.generate_key())

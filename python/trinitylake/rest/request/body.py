@@ -16,7 +16,7 @@ from trinitylake.base.parsed_size import count_values
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.limits import SharedLimit
 
-#: Of one body. The metadata of a table with a thousand columns has about ten thousand.
+#: Maximum number of values in one body. The metadata of a table with a thousand columns has about ten thousand.
 MAX_VALUES = 250_000
 #: Size of all large bodies in progress, and of those of one principal.
 MAX_IN_PROGRESS_SIZE_BYTES, MAX_IN_PROGRESS_OF_ONE_SIZE_BYTES = 48 << 20, 24 << 20
@@ -70,7 +70,7 @@ class BodyLimits:
 
     @asynccontextmanager
     async def heavy(self, principal: str, n_values: int) -> AsyncIterator[None]:
-        """The block processes a body of so many values. Raises `RestError` 503 after a long wait."""
+        """Context manager for processing a body of `n_values` values. Raises `RestError` 503 after a long wait."""
         if n_values < HEAVY_VALUES:
             yield
             return

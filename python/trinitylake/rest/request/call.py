@@ -80,7 +80,7 @@ class Delegation(Protocol):
 
     @property
     def signs(self) -> bool:
-        """Whether it signs requests."""
+        """Whether the server signs requests of clients to the store."""
 
     def is_requested(self, call: Call) -> bool:
         """Whether the client asks for access that the server can delegate."""
@@ -184,7 +184,7 @@ class Call:
 
     @property
     def has_tracked_scans(self) -> bool:
-        """Whether the rows that the client reads in an open transaction are those of the scans that it plans here."""
+        """Whether an open transaction records the reads of this client by the scans that the server plans."""
         is_declared = self.headers.get(SCAN_PLANNING_HEADER, "") == "server"
         return is_declared and _PLANNING_CLIENT.search(self.headers.get("x-client-version", "")) is not None
 
@@ -261,7 +261,7 @@ class Call:
         return name
 
     def name_for_log(self, parameter: str) -> str:
-        """As `name`, but undecoded if it is not UTF-8."""
+        """Like `name`, but not decoded if it is not UTF-8."""
         try:
             return self.name(parameter)
         except RestError:
@@ -276,7 +276,7 @@ class Call:
         return (*self.namespace(), self.name(parameter))
 
     def parsed(self, model: type[Model]) -> Model:
-        """The body, parsed once; treat it as immutable.
+        """The parsed body. It is parsed once, so callers must not change it.
 
         Raises `RestError` 400 for invalid JSON, and that or pydantic's error for a body that does not match.
         """

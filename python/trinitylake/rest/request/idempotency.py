@@ -30,7 +30,7 @@ HEADER = "Idempotency-Key"
 FINGERPRINT_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request"
 _KEY = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
-#: Of a body, hashed at a time.
+#: Size of the parts in which a body is hashed.
 _PART_SIZE_BYTES = 64 << 10
 #: Version digit of UUIDs that start with their creation time.
 _TIMED = "7"

@@ -43,7 +43,7 @@ class Grant:
 
     role: Role
     pattern: str
-    #: Of each part, the texts between its stars.
+    #: For each part of the pattern, the texts between its stars.
     _parts: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
     _is_open: bool = field(init=False, repr=False, compare=False)
 
@@ -90,32 +90,32 @@ class Principal:
         return cls(name, tuple(Grant.parse(text) for text in grants))
 
     def as_reader(self) -> Self:
-        """The same principal with the role of a reader, wherever it has a role."""
+        """The same principal, with the role "reader" in place of each of its roles."""
         return replace(self, grants=tuple(Grant(Role.READER, grant.pattern) for grant in self.grants))
 
     @property
     def is_admin_of_everything(self) -> bool:
-        """Whether it is an admin of `*`."""
+        """Whether the principal is an admin of `*`."""
         return self.has_everywhere(Role.ADMIN)
 
     def has_everywhere(self, role: Role) -> bool:
-        """Whether it has at least that role on `*`."""
+        """Whether the principal has at least this role on `*`."""
         return any(grant.role >= role and grant.pattern == EVERYTHING for grant in self.grants)
 
     def may(self, role: Role, name: Name) -> bool:
-        """Whether it has at least that role on an object or namespace."""
+        """Whether the principal has at least this role on an object or namespace."""
         return any(grant.role >= role and grant.fits(name) for grant in self.grants)
 
     def may_read_something(self) -> bool:
-        """Whether it has any role."""
+        """Whether the principal has any role."""
         return bool(self.grants)
 
     def may_write_somewhere(self) -> bool:
-        """Whether it is a writer of anything."""
+        """Whether the principal may write any object."""
         return any(grant.role >= Role.WRITER for grant in self.grants)
 
     def sees(self, namespace: Name) -> bool:
-        """Whether a namespace is visible: the principal can read it, or something that may be below it."""
+        """Whether a namespace is visible: the principal can read it, or may be able to read an object below it."""
         return any(grant.fits(namespace) or grant.leads_through(namespace) for grant in self.grants)
 
     def require(self, role: Role, name: Name) -> None:

@@ -24,7 +24,7 @@ logger = logging.getLogger("trinitylake.rest")
 #: Algorithms with a public key. Shared secrets and unsigned tokens are refused.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 MAX_TOKEN_SIZE_BYTES = 16 << 10
-#: Of a subject.
+#: Maximum length of a subject.
 _NAME_MAX_LENGTH = 200
 
 

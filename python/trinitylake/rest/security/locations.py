@@ -290,7 +290,7 @@ def namespace_location(io: LakehouseFileIO, namespace: Name) -> str:
 
 
 def is_any_new_location(path: str, name: Name) -> bool:
-    """Whether a client only asks for any new location (`namespace_location`), so that the lakehouse may choose one."""
+    """Whether a client leaves the choice of a new location to the lakehouse (`namespace_location`)."""
     start = f"{_parent(name)}/{name[-1]}"
     return path.startswith(start) and _RANDOM_DIGITS.fullmatch(path[len(start) :]) is not None
 

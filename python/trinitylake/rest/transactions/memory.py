@@ -68,7 +68,7 @@ class TransactionsInMemory:
             return self._entries.get(id)
 
     def all(self) -> list[Entry]:
-        """All of them, by id."""
+        """All transactions by id."""
         with self._lock:
             return [entry for _, entry in sorted(self._entries.items())]
 

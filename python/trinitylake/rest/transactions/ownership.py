@@ -53,11 +53,11 @@ class Ownership:
         return {**found, SHARED_PROPERTY: json.dumps(sorted(shared_with))} if shared_with else found
 
     def may_end(self, principal: Principal) -> bool:
-        """Whether a principal may commit it or roll it back."""
+        """Whether a principal may commit the transaction or roll it back."""
         return principal.is_admin_of_everything or (self.owner == principal.name and principal.name != "")
 
     def may_work(self, principal: Principal) -> bool:
-        """Whether a principal may read and write in it."""
+        """Whether a principal may read and write in the transaction."""
         return self.may_end(principal) or (principal.name in self.shared_with and principal.name != "")
 
 

@@ -173,7 +173,7 @@ class _ForeignFile(InputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         """Raises `SizeLimitExceeded`."""
-        # Without a request for its size, which an untrusted store may report wrongly.
+        # Does not ask for the size, which an untrusted store may report wrongly.
         content = self._io.read(self.location, "content", metadata_limits.MAX_STORED_SIZE_BYTES + 1)
         return metadata_limits.spent(content, self.location, self._io.budget)
 

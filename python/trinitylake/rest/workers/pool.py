@@ -34,11 +34,11 @@ _EXIT_SECONDS = 5.0
 
 
 class WorkerDied(Exception):
-    """The worker ended during the job: it exceeded its memory, or a library crashed it."""
+    """The worker process ended during the job: it exceeded its memory limit, or a library crashed."""
 
 
 class JobAbandoned(Exception):
-    """The result is not needed any more, so the job was killed."""
+    """The job was killed because its result is no longer needed."""
 
 
 class WorkerPool:
@@ -233,7 +233,9 @@ class _Worker:
 
 
 def worker_environment(folder: str) -> dict[str, str]:
-    """The environment of a worker, in which no library reserves memory ahead: the limit would not count it."""
+    """Environment variables of a worker. Libraries must not reserve memory in advance, because the limit would count
+    it.
+    """
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

@@ -75,7 +75,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """The bits of the values; those of NULLs are arbitrary."""
+    """The values as integers with the same bits; arbitrary for NULL."""
     width = pa.int32() if column.type.bit_width == 32 else pa.int64()
     parts = [
         np.frombuffer(chunk.buffers()[1], width.to_pandas_dtype())[chunk.offset : chunk.offset + len(chunk)]

@@ -96,7 +96,7 @@ def share_row_ids(before: TableFiles, after: TableFiles) -> bool:
 
 
 def all_are(snapshots: list[Snapshot] | None, operation: Operation) -> bool:
-    """Whether all snapshots, of which there is at least one, have an operation."""
+    """Whether there is a snapshot, and all snapshots have this operation."""
     operations = [None if one.summary is None else one.summary.operation for one in snapshots or ()]
     return bool(operations) and all(one == operation for one in operations)
 

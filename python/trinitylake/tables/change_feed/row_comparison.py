@@ -160,7 +160,7 @@ class _Parts:
 
 
 def _pair_by_id(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The updated rows among those whose row id both sides have, in pairs, and the other rows of both sides."""
+    """Pairs of updated rows (same row id, different values on the two sides), and the other rows of both sides."""
     if not identity.row_id:
         return removed.slice(0, 0), removed, added
     then, now = _common_ids(removed.column(identity.row_id), added.column(identity.row_id))
@@ -211,7 +211,7 @@ def _pairs_by_key(removed: pa.Table, added: pa.Table, key: Sequence[str]) -> tup
 
 
 def _without_equal(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table]:
-    """The rows of each side that have no equal one on the other side."""
+    """The rows of each side that have no equal row on the other side."""
     if runs := copied_runs(removed, added, [*identity.key, *identity.values]):
         then, now = (_covered(runs, side, table.num_rows) for side, table in enumerate((removed, added)))
         before, after = _filtered(removed, then), _filtered(added, now)

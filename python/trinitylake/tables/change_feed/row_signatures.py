@@ -48,7 +48,7 @@ def _of_array(array: pa.Array) -> Signatures:
 
 
 def _of_values(array: pa.Array) -> Signatures:
-    """The signature of each value; that of a NULL is arbitrary."""
+    """The signature of each value; the signature of a NULL is arbitrary."""
     kind, count = array.type, len(array)
     is_ = pa.types
     if is_.is_struct(kind):

@@ -33,7 +33,8 @@ class TableName(NamedTuple):
     name: str
 
 
-#: By name the position of the transaction, and the paths of the definitions `before` and `after`.
+#: For each table name: the position of the transaction in the version, and the definition paths `before` and `after`
+#: it.
 ChangedTables: TypeAlias = dict[TableName, dict[str, Any]]
 
 
@@ -68,7 +69,7 @@ class TableStep:
 
 
 def state_of(version: _core.Version, key: TableName, id: str | None = None) -> TableState | None:
-    """The table that has a name in a version; None if there is none, or one of another id."""
+    """The state of the table in a version under this name; None if no table, or another one, has the name there."""
     found = version.read("table", *key)
     if found is None:
         return None
@@ -130,7 +131,9 @@ def changes_ahead(
 def net_step_of_table(
     core: _core.Lakehouse, id: str, key: TableName, since: _core.Version, until: _core.Version
 ) -> Iterator[TableStep]:
-    """The two versions as one step, as if one transaction had made all changes. Arguments as for `steps_of_table`."""
+    """One step from the first version to the second, as if one transaction had made all changes. Arguments as for
+    `steps_of_table`.
+    """
     before, after = state_of(since, key, id), state_of(until, key, id)
     if before is None or after is None:  # it may have another name there
         for number, step in enumerate(steps_of_table(core, id, key, since, until)):

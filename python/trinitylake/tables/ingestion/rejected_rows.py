@@ -144,7 +144,7 @@ class EventRows:
         return InvalidArgument(f"line {self._lines[row.number]:,}: {row.error}") if self.has_lines else row.error
 
     def rejected_row(self, number: int, table: pa.Table, error: InvalidArgument) -> RejectedRow:
-        """The row of a table of one row as rejected, with the text of the row at position `number` of the data."""
+        """The single row of a table as a rejected row. `number` is the position of its text in the data."""
         return RejectedRow(number, self._text(number, table.to_pylist()[0]), error)
 
 

@@ -39,7 +39,7 @@ DEAD_LETTER_SCHEMA = pa.schema(
 
 
 class DescribedTable(Protocol):
-    """The schema of a table, as far as a writer uses it."""
+    """The parts of a table's schema that a writer uses."""
 
     @property
     def schema(self) -> Schema: ...

@@ -283,7 +283,7 @@ class TableWriter:
         return EventRows(rows, self._table._schema, self._fits)
 
     def _may_fit(self, schema: pa.Schema) -> bool:
-        """Whether rows of a schema may fit the table as it was when the writer was opened."""
+        """Whether rows with this schema may fit the table in the state of the writer's opening."""
         try:
             conforming(self._table)(schema.empty_table())
         except InvalidArgument:

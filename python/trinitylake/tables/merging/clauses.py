@@ -139,7 +139,7 @@ class Clauses:
         structs = []
         for side, rows in sides.items():
             fields = []
-            # Of all columns of the target, because the name of one depends on the others.
+            # Computed for all columns of the target together, because the name of one column depends on the others.
             known = (self.source if side == "source" else self.target).names
             names = dict(zip(known, names_in_query(known), strict=True))
             for number, name in enumerate(rows.column_names):

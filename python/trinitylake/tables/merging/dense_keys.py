@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-#: From the least to the greatest key: 64 MiB of rows.
+#: Maximum distance between the least and the greatest key, which takes 64 MiB of row numbers.
 MAX_SPAN = 1 << 24
 #: The array may have so many places for each row that is looked up or looked for: to make it takes time, too.
 _PLACES_PER_ROW = 16

@@ -219,7 +219,7 @@ class FileRewrite:
         return None
 
     def _parts(self, task: FileScanTask, hits: Hits, only_hits: bool = False) -> Iterator[_Part]:
-        """The rows of a file, or those with hits only, batch by batch."""
+        """The rows of a file in batches: all rows, or only the matched rows."""
         columns = [*self._columns.names, POSITION.name]
         for batch in self._live.batches(task, columns, hits.positions if only_hits else None):
             positions = batch.column(POSITION.name).to_numpy()

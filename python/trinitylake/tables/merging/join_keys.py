@@ -52,7 +52,7 @@ def _all_differ(column: pa.ChunkedArray) -> bool:
 
 
 def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:
-    """The keys of some rows for an error, the first few of them."""
+    """The first few keys of these rows, for an error."""
     keys = take_rows(rows.select(columns), positions.slice(0, _SHOWN).to_numpy()).to_pylist()
     text = ", ".join("(" + ", ".join(f"{name}={value!r}" for name, value in key.items()) + ")" for key in keys)
     return f"{text}, …" if len(positions) > _SHOWN else text

@@ -128,7 +128,7 @@ def _is_read_alike(type: IcebergType, depth: int = 0) -> bool:
 
 
 def _is_same(schema: Schema, field: NestedField) -> bool:
-    """Whether another schema either lacks a column or has it with this type."""
+    """Whether a column is missing in another schema or has the same type in it."""
     there = next((one for one in schema.fields if one.field_id == field.field_id), None)
     return there is None or there.field_type == field.field_type
 

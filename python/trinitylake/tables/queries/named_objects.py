@@ -48,7 +48,9 @@ class Names(information_schema.Objects, Protocol):
 
     @property
     def _place(self) -> str:
-        """The version for errors, such as " in version 14"; empty for the latest one and for transactions."""
+        """Text for errors that names the version, such as " in version 14"; empty for the latest version and for
+        transactions.
+        """
 
     def _at(self, reference: str) -> Names:
         """A version of the same lakehouse."""

@@ -15,7 +15,7 @@ Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 
 def numbered(sql: str) -> str:
-    """The text with `$1`, `$2`, … instead of `?`, so that it can be split."""
+    """The text with `$1`, `$2`, … instead of `?`, so that it can be divided into parts."""
     with optional_dependency("SQL over a lakehouse"):
         import duckdb
 
@@ -33,7 +33,7 @@ def numbered(sql: str) -> str:
 
 
 def by_name(parameters: Parameters) -> dict[str, Any]:
-    """The values by name; those in order by their number."""
+    """The values by name. A value without a name has its number as name."""
     if isinstance(parameters, Mapping):
         return dict(parameters)
     return {str(number): value for number, value in enumerate(parameters or (), 1)}

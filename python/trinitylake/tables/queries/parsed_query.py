@@ -88,7 +88,7 @@ class Parsed:
 
     @property
     def is_description(self) -> bool:
-        """Whether it is DESCRIBE or SUMMARIZE."""
+        """Whether the statement is DESCRIBE or SUMMARIZE."""
         table = self.tree["statements"][0]["node"].get("from_table") or {}
         return bool(table.get("type") == "SHOW_REF")
 
@@ -248,7 +248,9 @@ def _position(node: dict[str, Any]) -> int | None:
 
 
 def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """Each node of a parsed query, with the names that `WITH` defines for it, which no table has there."""
+    """Each node of a parsed query, with the names that a `WITH` defines for that node. These names are not tables
+    there.
+    """
     if isinstance(node, list):
         for child in node:
             yield from _nodes(child, hidden)
@@ -300,7 +302,9 @@ class _Names:
         self._text = sql.encode()
 
     def end_of(self, position: int | None, names: list[str]) -> int:
-        """The end of a name with those parts that begins at a position. Raises `InvalidArgument` for another there."""
+        """The end of the name with these parts that begins at a position. Raises `InvalidArgument` if another name
+        begins there.
+        """
         at = 0 if position is None else position
         for number, name in enumerate(names):
             if number:

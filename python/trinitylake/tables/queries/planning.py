@@ -22,7 +22,7 @@ _WITHOUT = (
 _FIRST_UNKNOWN = (2, 1)
 #: More are closed after use.
 _MAX_IDLE = 4
-#: By process: a forked child must not use the connections of its parent.
+#: Idle connections by process: a forked child must not use the connections of its parent.
 _idle: defaultdict[int, list[Any]] = defaultdict(list)
 
 

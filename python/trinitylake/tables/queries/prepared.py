@@ -241,7 +241,7 @@ class PreparedQuery:
         return pushed
 
     def _with_values(self, connection: Any, query: Parsed) -> str | None:
-        """The text with values instead of parameters, for a plan; None if one has no literal."""
+        """The text with literals instead of parameters, for a plan; None if a value has no literal."""
         if not self._parameters:
             return query.sql
         values: dict[str, Any] = {}

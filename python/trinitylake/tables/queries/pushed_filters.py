@@ -117,7 +117,7 @@ def _pushed(scan: dict[str, Any], columns: Sequence[str | None]) -> Pushed:
 
 
 def _excludes_nan(filter: dict[str, Any]) -> bool:
-    """Whether NaN cannot match a filter on a column of numbers, and no constant in it is NaN."""
+    """Whether a filter on a numeric column cannot match NaN, and contains no NaN constant."""
     constants = filter.get("values", [])
     match _kind(filter):
         case "CONSTANT_COMPARISON":

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
 
 _FLOATING = ("FLOAT", "DOUBLE")
-#: Where Arrow has the id of a Parquet column.
+#: Key under which Arrow stores the id of a Parquet column.
 _ID = b"PARQUET:field_id"
-#: In the metadata of a file whose columns of bytes are shapes, which DuckDB reads as such.
+#: Key in the metadata of a Parquet file with geometry columns, which DuckDB reads as geometries instead of bytes.
 _OF_SHAPES = b"geo"
-#: What DuckDB takes for a pattern in the path of a file.
+#: Characters that DuckDB treats as a pattern in the path of a file.
 _OF_A_PATTERN = frozenset("*?[")
 
 
@@ -92,7 +92,7 @@ class TableSource:
         self._subject = scan._subject
         if not schema.fields:
             raise InvalidArgument(f"table {table.name} has no columns, which SQL does not support: add a column first")
-        #: As the table has them.
+        #: Names of the columns as the table spells them.
         self.names = [one.name for one in schema.fields]
         self._names = names_in_query(self.names)
         self._types = [duckdb_type(one.field_type, f"{one.name} of table {table.name}") for one in schema.fields]

@@ -113,7 +113,7 @@ class Cursor:
         return match[1].replace('""', '"') if text.startswith('"') else match[0]
 
     def until(self, *words: str) -> str:
-        """The text up to one of these words outside of brackets, or to the end."""
+        """The text up to one of these words, outside of brackets; up to the end if there is none."""
         begin = self._at
         depth = self._tokens[begin].depth if not self.is_at_end else 0
         while not self.is_at_end and not (self._at > begin and self._ends(depth, words)):
@@ -121,7 +121,7 @@ class Cursor:
         return self._between(begin, self._at)
 
     def _ends(self, depth: int, words: tuple[str, ...]) -> bool:
-        """Whether one of these words comes next, outside of brackets and not as a part of a condition."""
+        """Whether the next token is one of these words, outside of brackets and not in a condition."""
         token = self._tokens[self._at]
         is_distinct = token.word == "FROM" and self.peek_word(-1) == "DISTINCT"
         if token.depth > depth or is_distinct:
