@@ -52,6 +52,11 @@ def bad_request(message: str) -> RestError:
     return RestError(400, "BadRequestException", message)
 
 
+def unavailable(message: str) -> RestError:
+    """503: the request may succeed later."""
+    return RestError(503, "ServiceUnavailableException", message)
+
+
 def client_faults(what: str, document: Any = None) -> errors_as:
     """Map errors that libraries raise for the input of a client to 400. For `document` see `input_fault`.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import RestError, unavailable
 
 #: Requests in threads, those of one principal, and how long a request waits for a thread.
 MAX_THREADS, MAX_THREADS_OF_ONE, THREAD_WAIT_SECONDS = 64, 48, 20.0
@@ -56,11 +56,6 @@ MAX_RESULT_SIZE_BYTES = 256 << 20
 MAX_IDLE_WORKERS, IDLE_WORKER_SECONDS, MAX_IDLE_WORKER_SIZE_BYTES = 2, 120.0, 384 << 20
 
 
-def too_many_requests() -> RestError:
-    """429, the default refusal of a `SharedLimit`."""
-    return RestError(429, "TooManyRequestsException", "other such requests are in progress: try again")
-
-
 class Lease:
     """A part of a `SharedLimit` that an owner has. `grow` adds to it."""
 
@@ -90,16 +85,21 @@ class SharedLimit:
     Args:
         total: amount of all leases.
         of_owner: amount of the leases of one owner.
-        refusal: makes the error for a lease that is not admitted in time.
+        busy: message of the 503 for a lease that is not admitted in time; by default it is 429.
     """
 
-    def __init__(self, total: int, of_owner: int, refusal: Callable[[], RestError] = too_many_requests) -> None:
+    def __init__(self, total: int, of_owner: int, busy: str | None = None) -> None:
         self._total, self._of_owner = total, of_owner
-        self._refusal = refusal
+        self._busy = busy
         self._amounts: Counter[str] = Counter()
         self._n_leases: Counter[str] = Counter()
         self._waiters: OrderedDict[str, deque[_Waiter]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def _refusal(self) -> RestError:
+        if self._busy is not None:
+            return unavailable(self._busy)
+        return RestError(429, "TooManyRequestsException", "other such requests are in progress: try again")
 
     @property
     def n_leases(self) -> int:

@@ -36,7 +36,8 @@ class ManifestLimit:
     """
 
     def __init__(self) -> None:
-        self._limit = SharedLimit(MAX_SIZE_BYTES, MAX_SIZE_BYTES // 2, _too_many_manifests)
+        busy = "too many manifests are read at the same time: try again"
+        self._limit = SharedLimit(MAX_SIZE_BYTES, MAX_SIZE_BYTES // 2, busy)
 
     @contextmanager
     def for_plan(self, principal: str) -> Iterator[SizeBudget]:
@@ -68,11 +69,6 @@ class ManifestLimit:
                 lease.grow(max(size_bytes, entries * entry_size_bytes))
 
             yield SizeBudget(MAX_SIZE_BYTES, MAX_ENTRIES, files, on_spent=spend)
-
-
-def _too_many_manifests() -> RestError:
-    message = "too many manifests are read at the same time: try again"
-    return RestError(503, "ServiceUnavailableException", message)
 
 
 def too_many_incoming_files(error: SizeLimitExceeded) -> RestError:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import RestError, unavailable
 from trinitylake.rest.limits import SharedLimit
 
 CALL_SECONDS = 15.0
@@ -68,8 +68,7 @@ class Outbound:
         try:
             slot.enter_context(self.limit.lease(peer))
         except RestError:
-            message = f"{peer} does not answer, and others wait for it"
-            raise RestError(503, "ServiceUnavailableException", message) from None
+            raise unavailable(f"{peer} does not answer, and others wait for it") from None
         result: Future[Result] = Future()
 
         def work() -> None:

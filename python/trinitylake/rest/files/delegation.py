@@ -23,7 +23,7 @@ from trinitylake.definitions import parse_table_def
 from trinitylake.iceberg.namespaces import object_name
 from trinitylake.rest.catalog.table_responses import with_access
 from trinitylake.rest.catalog.warehouses import LATEST, is_transaction
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import RestError, unavailable
 from trinitylake.rest.files.s3_store import S3Store, Scope, not_given
 from trinitylake.rest.files.signing import SignRequest, check, signed
 from trinitylake.rest.files.vending import Vendor
@@ -150,9 +150,7 @@ class S3Delegation:
         except not_given() as error:
             logger.warning("no temporary credentials: %s", error)
             self._audit(call, what, identifier, 503)
-            raise RestError(
-                503, "ServiceUnavailableException", "the store issues no credentials at present: try again"
-            ) from error
+            raise unavailable("the store issues no credentials at present: try again") from error
         if credentials is None:
             return []
         self._audit(call, what, identifier, 200)

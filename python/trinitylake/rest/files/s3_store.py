@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from trinitylake import _core
 from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import unavailable
 from trinitylake.rest.outbound import Outbound
 
 logger = logging.getLogger("trinitylake.rest")
@@ -107,9 +107,7 @@ class S3Store:
             return self._outbound.run(OWN_CREDENTIALS, credentials.get_frozen_credentials)
         except not_given() as error:
             logger.warning("no credentials for this server: %s", error)
-            raise RestError(
-                503, "ServiceUnavailableException", "the server has no credentials at present: try again"
-            ) from error
+            raise unavailable("the server has no credentials at present: try again") from error
 
     def client(self, service: str, endpoint: str) -> Any:
         """A client of a service, with the server's credentials. `endpoint`: "" for that of AWS."""

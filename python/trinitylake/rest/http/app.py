@@ -27,7 +27,7 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest import limits
 from trinitylake.rest.catalog.oldest_version import OldestVersion
 from trinitylake.rest.catalog.plan_cache import PlanCache
-from trinitylake.rest.errors import RestError, cut_off, error_response, response_of
+from trinitylake.rest.errors import RestError, cut_off, error_response, response_of, unavailable
 from trinitylake.rest.files.delegation import S3Delegation
 from trinitylake.rest.handlers.ingestion import ARROW_TYPE, content_type
 from trinitylake.rest.http.assets import asset_responders
@@ -60,6 +60,7 @@ _WATCH_SECONDS = 0.25
 #: Longest period at which idle transactions are saved and idle workers ended.
 _IDLE_CHECK_SECONDS = 30.0
 
+_NO_THREAD = "the server has no thread for this request: try again"
 _FAILURES: dict[int, Outcome] = {409: "conflict", 500: "failed"}
 
 
@@ -109,7 +110,7 @@ class App:
         self._is_ending = False
         self._bodies = BodyLimits()
         self._limiter = CapacityLimiter(limits.MAX_THREADS)
-        self._threads = limits.SharedLimit(limits.MAX_THREADS, limits.MAX_THREADS_OF_ONE, _no_thread)
+        self._threads = limits.SharedLimit(limits.MAX_THREADS, limits.MAX_THREADS_OF_ONE, _NO_THREAD)
         self.endpoints = all_endpoints(options.has_page)
         self._router = Router(
             [
@@ -171,7 +172,7 @@ class App:
                             self._answer, endpoint, call, abandon_on_cancel=True, limiter=self._limiter
                         )
                     except RuntimeError as error:  # only from the start of a thread, because `_answer` raises nothing
-                        raise _no_thread() from error
+                        raise unavailable(_NO_THREAD) from error
                 if isinstance(answer, Response):
                     return answer
                 with suppress(Exception):
@@ -312,10 +313,6 @@ async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
         yield lambda: not is_gone.is_set()
     finally:
         watching.cancel()
-
-
-def _no_thread() -> RestError:
-    return RestError(503, "ServiceUnavailableException", "the server has no thread for this request: try again")
 
 
 async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:

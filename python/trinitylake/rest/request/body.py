@@ -37,16 +37,13 @@ def check_values(body: bytes | bytearray) -> int:
     return found
 
 
-def _too_many() -> RestError:
-    return RestError(503, "ServiceUnavailableException", "too many large requests at the same time: try again")
-
-
 class BodyLimits:
     """Limits on the large bodies of one server, and on its heavy ones, of which one is processed at a time."""
 
     def __init__(self) -> None:
-        self._large = SharedLimit(MAX_IN_PROGRESS_SIZE_BYTES, MAX_IN_PROGRESS_OF_ONE_SIZE_BYTES, _too_many)
-        self._heavy = SharedLimit(1, 1, _too_many)
+        busy = "too many large requests at the same time: try again"
+        self._large = SharedLimit(MAX_IN_PROGRESS_SIZE_BYTES, MAX_IN_PROGRESS_OF_ONE_SIZE_BYTES, busy)
+        self._heavy = SharedLimit(1, 1, busy)
         self._done_size_bytes = 0
 
     @asynccontextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import RestError, unavailable
 from trinitylake.rest.limits import Lease, SharedLimit
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.transactions.ownership import OWNERSHIP_PROPERTIES, Ownership
@@ -61,7 +61,7 @@ class TransactionsInMemory:
         self._ended: OrderedDict[str, tuple[str, str, str]] = OrderedDict()  # end, and ownership properties
         self._lock = threading.Lock()
         limit = options.max_transactions_size_bytes
-        self._resumed = SharedLimit(limit, limit, _no_room)
+        self._resumed = SharedLimit(limit, limit, "too many requests work in large saved transactions: try again")
 
     def get(self, id: str) -> Entry | None:
         with self._lock:
@@ -99,8 +99,7 @@ class TransactionsInMemory:
                     message = f"{mine} transactions of {owner} are open: end some first"
                     raise RestError(429, "TooManyRequestsException", message)
                 if len(self._entries) >= self._options.max_open_transactions:
-                    message = f"{self._options.max_open_transactions} transactions are open: try again later"
-                    raise RestError(503, "ServiceUnavailableException", message)
+                    raise unavailable(f"{self._options.max_open_transactions} transactions are open: try again later")
             self._entries[id] = entry
             self._ended.pop(id, None)
 
@@ -171,11 +170,6 @@ class TransactionsInMemory:
             return False
         finally:
             entry.lock.release()
-
-
-def _no_room() -> RestError:
-    message = "too many requests work in large saved transactions: try again"
-    return RestError(503, "ServiceUnavailableException", message)
 
 
 def _hand_over(entry: Entry) -> bool:

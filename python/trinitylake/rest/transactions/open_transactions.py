@@ -28,7 +28,7 @@ from trinitylake.errors import (
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import RestError, unavailable
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.authorization import Principal
 from trinitylake.rest.transactions.memory import Entry, TransactionsInMemory
@@ -208,8 +208,7 @@ class OpenTransactions:
         """
         entry = self._memory.get(id)
         if entry is not None and not self._memory.make_room(entry.ownership.owner):
-            message = "the memory for open transactions is exhausted, and they cannot be saved now: try again"
-            raise RestError(503, "ServiceUnavailableException", message)
+            raise unavailable("the memory for open transactions is exhausted, and they cannot be saved now: try again")
 
     def _require_fits(self, id: str, size_bytes: int) -> None:
         """Raises `RestError` 413 if a transaction would exceed its memory."""
@@ -244,7 +243,7 @@ class OpenTransactions:
                 _require(id, entry.ownership, principal, ends)
             lock = self._saved_locks[hash(id) % _SAVED_LOCKS] if entry is None else entry.lock
             if not lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
-                raise RestError(503, "ServiceUnavailableException", f"transaction {id} is in use: try again")
+                raise unavailable(f"transaction {id} is in use: try again")
             if self._memory.get(id) is entry:
                 return entry, lock
             lock.release()  # it was saved and removed, or ended, while this request waited

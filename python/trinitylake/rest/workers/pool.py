@@ -21,7 +21,7 @@ from multiprocessing import Pipe as pipe
 from typing import Any
 
 from trinitylake.rest import limits
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import RestError, unavailable
 from trinitylake.rest.workers.worker import Job
 
 _PROGRAM = "import sys; from trinitylake.rest.workers.worker import worker_main; worker_main(int(sys.argv[1]))"
@@ -128,7 +128,7 @@ class WorkerPool:
     def _take_worker(self) -> _Worker:
         with self._lock:
             if self._is_closed:
-                raise RestError(503, "ServiceUnavailableException", "the server is shutting down")
+                raise unavailable("the server is shutting down")
             while self._idle:
                 worker = self._idle.pop()
                 if worker.is_alive:
