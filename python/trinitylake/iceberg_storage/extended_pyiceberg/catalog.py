@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import MetastoreCatalog, PropertiesUpdateSummary
 from pyiceberg.io import FileIO
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CreateTableTransaction, StagedTable, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import CreatingTransaction
 
@@ -32,15 +30,7 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
     """A catalog that leaves commits to its subclass, and never deletes old metadata files."""
 
     @abstractmethod
-    def stage_table(
-        self,
-        identifier: str | Identifier,
-        schema: Schema | pa.Schema,
-        location: str | None = None,
-        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
-        sort_order: SortOrder = UNSORTED_SORT_ORDER,
-        properties: Properties = EMPTY_DICT,
-    ) -> StagedTable:
+    def stage_table(self, *arguments: Any, **options: Any) -> StagedTable:
         """Staged table for `create_table_transaction`, which is not in the catalog before the commit."""
 
     def create_table_transaction(self, *arguments: Any, **options: Any) -> CreateTableTransaction:

@@ -20,6 +20,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.update_checks import check_update
 from trinitylake.rest.errors import bad_request, client_faults
 from trinitylake.rest.handlers.body_parts import MAX_UPDATES, Name, Updates, check_growth
+from trinitylake.rest.security.locations import REMOVING
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.security.locations import LocationGate
-
-
-#: Updates that make metadata smaller.
-_REMOVING = (
-    iceberg.RemovePartitionSpecsUpdate,
-    iceberg.RemovePartitionStatisticsUpdate,
-    iceberg.RemovePropertiesUpdate,
-    iceberg.RemoveSchemasUpdate,
-    iceberg.RemoveSnapshotRefUpdate,
-    iceberg.RemoveSnapshotsUpdate,
-    iceberg.RemoveStatisticsUpdate,
-)
 
 
 class TableChange(BaseModel):
@@ -118,7 +107,7 @@ def stage(
         for change, name in zip(changes, names, strict=True):
             present = None if change.is_creation else _present(transaction, *name)
             gate.table_change(change, None if present is None else present.location)
-            if present is not None and not all(isinstance(update, _REMOVING) for update in change.updates):
+            if present is not None and not all(isinstance(update, REMOVING) for update in change.updates):
                 check_growth(f"table {'.'.join(name)}", json_size_bytes(present), sent_size_bytes)
             named.append(gate.incoming_files(change, present, allowance))
             _check_own_properties(transaction, change)

@@ -43,12 +43,8 @@ if TYPE_CHECKING:
 LOCATION_PROPERTY = "location"
 _RANDOM_DIGITS = re.compile(r"-[0-9a-f]{32}")
 
-#: Updates of a table that contain no location.
-_WITHOUT_LOCATION = (
-    iceberg.AddPartitionSpecUpdate,
-    iceberg.AddSchemaUpdate,
-    iceberg.AddSortOrderUpdate,
-    iceberg.AssignUUIDUpdate,
+#: Updates of a table that make its metadata smaller.
+REMOVING = (
     iceberg.RemovePartitionSpecsUpdate,
     iceberg.RemovePartitionStatisticsUpdate,
     iceberg.RemovePropertiesUpdate,
@@ -56,6 +52,14 @@ _WITHOUT_LOCATION = (
     iceberg.RemoveSnapshotRefUpdate,
     iceberg.RemoveSnapshotsUpdate,
     iceberg.RemoveStatisticsUpdate,
+)
+#: Updates of a table that contain no location.
+_WITHOUT_LOCATION = (
+    *REMOVING,
+    iceberg.AddPartitionSpecUpdate,
+    iceberg.AddSchemaUpdate,
+    iceberg.AddSortOrderUpdate,
+    iceberg.AssignUUIDUpdate,
     iceberg.SetCurrentSchemaUpdate,
     iceberg.SetDefaultSortOrderUpdate,
     iceberg.SetDefaultSpecUpdate,
