@@ -9,31 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    LiteralPredicate,
-    Not,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
-    NotNull,
-    NotStartsWith,
-    Or,
-    SetPredicate,
-    StartsWith,
-    UnboundPredicate,
-)
+from pyiceberg.expressions import And, BooleanExpression, LiteralPredicate, Not, Or, SetPredicate, UnboundPredicate
 from pyiceberg.expressions.literals import BinaryLiteral, Literal, StringLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, FixedType
@@ -45,20 +21,9 @@ MAX_VALUES = 20_000
 #: Levels of a filter.
 MAX_DEPTH = 200
 
-_CONSTANTS = {"true": AlwaysTrue(), "false": AlwaysFalse()}
-_JUNCTIONS: dict[str, Any] = {"and": And, "or": Or}
-_UNARY: dict[str, Any] = {"is-null": IsNull, "not-null": NotNull, "is-nan": IsNaN, "not-nan": NotNaN}
-_SETS: dict[str, Any] = {"in": In, "not-in": NotIn}
-_COMPARISONS: dict[str, Any] = {
-    "eq": EqualTo,
-    "not-eq": NotEqualTo,
-    "lt": LessThan,
-    "lt-eq": LessThanOrEqual,
-    "gt": GreaterThan,
-    "gt-eq": GreaterThanOrEqual,
-    "starts-with": StartsWith,
-    "not-starts-with": NotStartsWith,
-}
+_UNARY = ("is-null", "not-null", "is-nan", "not-nan")
+_SETS = ("in", "not-in")
+_COMPARISONS = ("eq", "not-eq", "lt", "lt-eq", "gt", "gt-eq", "starts-with", "not-starts-with")
 
 
 def filter_of(document: Any) -> BooleanExpression:
@@ -78,21 +43,19 @@ def filter_of(document: Any) -> BooleanExpression:
         if depth > MAX_DEPTH:
             raise ValueError(f"a filter has at most {MAX_DEPTH} levels: plan the scan at the client")
         if isinstance(predicate, bool):
-            return AlwaysTrue() if predicate else AlwaysFalse()
+            return BooleanExpression.model_validate(predicate)
         kind = predicate.get("type") if isinstance(predicate, dict) else None
         if not isinstance(kind, str):
             raise ValueError("a predicate must be true, false or an object with a type")
-        if kind in _CONSTANTS:
-            return _CONSTANTS[kind]
-        if kind in _JUNCTIONS:
+        if kind in ("true", "false"):
+            return BooleanExpression.model_validate(kind == "true")
+        if kind in ("and", "or"):
             left, right = (parsed(predicate.get(side), depth + 1) for side in ("left", "right"))
-            return _JUNCTIONS[kind](left, right)  # type: ignore[no-any-return]
+            return And(left, right) if kind == "and" else Or(left, right)
         if kind == "not":
             return Not(parsed(predicate.get("child"), depth + 1))
         count(1)
-        column = _column(kind, _first(predicate, "term", "child", "left"))
-        if kind in _UNARY:
-            return _UNARY[kind](column)  # type: ignore[no-any-return]
+        plain: dict[str, Any] = {"type": kind, "term": _column(kind, _first(predicate, "term", "child", "left"))}
         if kind in _SETS:
             values = predicate.get("values")
             if isinstance(values, dict) and values.get("type") == "literals":
@@ -100,10 +63,12 @@ def filter_of(document: Any) -> BooleanExpression:
             if not isinstance(values, list):
                 raise ValueError(f"the values of {kind!r} must be a list")
             count(len(values))
-            return _SETS[kind](column, [_value(kind, one) for one in values])  # type: ignore[no-any-return]
-        if kind in _COMPARISONS:
-            return _COMPARISONS[kind](column, _value(kind, _first(predicate, "value", "right")))  # type: ignore[no-any-return]
-        raise ValueError(f"unknown predicate {kind[:40]!r}")
+            plain["values"] = [_value(kind, one) for one in values]
+        elif kind in _COMPARISONS:
+            plain["value"] = _value(kind, _first(predicate, "value", "right"))
+        elif kind not in _UNARY:
+            raise ValueError(f"unknown predicate {kind[:40]!r}")
+        return BooleanExpression.model_validate(plain)
 
     return parsed(document, 0)
 
