@@ -16,7 +16,7 @@ from pyiceberg.types import IcebergType, NestedField
 
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_files.schema_projection import project
-from trinitylake.iceberg_storage.metadata_invariants import _can_read
+from trinitylake.iceberg_storage.metadata_invariants import can_read
 
 VALUES: dict[str, Any] = {
     "boolean": True,
@@ -63,7 +63,7 @@ def test_accepted_types_are_the_readable_ones(written: str, wanted: str) -> None
     """A change of dates to timestamps was accepted, and no scan could read the files any more."""
     present = arrow_schema(schema(written))
     rows = pa.RecordBatch.from_arrays([pa.array([VALUES[written], None], present[0].type)], schema=present)
-    if not _can_read(parsed(written), parsed(wanted)):
+    if not can_read(parsed(written), parsed(wanted)):
         if (written, wanted) not in ONLY_READ:
             with pytest.raises(ResolveError):
                 project(rows, schema(written), schema(wanted))

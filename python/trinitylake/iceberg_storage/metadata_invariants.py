@@ -330,7 +330,7 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
         if isinstance(field.field_type, StructType) and not field.field_type.fields:
             raise ValueError(f"column {field.name!r} is a struct without fields, which a table with rows cannot have")
         for former in [files] if id in files else others:
-            if id in former and not (former[id][1] == parent and _can_read(former[id][0].field_type, field.field_type)):
+            if id in former and not (former[id][1] == parent and can_read(former[id][0].field_type, field.field_type)):
                 was, place = former[id][0].field_type, "" if former[id][1] == parent else " at another place"
                 raise ValueError(
                     f"column {field.name!r} cannot have the type {field.field_type}: the files of the table have {was} "
@@ -358,7 +358,7 @@ def _columns(schema: Schema) -> dict[int, tuple[NestedField, int | None]]:
     return found
 
 
-def _can_read(written: IcebergType, type: IcebergType) -> bool:
+def can_read(written: IcebergType, type: IcebergType) -> bool:
     """Whether our readers convert values of one type to the other; `_columns` has the parts of nested types."""
     match written, type:
         case (IntegerType(), LongType()) | (FloatType(), DoubleType()) | (UnknownType(), PrimitiveType()):

@@ -15,6 +15,7 @@ from pyiceberg import types as iceberg
 
 from trinitylake.definitions.schema import to_iceberg_schema
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.metadata_invariants import can_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,11 +94,4 @@ def _types(fields: Iterable[iceberg.NestedField]) -> dict[str, iceberg.IcebergTy
 
 
 def _is_wider(wanted: iceberg.IcebergType, present: iceberg.IcebergType) -> bool:
-    match present, wanted:
-        case (iceberg.IntegerType(), iceberg.LongType()) | (iceberg.FloatType(), iceberg.DoubleType()):
-            return True
-        case iceberg.DecimalType(), iceberg.DecimalType():
-            return wanted.scale == present.scale and wanted.precision > present.precision
-        case iceberg.UnknownType(), iceberg.PrimitiveType():
-            return True
-    return False
+    return present.is_primitive and wanted != present and can_read(present, wanted)
