@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionField
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    MonthTransform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
+from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import IntegerType, LongType, StringType
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as _sql
@@ -55,12 +47,6 @@ Mode = Literal["append", "overwrite", "error", "errorifexists", "ignore"]
 _MODES: tuple[Mode, ...] = ("append", "overwrite", "error", "errorifexists", "ignore")
 #: The columns of a frame of reports.
 REPORT = "report binary"
-_TRUNCATED: dict[Any, str] = {
-    YearTransform: "year",
-    MonthTransform: "month",
-    DayTransform: "day",
-    HourTransform: "hour",
-}
 
 
 def write(
@@ -217,8 +203,8 @@ def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
 def _key(column: Column, field: PartitionField, kind: type) -> Column:
     """An expression with one value for all rows of a partition."""
     transform = field.transform
-    if (unit := _TRUNCATED.get(type(transform))) is not None:
-        return _sql.date_trunc(unit, column)
+    if str(transform) in ("year", "month", "day", "hour"):
+        return _sql.date_trunc(str(transform), column)
     if isinstance(transform, BucketTransform):
         from trinitylake.spark.functions import bucket_of
 

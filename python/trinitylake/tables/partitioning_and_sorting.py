@@ -9,7 +9,7 @@ partition expression followed by `asc` or `desc` and `nulls first` or `nulls las
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pyiceberg.exceptions import ValidationError
@@ -17,31 +17,15 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTI
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
+from pyiceberg.transforms import IdentityTransform, Transform, VoidTransform, parse_transform
 
 from trinitylake.base.arguments import texts
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder, by_columns
 
-_CALENDAR: dict[str, Callable[[], Transform[Any, Any]]] = {
-    "identity": IdentityTransform,
-    "year": YearTransform,
-    "month": MonthTransform,
-    "day": DayTransform,
-    "hour": HourTransform,
-    "date": DayTransform,
-    "date_hour": HourTransform,
-}
+#: Transforms without a width, and other spellings of them.
+_PLAIN = ("identity", "year", "month", "day", "hour")
+_SPELLINGS = {"date": "day", "date_hour": "hour"}
 _CALL = re.compile(
     r"(?P<transform>\w+)\s*(?:\[\s*(?P<bracketed>\d+)\s*\])?\s*"
     r"\(\s*(?:(?P<first>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*(?:,\s*(?P<last>\d+)\s*)?\)"
@@ -157,13 +141,14 @@ def _transform(word: str, width: str | None = None) -> Transform[Any, Any]:
     if word in ("bucket", "truncate", "trunc"):
         if width is None or int(width) == 0:
             raise InvalidArgument(f"{word} needs a width: {word}(16, column)")
-        return BucketTransform(int(width)) if word == "bucket" else TruncateTransform(int(width))
-    calendar = _CALENDAR.get(word) or _CALENDAR.get(word.removesuffix("s"))
-    if calendar is None or width is not None:
+        return parse_transform(f"{'bucket' if word == 'bucket' else 'truncate'}[{int(width)}]")
+    plain = word.removesuffix("s")
+    plain = _SPELLINGS.get(plain, plain)
+    if plain not in _PLAIN or width is not None:
         raise InvalidArgument(
             f"unknown transform {word!r}: expected identity, year, month, day, hour, bucket(n, …) or truncate(n, …)"
         )
-    return calendar()
+    return parse_transform(plain)
 
 
 def _transform_word(transform: Transform[Any, Any]) -> str:
