@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from pyiceberg import types as iceberg
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -29,31 +30,6 @@ from pyiceberg.transforms import (
     TruncateTransform,
     UnknownTransform,
     VoidTransform,
-)
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
 )
 
 from trinitylake.iceberg_storage.table_properties import is_number
@@ -92,16 +68,16 @@ COUNTERS = frozenset(
 _LARGEST_FLOAT = 3.4028234663852886e38
 #: Types in memory of default values.
 _PYTHON_TYPES: dict[type, type] = {
-    BooleanType: bool,
-    StringType: str,
-    DateType: date,
-    TimeType: time,
-    TimestampType: datetime,
-    TimestamptzType: datetime,
-    TimestampNanoType: int,
-    TimestamptzNanoType: int,
-    UUIDType: UUID,
-    BinaryType: bytes,
+    iceberg.BooleanType: bool,
+    iceberg.StringType: str,
+    iceberg.DateType: date,
+    iceberg.TimeType: time,
+    iceberg.TimestampType: datetime,
+    iceberg.TimestamptzType: datetime,
+    iceberg.TimestampNanoType: int,
+    iceberg.TimestamptzNanoType: int,
+    iceberg.UUIDType: UUID,
+    iceberg.BinaryType: bytes,
 }
 
 
@@ -116,32 +92,32 @@ def check_schema(schema: Schema) -> None:
             raise ValueError(f"two columns have the id {field.field_id}")
         known.add(field.field_id)
         match field.field_type:
-            case FixedType(root=length):
+            case iceberg.FixedType(root=length):
                 _check_number(length, f"the length of {what}", least=1)
-            case DecimalType(precision=precision, scale=scale):
+            case iceberg.DecimalType(precision=precision, scale=scale):
                 _check_number(precision, f"the precision of {what}", least=1, most=MAX_DECIMAL_PRECISION)
                 _check_number(scale, f"the scale of {what}", most=precision)
-            case UnknownType() if field.required:
+            case iceberg.UnknownType() if field.required:
                 raise ValueError(f"{what} has the type unknown, whose only value is NULL, and is required")
         for default in (field.initial_default, field.write_default):
             if default is not None and not _is_value(default, field.field_type):
                 raise ValueError(f"the default value {str(default)[:100]!r} of {what} is no {field.field_type}")
 
 
-def _is_value(value: object, type: IcebergType) -> bool:
+def _is_value(value: object, type: iceberg.IcebergType) -> bool:
     """Whether a JSON value is a valid default of a type. Nested types have no default but NULL."""
     match type:
-        case IntegerType() | LongType():
-            limit = 1 << (31 if isinstance(type, IntegerType) else 63)
+        case iceberg.IntegerType() | iceberg.LongType():
+            limit = 1 << (31 if isinstance(type, iceberg.IntegerType) else 63)
             return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
-        case DecimalType(precision=precision, scale=scale):
+        case iceberg.DecimalType(precision=precision, scale=scale):
             if not isinstance(value, Decimal) or not value.is_finite():
                 return False
             return value.as_tuple().exponent == -scale and value.adjusted() < precision - scale
-        case FloatType() | DoubleType():  # JSON has no infinity, and Java takes no 1 for 1.0
-            largest = _LARGEST_FLOAT if isinstance(type, FloatType) else sys.float_info.max
+        case iceberg.FloatType() | iceberg.DoubleType():  # JSON has no infinity, and Java takes no 1 for 1.0
+            largest = _LARGEST_FLOAT if isinstance(type, iceberg.FloatType) else sys.float_info.max
             return isinstance(value, float) and -largest <= value <= largest
-        case FixedType(root=length):
+        case iceberg.FixedType(root=length):
             return isinstance(value, bytes) and len(value) == length
     return isinstance(value, _PYTHON_TYPES.get(type.__class__, ()))
 
@@ -327,7 +303,7 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
     is_former = any(id not in files and id <= last_column_id for id in columns)
     others = [_columns(one) for one in metadata.schemas] if is_former else []
     for id, (field, parent) in columns.items():
-        if isinstance(field.field_type, StructType) and not field.field_type.fields:
+        if isinstance(field.field_type, iceberg.StructType) and not field.field_type.fields:
             raise ValueError(f"column {field.name!r} is a struct without fields, which a table with rows cannot have")
         for former in [files] if id in files else others:
             if id in former and not (former[id][1] == parent and can_read(former[id][0].field_type, field.field_type)):
@@ -342,7 +318,7 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
                     "add a required column with a default value, or replace the table"
                 )
         if id not in files and (parent is None or parent in files):
-            if parent is not None and not isinstance(files[parent][0].field_type, StructType):
+            if parent is not None and not isinstance(files[parent][0].field_type, iceberg.StructType):
                 raise ValueError(f"the id of {field.name!r} of column {files[parent][0].name!r} cannot become {id}")
             if field.required and field.initial_default is None:
                 raise ValueError(
@@ -350,20 +326,24 @@ def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: in
                 )
 
 
-def _columns(schema: Schema) -> dict[int, tuple[NestedField, int | None]]:
+def _columns(schema: Schema) -> dict[int, tuple[iceberg.NestedField, int | None]]:
     """The fields of a schema by id, each with the id of the field that contains it."""
-    found: dict[int, tuple[NestedField, int | None]] = {one.field_id: (one, None) for one in schema.fields}
+    found: dict[int, tuple[iceberg.NestedField, int | None]] = {one.field_id: (one, None) for one in schema.fields}
     for field in _fields(schema.as_struct()):
         found |= {part.field_id: (part, field.field_id) for part in _parts(field.field_type)}
     return found
 
 
-def can_read(written: IcebergType, type: IcebergType) -> bool:
+def can_read(written: iceberg.IcebergType, type: iceberg.IcebergType) -> bool:
     """Whether our readers convert values of one type to the other; `_columns` has the parts of nested types."""
     match written, type:
-        case (IntegerType(), LongType()) | (FloatType(), DoubleType()) | (UnknownType(), PrimitiveType()):
+        case (
+            (iceberg.IntegerType(), iceberg.LongType())
+            | (iceberg.FloatType(), iceberg.DoubleType())
+            | (iceberg.UnknownType(), iceberg.PrimitiveType())
+        ):
             return True
-        case DecimalType(), DecimalType():
+        case iceberg.DecimalType(), iceberg.DecimalType():
             return written.scale == type.scale and written.precision <= type.precision
     return written == type if written.is_primitive else written.__class__ is type.__class__
 
@@ -423,7 +403,7 @@ def _is_same_field(one: PartitionField, other: PartitionField) -> bool:
     return one.source_id == other.source_id and (voids or one.transform == other.transform)
 
 
-def _fields(type: IcebergType) -> Iterator[NestedField]:
+def _fields(type: iceberg.IcebergType) -> Iterator[iceberg.NestedField]:
     rest = [type]
     while rest:
         children = _parts(rest.pop())
@@ -431,13 +411,13 @@ def _fields(type: IcebergType) -> Iterator[NestedField]:
         rest += [child.field_type for child in children]
 
 
-def _parts(type: IcebergType) -> Sequence[NestedField]:
+def _parts(type: iceberg.IcebergType) -> Sequence[iceberg.NestedField]:
     match type:
-        case StructType(fields=found):
+        case iceberg.StructType(fields=found):
             return found
-        case ListType():
+        case iceberg.ListType():
             return [type.element_field]
-        case MapType():
+        case iceberg.MapType():
             return [type.key_field, type.value_field]
     return ()
 

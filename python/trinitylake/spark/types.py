@@ -8,29 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema, SchemaVisitor, visit
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    UnknownType,
-    UUIDType,
-)
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -76,16 +55,16 @@ def check_assignable(rows: spark.StructType, table: Schema) -> None:
 
 
 def _unassignable(
-    given: spark.DataType, wanted: IcebergType, name: str
-) -> tuple[str, spark.DataType, IcebergType] | None:
+    given: spark.DataType, wanted: iceberg.IcebergType, name: str
+) -> tuple[str, spark.DataType, iceberg.IcebergType] | None:
     """Name and both types of the first part that does not fit; None if all parts fit."""
-    parts: builtins.list[tuple[spark.DataType, IcebergType, str]] = []
-    if isinstance(given, spark.StructType) and isinstance(wanted, StructType):
+    parts: builtins.list[tuple[spark.DataType, iceberg.IcebergType, str]] = []
+    if isinstance(given, spark.StructType) and isinstance(wanted, iceberg.StructType):
         fields = {field.name: field.field_type for field in wanted.fields}
         parts = [(one.dataType, fields[one.name], f"{name}.{one.name}") for one in given.fields if one.name in fields]
-    elif isinstance(given, spark.ArrayType) and isinstance(wanted, ListType):
+    elif isinstance(given, spark.ArrayType) and isinstance(wanted, iceberg.ListType):
         parts = [(given.elementType, wanted.element_type, f"{name}.element")]
-    elif isinstance(given, spark.MapType) and isinstance(wanted, MapType):
+    elif isinstance(given, spark.MapType) and isinstance(wanted, iceberg.MapType):
         parts = [(given.keyType, wanted.key_type, f"{name}.key"), (given.valueType, wanted.value_type, f"{name}.value")]
     elif isinstance(given, spark.NullType) or type(given) in _ASSIGNABLE.get(type(wanted), (type(given),)):
         return None
@@ -116,20 +95,20 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         raise InvalidArgument(f"column {field.name}: cannot read {column.type} as {field.type}: {error}") from error
 
 
-_PRIMITIVE: dict[type[IcebergType], spark.DataType] = {
-    BooleanType: spark.BooleanType(),
-    IntegerType: spark.IntegerType(),
-    LongType: spark.LongType(),
-    FloatType: spark.FloatType(),
-    DoubleType: spark.DoubleType(),
-    DateType: spark.DateType(),
-    TimestampType: spark.TimestampNTZType(),
-    TimestamptzType: spark.TimestampType(),
-    StringType: spark.StringType(),
-    UUIDType: spark.StringType(),
-    FixedType: spark.BinaryType(),
-    BinaryType: spark.BinaryType(),
-    UnknownType: spark.NullType(),
+_PRIMITIVE: dict[type[iceberg.IcebergType], spark.DataType] = {
+    iceberg.BooleanType: spark.BooleanType(),
+    iceberg.IntegerType: spark.IntegerType(),
+    iceberg.LongType: spark.LongType(),
+    iceberg.FloatType: spark.FloatType(),
+    iceberg.DoubleType: spark.DoubleType(),
+    iceberg.DateType: spark.DateType(),
+    iceberg.TimestampType: spark.TimestampNTZType(),
+    iceberg.TimestamptzType: spark.TimestampType(),
+    iceberg.StringType: spark.StringType(),
+    iceberg.UUIDType: spark.StringType(),
+    iceberg.FixedType: spark.BinaryType(),
+    iceberg.BinaryType: spark.BinaryType(),
+    iceberg.UnknownType: spark.NullType(),
 }
 
 
@@ -145,24 +124,24 @@ _NUMBERS: tuple[type[spark.DataType], ...] = (
 _TEXTS: tuple[type[spark.DataType], ...] = (spark.StringType, spark.CharType, spark.VarcharType)
 #: The types of a frame that a column takes without a conversion that depends on the session. Types that Spark does not
 #: have are left to the conversion itself.
-_ASSIGNABLE: dict[type[IcebergType], tuple[type[spark.DataType], ...]] = {
-    BooleanType: (spark.BooleanType,),
-    IntegerType: _NUMBERS,
-    LongType: _NUMBERS,
-    FloatType: _NUMBERS,
-    DoubleType: _NUMBERS,
-    DecimalType: _NUMBERS,
-    DateType: (spark.DateType,),
-    TimestampType: (spark.TimestampNTZType, spark.DateType),
-    TimestamptzType: (spark.TimestampType,),
-    StringType: (*_TEXTS, spark.BooleanType, spark.DateType, *_NUMBERS[:4]),
-    UUIDType: (*_TEXTS, spark.BinaryType),
-    FixedType: (spark.BinaryType,),
-    BinaryType: (spark.BinaryType, *_TEXTS),
-    UnknownType: (),
-    StructType: (),
-    ListType: (),
-    MapType: (),
+_ASSIGNABLE: dict[type[iceberg.IcebergType], tuple[type[spark.DataType], ...]] = {
+    iceberg.BooleanType: (spark.BooleanType,),
+    iceberg.IntegerType: _NUMBERS,
+    iceberg.LongType: _NUMBERS,
+    iceberg.FloatType: _NUMBERS,
+    iceberg.DoubleType: _NUMBERS,
+    iceberg.DecimalType: _NUMBERS,
+    iceberg.DateType: (spark.DateType,),
+    iceberg.TimestampType: (spark.TimestampNTZType, spark.DateType),
+    iceberg.TimestamptzType: (spark.TimestampType,),
+    iceberg.StringType: (*_TEXTS, spark.BooleanType, spark.DateType, *_NUMBERS[:4]),
+    iceberg.UUIDType: (*_TEXTS, spark.BinaryType),
+    iceberg.FixedType: (spark.BinaryType,),
+    iceberg.BinaryType: (spark.BinaryType, *_TEXTS),
+    iceberg.UnknownType: (),
+    iceberg.StructType: (),
+    iceberg.ListType: (),
+    iceberg.MapType: (),
 }
 
 
@@ -170,7 +149,7 @@ class _ToSpark(SchemaVisitor[spark.DataType]):
     def schema(self, schema: Schema, struct_result: spark.DataType) -> spark.DataType:
         return struct_result
 
-    def struct(self, struct: StructType, field_results: builtins.list[spark.DataType]) -> spark.DataType:
+    def struct(self, struct: iceberg.StructType, field_results: builtins.list[spark.DataType]) -> spark.DataType:
         return spark.StructType(
             [
                 spark.StructField(field.name, result, not field.required, {"comment": field.doc} if field.doc else None)
@@ -178,17 +157,19 @@ class _ToSpark(SchemaVisitor[spark.DataType]):
             ]
         )
 
-    def field(self, field: NestedField, field_result: spark.DataType) -> spark.DataType:
+    def field(self, field: iceberg.NestedField, field_result: spark.DataType) -> spark.DataType:
         return field_result
 
-    def list(self, list_type: ListType, element_result: spark.DataType) -> spark.DataType:
+    def list(self, list_type: iceberg.ListType, element_result: spark.DataType) -> spark.DataType:
         return spark.ArrayType(element_result, not list_type.element_required)
 
-    def map(self, map_type: MapType, key_result: spark.DataType, value_result: spark.DataType) -> spark.DataType:
+    def map(
+        self, map_type: iceberg.MapType, key_result: spark.DataType, value_result: spark.DataType
+    ) -> spark.DataType:
         return spark.MapType(key_result, value_result, not map_type.value_required)
 
-    def primitive(self, primitive: PrimitiveType) -> spark.DataType:
-        if isinstance(primitive, DecimalType):
+    def primitive(self, primitive: iceberg.PrimitiveType) -> spark.DataType:
+        if isinstance(primitive, iceberg.DecimalType):
             return spark.DecimalType(primitive.precision, primitive.scale)
         if (known := _PRIMITIVE.get(type(primitive))) is None:
             raise InvalidArgument(f"Spark has no type for {primitive} columns: name the others in the option columns")

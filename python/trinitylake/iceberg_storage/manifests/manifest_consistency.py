@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pyiceberg import types as iceberg
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -33,24 +34,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddPartitionSpecUpdate, AddSchemaUpdate, TableUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    PrimitiveType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.column_summary import of_metrics, of_partition
@@ -64,19 +47,19 @@ _WHOLE_TEXT_MAX_LENGTH = 15
 #: Each byte of a Parquet file is at most one page header, and a page has at most 2^31 - 1 rows.
 _MAX_ROWS_PER_BYTE = 2**31 - 1
 #: Bytes of a bound. A column that was widened may have the bounds of its former type; Java fails on other lengths.
-_BOUND_SIZES: dict[type[IcebergType], tuple[int, ...]] = {
-    BooleanType: (1,),
-    IntegerType: (4,),
-    LongType: (4, 8),
-    FloatType: (4,),
-    DoubleType: (4, 8),
-    DateType: (4,),
-    TimeType: (8,),
-    TimestampType: (4, 8),
-    TimestamptzType: (8,),
-    TimestampNanoType: (4, 8),
-    TimestamptzNanoType: (8,),
-    UUIDType: (16,),
+_BOUND_SIZES: dict[type[iceberg.IcebergType], tuple[int, ...]] = {
+    iceberg.BooleanType: (1,),
+    iceberg.IntegerType: (4,),
+    iceberg.LongType: (4, 8),
+    iceberg.FloatType: (4,),
+    iceberg.DoubleType: (4, 8),
+    iceberg.DateType: (4,),
+    iceberg.TimeType: (8,),
+    iceberg.TimestampType: (4, 8),
+    iceberg.TimestamptzType: (8,),
+    iceberg.TimestampNanoType: (4, 8),
+    iceberg.TimestamptzNanoType: (8,),
+    iceberg.UUIDType: (16,),
 }
 
 
@@ -99,21 +82,21 @@ class SpecsAndSchemas(NamedTuple):
                 specs[update.spec.spec_id if is_chosen else max(specs, default=-1) + 1] = update.spec
         return cls(specs, schemas)
 
-    def type_of(self, source_id: int) -> PrimitiveType | None:
+    def type_of(self, source_id: int) -> iceberg.PrimitiveType | None:
         """The type of a column in the newest schema that has it; None for a nested or unknown column."""
         for schema in reversed(self.schemas):
             if source_id in schema.field_ids:
-                found: IcebergType = schema.find_type(source_id)
-                return found if isinstance(found, PrimitiveType) else None
+                found: iceberg.IcebergType = schema.find_type(source_id)
+                return found if isinstance(found, iceberg.PrimitiveType) else None
         return None
 
-    def columns(self) -> dict[int, PrimitiveType]:
+    def columns(self) -> dict[int, iceberg.PrimitiveType]:
         """The types of the columns that are not nested, by id, in the newest schema that has each."""
         return {
             field.field_id: field.field_type
             for schema in self.schemas
             for field in schema.fields
-            if isinstance(field.field_type, PrimitiveType)
+            if isinstance(field.field_type, iceberg.PrimitiveType)
         }
 
 
@@ -239,7 +222,7 @@ def _check_format(file: DataFile) -> None:
         )
 
 
-def _check_metrics(file: DataFile, columns: Mapping[int, PrimitiveType]) -> None:
+def _check_metrics(file: DataFile, columns: Mapping[int, iceberg.PrimitiveType]) -> None:
     """Check that counts and bounds of the columns of a data file agree: readers skip files by them."""
     for id, count in (file.value_counts or {}).items():
         nulls = (file.null_value_counts or {}).get(id, 0)
@@ -260,13 +243,13 @@ def _check_metrics(file: DataFile, columns: Mapping[int, PrimitiveType]) -> None
         column = of_metrics(file, id, columns[id])
         if not column.values:
             raise InvalidArgument(f"file {file.file_path} has bounds of column {id}, and only NULL or NaN in it")
-        if isinstance(columns[id], UUIDType):  # Java compares them as signed numbers
+        if isinstance(columns[id], iceberg.UUIDType):  # Java compares them as signed numbers
             continue
         if column.lower is not None and column.upper is not None and column.lower > column.upper:
             raise InvalidArgument(f"file {file.file_path} has a lower bound of column {id} above the upper bound")
 
 
-def _check_value(field: PartitionField, type: PrimitiveType | None, value: Any, file: DataFile) -> None:
+def _check_value(field: PartitionField, type: iceberg.PrimitiveType | None, value: Any, file: DataFile) -> None:
     """Check the value of one partition field of a file against the metrics of its source column."""
     what = f"file {file.file_path} is in partition {field.name} = {value!r}"
     if isinstance(field.transform, VoidTransform):
@@ -289,9 +272,9 @@ def _check_value(field: PartitionField, type: PrimitiveType | None, value: Any, 
         if lower == upper and not _may_be_cut(type, lower) and not partition.has_bucket_of(lower):
             raise InvalidArgument(f"{what}, and the rows have the value {lower!r}, which is in another bucket")
         return
-    if isinstance(type, UUIDType) and lower != upper:
+    if isinstance(type, iceberg.UUIDType) and lower != upper:
         return  # Java compares UUIDs as signed numbers
-    if isinstance(type, DoubleType):  # some decoders round partition values to 32 bits
+    if isinstance(type, iceberg.DoubleType):  # some decoders round partition values to 32 bits
         lower, upper = min(lower, _rounded(lower)), max(upper, _rounded(upper))
     is_truncated = not (isinstance(field.transform, TruncateTransform) and isinstance(value, int)) or (
         value % field.transform.width == 0 or value in _LOWEST
@@ -304,10 +287,10 @@ def _check_value(field: PartitionField, type: PrimitiveType | None, value: Any, 
         )
 
 
-def _may_be_cut(type: PrimitiveType, bound: Any) -> bool:
+def _may_be_cut(type: iceberg.PrimitiveType, bound: Any) -> bool:
     """Whether a bound may be a part of the value, and whether PyIceberg's `bucket` differs from Iceberg's."""
-    is_cut = isinstance(type, StringType | BinaryType) and len(bound) > _WHOLE_TEXT_MAX_LENGTH
-    return is_cut or isinstance(type, TimestampNanoType | TimestamptzNanoType)
+    is_cut = isinstance(type, iceberg.StringType | iceberg.BinaryType) and len(bound) > _WHOLE_TEXT_MAX_LENGTH
+    return is_cut or isinstance(type, iceberg.TimestampNanoType | iceberg.TimestamptzNanoType)
 
 
 def _rounded(value: float) -> float:

@@ -6,75 +6,58 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg import types as iceberg
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-)
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.schema_projection import has_plain_part_names
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import VariantType
 from trinitylake.tables.sql_sandbox import quoted
 
-_PRIMITIVE: dict[type[IcebergType], str] = {
-    BooleanType: "BOOLEAN",
-    IntegerType: "INTEGER",
-    LongType: "BIGINT",
-    FloatType: "FLOAT",
-    DoubleType: "DOUBLE",
-    DateType: "DATE",
-    TimeType: "TIME",
-    TimestampType: "TIMESTAMP",
-    TimestamptzType: "TIMESTAMP WITH TIME ZONE",
-    TimestampNanoType: "TIMESTAMP_NS",
-    TimestamptzNanoType: "TIMESTAMP WITH TIME ZONE",
-    StringType: "VARCHAR",
-    BinaryType: "BLOB",
-    FixedType: "BLOB",
-    UUIDType: "UUID",
-    UnknownType: "INTEGER",
+_PRIMITIVE: dict[type[iceberg.IcebergType], str] = {
+    iceberg.BooleanType: "BOOLEAN",
+    iceberg.IntegerType: "INTEGER",
+    iceberg.LongType: "BIGINT",
+    iceberg.FloatType: "FLOAT",
+    iceberg.DoubleType: "DOUBLE",
+    iceberg.DateType: "DATE",
+    iceberg.TimeType: "TIME",
+    iceberg.TimestampType: "TIMESTAMP",
+    iceberg.TimestamptzType: "TIMESTAMP WITH TIME ZONE",
+    iceberg.TimestampNanoType: "TIMESTAMP_NS",
+    iceberg.TimestamptzNanoType: "TIMESTAMP WITH TIME ZONE",
+    iceberg.StringType: "VARCHAR",
+    iceberg.BinaryType: "BLOB",
+    iceberg.FixedType: "BLOB",
+    iceberg.UUIDType: "UUID",
+    iceberg.UnknownType: "INTEGER",
     VariantType: "VARIANT",
 }
 _UUID = "UUID"
 #: The time that DuckDB needs for a Parquet file doubles with each level of lists and maps.
 _DEPTH = 12
 #: What DuckDB reads from a Parquet file with the same result as PyIceberg.
-_READ_ALIKE = frozenset(_PRIMITIVE) - {TimestampNanoType, TimestamptzNanoType, UUIDType, UnknownType, VariantType}
+_READ_ALIKE = frozenset(_PRIMITIVE) - {
+    iceberg.TimestampNanoType,
+    iceberg.TimestamptzNanoType,
+    iceberg.UUIDType,
+    iceberg.UnknownType,
+    VariantType,
+}
 
 
-def duckdb_type(type: IcebergType, column: str) -> str:
+def duckdb_type(type: iceberg.IcebergType, column: str) -> str:
     """The type in SQL. Raises `InvalidArgument` for one that queries do not support."""
     match type:
-        case DecimalType():
+        case iceberg.DecimalType():
             return f"DECIMAL({type.precision},{type.scale})"
-        case StructType():
+        case iceberg.StructType():
             inner = (f"{quoted(one.name)} {duckdb_type(one.field_type, column)}" for one in type.fields)
             return f"STRUCT({', '.join(inner)})"
-        case ListType():
+        case iceberg.ListType():
             return f"{duckdb_type(type.element_type, column)}[]"
-        case MapType():
+        case iceberg.MapType():
             return f"MAP({duckdb_type(type.key_type, column)}, {duckdb_type(type.value_type, column)})"
     if (name := _PRIMITIVE.get(type.__class__)) is None:
         raise InvalidArgument(
@@ -83,10 +66,10 @@ def duckdb_type(type: IcebergType, column: str) -> str:
     return name
 
 
-def is_filtered_alike(type: IcebergType) -> bool:
+def is_filtered_alike(type: iceberg.IcebergType) -> bool:
     """Whether Iceberg's filters on such a column mean what DuckDB's do: times with a zone lose their nanoseconds in
     DuckDB, and PyIceberg filters no nested column."""
-    return type.is_primitive and not isinstance(type, TimestamptzNanoType | UnknownType | VariantType)
+    return type.is_primitive and not isinstance(type, iceberg.TimestamptzNanoType | iceberg.UnknownType | VariantType)
 
 
 def are_read_alike(metadata: TableMetadata) -> bool:
@@ -105,29 +88,29 @@ def are_read_alike(metadata: TableMetadata) -> bool:
         if not has_plain_part_names(field.field_type):
             return False
         # DuckDB compares floats that became doubles as floats.
-        if (not field.field_type.is_primitive or isinstance(field.field_type, DoubleType)) and not (
+        if (not field.field_type.is_primitive or isinstance(field.field_type, iceberg.DoubleType)) and not (
             is_whole_history and all(_is_same(schema, field) for schema in metadata.schemas)
         ):
             return False
     return True
 
 
-def _is_read_alike(type: IcebergType, depth: int = 0) -> bool:
+def _is_read_alike(type: iceberg.IcebergType, depth: int = 0) -> bool:
     if depth > _DEPTH:
         return False
     match type:
-        case DecimalType():
+        case iceberg.DecimalType():
             return True
-        case StructType():
+        case iceberg.StructType():
             return all(one.initial_default is None and _is_read_alike(one.field_type, depth + 1) for one in type.fields)
-        case ListType():
+        case iceberg.ListType():
             return _is_read_alike(type.element_type, depth + 1)
-        case MapType():
+        case iceberg.MapType():
             return _is_read_alike(type.key_type, depth + 1) and _is_read_alike(type.value_type, depth + 1)
     return type.__class__ in _READ_ALIKE
 
 
-def _is_same(schema: Schema, field: NestedField) -> bool:
+def _is_same(schema: Schema, field: iceberg.NestedField) -> bool:
     """Whether a column is missing in another schema or has the same type in it."""
     there = next((one for one in schema.fields if one.field_id == field.field_id), None)
     return there is None or there.field_type == field.field_type
