@@ -584,6 +584,8 @@ lake = tl.open(sys.argv[1])
 query = lake.sql(sys.argv[2])
 takings = [query.fetchall, query.fetchone, query.to_arrow, query.show, query._repr_html_]
 takings.append(lambda: list(query.to_arrow_batch_reader()))
+for statement in ("INSERT INTO n.t ({})", "DELETE FROM n.t WHERE k IN ({})", "UPDATE n.t SET k = ({})"):
+    takings.append(lambda text=statement.format(sys.argv[2]): lake.sql(text))
 for taken in takings:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
@@ -592,7 +594,7 @@ for taken in takings:
     except KeyboardInterrupt:
         pass
 assert threading.active_count() == 1, threading.enumerate()
-assert lake.sql("SELECT 42").fetchall() == [(42,)]
+assert lake.sql("SELECT k FROM n.t").fetchall() == [(42,)]
 print("went on")
 """
 
@@ -601,7 +603,9 @@ def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
     """A long query in a notebook or a shell ignored Ctrl-C, so the process had to be killed together with its open
     transaction.
     """
-    tl.create(str(tmp_path / "lake"))
+    lake = tl.create(str(tmp_path / "lake"))
+    lake.create_namespace("n")
+    lake.create_table("n.t", {"k": "bigint"}).append([{"k": 42}])
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "lake"), ENDLESS]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.stdout == "went on\n", result.stderr

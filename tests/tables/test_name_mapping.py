@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,3 +74,28 @@ def test_statements_after_a_name_moved_to_another_column(lake: tl.Lakehouse, tra
     assert table.count() == 7
     table.maintenance.compact(min_files=1)
     assert table.count() == 7
+
+
+def test_columns_that_the_mapping_lacks_are_ignored(lake: tl.Lakehouse) -> None:
+    """Spark had migrated a table whose files have a part of a struct that the table does not have. Java reads the other
+    columns; here each scan ended with "Could not find field with name: s.a"."""
+    schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())])), ("l", pa.list_(pa.int64()))])
+    table = lake.create_table("s.t", schema)
+    folder = Path(table.location.removeprefix("file://")) / "data"
+    folder.mkdir(exist_ok=True)
+    rows = pa.table({"id": [1], "s": [{"a": 2}], "l": [[3]]})
+    pq.write_table(rows, folder / "0.parquet")
+    table.iceberg.add_files([f"{table.location}/data/0.parquet"])
+    with table.update_schema() as update:
+        update.add_column(("s", "b"), "bigint")
+        update.add_column("c", "bigint")
+    mapping = [
+        {"field-id": 1, "names": ["id", "id2"]},
+        {"field-id": 2, "names": ["s"], "fields": [{"names": ["a"]}, {"field-id": 6, "names": ["b"]}]},
+        {"field-id": 3, "names": ["l"], "fields": [{"field-id": 5, "names": ["element"]}]},
+        {"field-id": 7, "names": []},
+    ]
+    with table._writing() as changed, changed.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": json.dumps(mapping)})
+    expected = [{"id": 1, "s": {"a": None, "b": None}, "l": [3], "c": None}]
+    assert lake.table("s.t").scan().to_arrow().to_pylist() == expected

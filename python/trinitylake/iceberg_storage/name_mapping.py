@@ -1,18 +1,21 @@
-"""Columns whose metrics a name mapping makes unreliable.
+"""The columns of data files without field ids, which are found by the name mapping of the table, as in Iceberg's Java.
 
-The columns of a data file without field ids are found by name, with the name mapping of the table. Metrics and
-partition values have the field ids of the day on which the file was added. If a name moved to another column since
-(`p` was renamed to `q`, and a new `p` was added), the file's values belong to the new column, as Iceberg's Java reads
-them too, but its metrics still belong to the former one.
+Metrics and partition values have the field ids of the day on which the file was added. If a name moved to another
+column since (`p` was renamed to `q`, and a new `p` was added), the file's values belong to the new column, but its
+metrics still belong to the former one, and are not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import pyarrow as pa
 from pyiceberg.schema import index_name_by_id
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
+
+#: Keys of the metadata that Arrow gives a column of a Parquet or ORC file with a field id.
+_FIELD_ID = frozenset({b"PARQUET:field_id", b"iceberg.id"})
 
 
 def columns_with_moved_names(metadata: TableMetadata) -> frozenset[int]:
@@ -31,3 +34,28 @@ def _names(fields: Sequence[MappedField], prefix: str = "") -> Iterator[tuple[st
         for name in field.names:
             yield prefix + name, field.field_id
             yield from _names(field.fields, f"{prefix}{name}.")
+
+
+def columns_with_ids(columns: Iterable[pa.Field], mapping: Sequence[MappedField]) -> list[pa.Field]:
+    """The columns of a file, and their parts, that have an id. Java ignores others; PyIceberg reads no row of the file.
+
+    If a column of the file has a field id, the name mapping is not used.
+    """
+    columns = list(columns)
+    if own := [one for one in columns if one.metadata and not one.metadata.keys().isdisjoint(_FIELD_ID)]:
+        return own
+    by_name = {name: one for one in mapping if one.field_id is not None for name in one.names}
+    return [one.with_type(_mapped(one.type, by_name[one.name].fields)) for one in columns if one.name in by_name]
+
+
+def _mapped(kind: pa.DataType, mapping: Sequence[MappedField]) -> pa.DataType:
+    parts = {name: one.fields for one in mapping for name in one.names}
+    if pa.types.is_struct(kind):
+        return pa.struct(columns_with_ids(kind, mapping))
+    if pa.types.is_map(kind):
+        fields = zip((kind.key_field, kind.item_field), ("key", "value"), strict=True)
+        return pa.map_(*(field.with_type(_mapped(field.type, parts.get(name, ()))) for field, name in fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = kind.value_field
+        return pa.large_list(element.with_type(_mapped(element.type, parts.get("element", ()))))
+    return kind

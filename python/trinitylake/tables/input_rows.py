@@ -244,9 +244,9 @@ def _column_of(name: Any, values: Any, maps: _Maps) -> Any:
 
 def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
     first = next((value for value in values if value is not None), None)
-    if isinstance(first, Mapping | list | tuple) and name in maps():
-        return _map_array(values, maps()[name])
     try:
+        if isinstance(first, Mapping | list | tuple) and name in maps():
+            return _map_array(values, maps()[name])
         try:
             made = pa.array(values)
         except (pa.ArrowNotImplementedError, OverflowError):  # a nested UUID, or an integer beyond 64 bits
@@ -256,8 +256,8 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
             moments = (datetime.combine(value, time()) if type(value) is date else value for value in values)
             made = pa.array(moments, pa.timestamp("us"))
         return made
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise InvalidArgument(f"column {name}: {error}") from error
+    except (InvalidArgument, pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise InvalidArgument(f"column {name}: {error}" if name else str(error)) from error
 
 
 def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -278,7 +278,7 @@ def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not pa.types.is_map(kind):
         return pa.ListArray.from_arrays(places, _map_array(flat, kind.value_type))
     if any(not isinstance(pair, tuple) or len(pair) != 2 or pair[0] is None for pair in flat):
-        raise pa.ArrowInvalid("a map is a dictionary, or pairs of a key and a value, and no key is null")
+        raise InvalidArgument("a map is a dictionary, or pairs of a key and a value, and no key is null")
     keys, items = ([pair[place] for pair in flat] for place in (0, 1))
     return pa.MapArray.from_arrays(places, _array("", keys, dict), _map_array(items, kind.item_type))
 
@@ -438,9 +438,9 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         values = uuids_of_texts(values, kind)
     leaves = _leaf_types(values.type, kind)
     if any(_is_boolean_as_number(given, target) for given, target in leaves):
-        raise pa.ArrowNotImplementedError  # a boolean is no number
+        raise InvalidArgument("a boolean is no number")
     if any(_loses_zone(given, target) for given, target in leaves):
-        raise pa.ArrowInvalid("the column has no time zone, so convert the instants to times without one first")
+        raise InvalidArgument("the column has no time zone, so convert the instants to times without one first")
     if any(is_parsed(given, target) for given, target in leaves):
         values = with_parts(values, kind, parsed)
     decimals = [given for given, target in leaves if pa.types.is_decimal(target)]
@@ -451,7 +451,7 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         values = pa.StructArray.from_arrays(values.flatten(), fields=list(values.type), mask=values.is_null())
     made = _made(values, kind)
     if _infinities(made) > _infinities(values):
-        raise pa.ArrowInvalid("a number is out of range")
+        raise InvalidArgument("a number is out of range")
     if any(map(pa.types.is_floating, decimals)):
         _check_digits(values, made)
     if any(_may_lose(given, target) for given, target in leaves):
@@ -507,7 +507,7 @@ def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa
         if _may_lose(*types):
             lost = given.filter(pc.not_equal(given, kept))
             if len(lost):
-                raise pa.ArrowInvalid(f"{lost[0]} is no {type_text(types[1])}")
+                raise InvalidArgument(f"{lost[0]} is no {type_text(types[1])}")
 
 
 def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -536,7 +536,7 @@ def _check_digits(values: pa.Array, made: pa.Array) -> None:
             error = pc.multiply(pc.abs(given), _ERRORS[given.type.bit_width])
             lost = given.filter(pc.greater(pc.abs(pc.subtract(given, kept)), error))
             if len(lost):
-                raise pa.ArrowInvalid(f"the number {lost[0]} would be rounded")
+                raise InvalidArgument(f"the number {lost[0]} would be rounded")
 
 
 def _is_encoded(kind: pa.DataType) -> bool:

@@ -12,6 +12,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trinitylake.errors import InvalidArgument
+
 #: Text of a number, as Arrow reads it.
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,17})?")
 _INTEGER = r"^[-+]?\d+$"
@@ -31,7 +33,7 @@ def is_parsed(given: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Texts as values of a type, if `is_parsed`; otherwise unchanged. Raises `ArrowInvalid` for a text that is none."""
+    """Texts as values of a type, if `is_parsed`; otherwise unchanged. Raises for a text that is none."""
     if not is_parsed(texts.type, kind):
         return texts
     texts = texts.cast(pa.large_string())
@@ -54,7 +56,7 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 def _check(texts: pa.Array, pattern: str, problem: str) -> None:
     bad = texts.filter(pc.invert(pc.match_substring_regex(texts, pattern)))
     if len(bad):
-        raise pa.ArrowInvalid(f"{bad[0].as_py()[:_SHOWN_CHARACTERS]!r} {problem}")
+        raise InvalidArgument(f"{bad[0].as_py()[:_SHOWN_CHARACTERS]!r} {problem}")
 
 
 def _joined(*parts: pa.Array | str) -> pa.Array:
@@ -70,12 +72,12 @@ def _floating(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Texts as floating-point numbers: an integer must be exact, and only the text of infinity is infinite."""
     made = texts.cast(kind)
     if pc.any(pc.and_not(pc.is_inf(made), pc.match_substring_regex(texts, _INFINITE))).as_py():
-        raise pa.ArrowInvalid("a number is out of range")
+        raise InvalidArgument("a number is out of range")
     is_large = pc.greater_equal(pc.abs(made), {16: 1 << 11, 32: 1 << 24, 64: 1 << 53}[kind.bit_width])
     is_large = pc.and_(is_large, pc.match_substring_regex(texts, _INTEGER))
     for text, number in zip(texts.filter(is_large).to_pylist(), made.filter(is_large).to_pylist(), strict=True):
         if int(text) != number:
-            raise pa.ArrowInvalid(f"the number {text[:_SHOWN_CHARACTERS]} would be rounded")
+            raise InvalidArgument(f"the number {text[:_SHOWN_CHARACTERS]} would be rounded")
     return made
 
 
@@ -90,9 +92,9 @@ def plain_numbers(texts: pa.Array) -> pa.Array:
 
 
 def _plain_number(text: str) -> str:
-    """A text of a number without an exponent. Raises `ArrowInvalid` for one that no decimal can be."""
+    """A text of a number without an exponent. Raises `InvalidArgument` for one that no decimal can be."""
     if not _NUMBER.fullmatch(text):
-        raise pa.ArrowInvalid(f"{text[:_SHOWN_CHARACTERS]!r} is no number")
+        raise InvalidArgument(f"{text[:_SHOWN_CHARACTERS]!r} is no number")
     number = Decimal(text)
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
@@ -100,5 +102,5 @@ def _plain_number(text: str) -> str:
     if not number:
         return "0"
     if exponent + zeros < -38 or number.adjusted() >= 38 or number.adjusted() - exponent - zeros >= 38:
-        raise pa.ArrowInvalid(f"{text[:_SHOWN_CHARACTERS]!r} has more than 38 digits")
+        raise InvalidArgument(f"{text[:_SHOWN_CHARACTERS]!r} has more than 38 digits")
     return f"{Decimal((sign, digits[: len(digits) - zeros], exponent + zeros)):f}"

@@ -67,6 +67,8 @@ def _check_ids(metadata: TableMetadata, columns: pa.Schema, present: Schema) -> 
     """
     ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for _, field in _fields(columns)]
     if not any(ids):
+        if unknown := {name for name, _ in _fields(columns)}.difference(index_name_by_id(present).values()):
+            raise ValueError(f"the name mapping of the table has no column {min(unknown)!r}")
         return
     if None in ids or len(set(ids)) < len(ids):
         raise ValueError("columns of the file have no field id, or the same one")

@@ -40,6 +40,7 @@ from trinitylake.iceberg_storage.data_files.row_lineage import (
     without_positions,
 )
 from trinitylake.iceberg_storage.data_files.schema_projection import project
+from trinitylake.iceberg_storage.name_mapping import columns_with_ids
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
@@ -292,9 +293,11 @@ class LiveRows:
     def _iceberg_schema(self, columns: pa.Schema, format_version: Literal[1, 2, 3]) -> Schema:
         from pyiceberg.io.pyarrow import pyarrow_to_schema
 
+        mapping = self._metadata.name_mapping()
+        known = columns if mapping is None else columns_with_ids(columns, mapping.root)
         return pyarrow_to_schema(
-            pa.schema([one.with_type(_iceberg_unit(one.type)) for one in columns]),
-            self._metadata.name_mapping(),
+            pa.schema([one.with_type(_iceberg_unit(one.type)) for one in known]),
+            mapping,
             downcast_ns_timestamp_to_us=format_version <= 2,  # which has no type for nanoseconds
             format_version=format_version,
         )
