@@ -1,7 +1,9 @@
-"""Parquet files of other programs, which `add_files` takes or refuses: a file that is taken is read right."""
+"""Files of other programs, which `add_files` and `register_table` take or refuse. What is taken is read right."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import trinitylake as tl
 from local_files import local_path
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg import load
 
 U32, U64 = 2**32 - 1, 2**64 - 1
 #: Columns of files, with the largest values of their types.
@@ -196,3 +199,34 @@ def test_a_type_that_arrow_does_not_read_is_no_damage(lake: tl.Lakehouse, monkey
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", refuse)
     with pytest.raises(InvalidArgument, match=r"compression that is not read here.*lzo"):
         lake.table("n.t").scan().to_arrow()
+
+
+def second_schema(metadata: dict[str, Any]) -> None:
+    metadata["schemas"].append(metadata["schemas"][0])
+
+
+def second_column(metadata: dict[str, Any]) -> None:
+    metadata["schemas"][0]["fields"].append({"id": 1, "name": "b", "type": "long", "required": False})
+
+
+def field_of_no_column(metadata: dict[str, Any]) -> None:
+    field = {"source-id": 9, "field-id": 1000, "name": "p", "transform": "identity"}
+    metadata["partition-specs"] = [{"spec-id": 0, "fields": [field]}]
+
+
+def bucket_of_a_double(metadata: dict[str, Any]) -> None:
+    field = {"source-id": 2, "field-id": 1000, "name": "p", "transform": "bucket[4]"}
+    metadata["partition-specs"] = [{"spec-id": 0, "fields": [field]}]
+
+
+@pytest.mark.parametrize("change", [second_schema, second_column, field_of_no_column, bucket_of_a_double])
+def test_registration_checks_what_a_commit_checks(lake: tl.Lakehouse, change: Callable[[dict[str, Any]], None]) -> None:
+    """Metadata with two schemas of one id was refused in a commit, and registered: no other reader could load it."""
+    table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("x", pa.float64())]))
+    location = table.iceberg.metadata_location
+    metadata = json.loads(local_path(location).read_text())
+    change(metadata)
+    local_path(location.replace("metadata.json", "x.metadata.json")).write_text(json.dumps(metadata))
+    with pytest.raises(InvalidArgument, match="cannot be registered"):
+        load(lake).register_table("n.u", location.replace("metadata.json", "x.metadata.json"))
+    load(lake).register_table("n.u", location)

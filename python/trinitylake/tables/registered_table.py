@@ -13,7 +13,7 @@ from trinitylake.iceberg_storage.incoming_files import incoming_paths, statistic
 from trinitylake.iceberg_storage.locations import managed_location
 from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.metadata import read_metadata
-from trinitylake.iceberg_storage.metadata_invariants import check_history
+from trinitylake.iceberg_storage.metadata_invariants import check_metadata, check_schema
 from trinitylake.iceberg_storage.table_properties import check_properties
 from trinitylake.tables.table_definition import describe
 
@@ -40,7 +40,7 @@ def registered_table(
         InvalidLocation: for a table of which only the metadata, or only the data, is inside of the lakehouse; an
             external file that cannot be read; one that names files by a location that is not allowed
             (`incoming_files.py`).
-        InvalidArgument: for a property that names code, a history that other readers refuse, and a manifest that
+        InvalidArgument: for a property that names code, metadata that other readers refuse, and a manifest that
             contradicts itself (`manifest_consistency.py`).
         CorruptFile, FileNotFoundError: for a file that is not table metadata, or does not exist.
     """
@@ -57,7 +57,9 @@ def registered_table(
         managed_location(io, metadata.location)
         check_properties(metadata.properties, metadata.location, io)
         try:
-            check_history(metadata)
+            for schema in metadata.schemas:
+                check_schema(schema)
+            check_metadata(metadata)
         except ValueError as error:
             raise InvalidArgument(f"the table at {metadata_location!r} cannot be registered: {error}") from error
         files = incoming_paths(io, None, metadata.snapshots, SpecsAndSchemas.after(metadata, ()), may_have_expired=True)
