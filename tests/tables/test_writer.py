@@ -19,6 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -238,11 +239,16 @@ def test_exception_in_the_block_commits_what_was_written(lake: tl.Lakehouse) -> 
     assert ids(lake) == [1]
 
 
-def test_rows_may_be_changed_after_write(lake: tl.Lakehouse) -> None:
-    row = {"id": 0}
+@pytest.mark.parametrize("kind", ["rows", "arrays", "table", "batches"])
+def test_rows_may_be_changed_after_write(lake: tl.Lakehouse, kind: str) -> None:
+    """A program that reused its arrays got the values of the last write for each of the writes before it."""
+    row, numbers = {"id": 0}, np.zeros(1, np.int64)
+    table = pa.table({"id": pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(numbers)])})
     with lake.table("raw.events").writer(max_delay="1 hour") as writer:
-        for row["id"] in range(3):
-            writer.write([row])
+        for number in range(3):
+            row["id"] = numbers[0] = number
+            data = {"rows": [row], "arrays": {"id": numbers}, "table": table, "batches": iter(table.to_batches())}
+            writer.write(data[kind])
     assert ids(lake) == [0, 1, 2]
 
 

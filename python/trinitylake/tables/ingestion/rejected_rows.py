@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables import input_rows
+from trinitylake.tables.append_batch import of_ipc, to_ipc
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -110,6 +111,9 @@ class EventRows:
         can_split = fits is not None and len(numbers) > 1
         try:
             table = input_rows.read_all(rows, schema)
+            if not (isinstance(rows, list | tuple) and rows and isinstance(rows[0], dict)):
+                # Arrow shares the memory of arrays, which the caller may change after the call.
+                table = of_ipc(to_ipc(table))
         except InvalidArgument as error:
             if fits is None and self.has_lines:
                 number = numbers[_first_bad(len(rows), lambda count: input_rows.read_all(rows[:count], schema))]
