@@ -5,6 +5,7 @@ It knows what the client of the core asks for, and believes every signature.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -114,8 +115,7 @@ def slow_s3(write_seconds: float = WRITE_SECONDS, read_seconds: float = READ_SEC
     """A server on a port of its own."""
     s3 = SlowS3(write_seconds, read_seconds)
     handler = type("Handler", (_Handler,), {"s3": s3})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     s3.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
@@ -124,6 +124,15 @@ def slow_s3(write_seconds: float = WRITE_SECONDS, read_seconds: float = READ_SEC
     finally:
         server.shutdown()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client that was killed
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

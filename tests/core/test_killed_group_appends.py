@@ -12,17 +12,14 @@ The message of each transaction says what it did, so a dictionary of rows can re
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import random
 import threading
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -30,61 +27,64 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from slow_s3 import SlowS3, slow_s3
+from killed_processes import Reaper, Store, kills, store_on
 
-FORK = multiprocessing.get_context("fork")
 SCHEMA = pa.schema([("thread", pa.string()), ("number", pa.int64()), ("bucket", pa.int64()), ("state", pa.string())])
-#: Kills of each of the four histories.
-KILLS = 250 if os.environ.get("TRINITYLAKE_DEEP") else int(os.environ.get("TRINITYLAKE_GROUP_KILLS", "12"))
 PROCESSES, THREADS, BUCKETS = 2, 4, 7
-MAX_APPENDS_PER_KILL, LINE_SIZE_BYTES = 50, 40
+LINE_SIZE_BYTES = 40
 #: Rows of a table: the state of each number of each thread.
 Rows = dict[tuple[str, int], str]
 
 
-def append_and_change_for_ever(uri: str, options: dict[str, str], name: str, reports: Path) -> None:
-    """Threads of one process that append to one table and report what was acknowledged, and one that changes rows."""
-    lake = tl.open(uri, durability="none", storage_options=options)
+def append_for_ever(lake: tl.Lakehouse, reports: Path, key: str) -> None:
+    """Append numbers in order, and report those that were acknowledged, with begin and end."""
+    table = lake.table("raw.events")
+    with open(reports / key, "ab", buffering=0) as report:
+        for number in range(1_000_000):
+            begin = time.monotonic()
+            row = {"thread": [key], "number": [number], "bucket": [number % BUCKETS], "state": ["new"]}
+            table.append(row, message=f"append {key} {number}")
+            report.write(b"%7d %15f %15f\n" % (number, begin, time.monotonic()))
 
-    def append(key: str) -> None:
+
+def change_for_ever(lake: tl.Lakehouse, key: str) -> None:
+    """Delete and merge random rows, compact the table, and expire its snapshots."""
+    chance = random.Random(key)
+    while True:
         table = lake.table("raw.events")
-        with open(reports / key, "ab", buffering=0) as report:
-            for number in range(1_000_000):
-                begin = time.monotonic()
-                row = {"thread": [key], "number": [number], "bucket": [number % BUCKETS], "state": ["new"]}
-                table.append(row, message=f"append {key} {number}")
-                report.write(b"%7d %15f %15f\n" % (number, begin, time.monotonic()))
+        with suppress(tl.CommitConflict):
+            match chance.randrange(4):
+                case 0:
+                    bucket = chance.randrange(BUCKETS)
+                    table.delete(f"bucket = {bucket}", message=f"delete {bucket}")
+                case 1:
+                    found = table.scan(limit=3, columns=["thread", "number", "bucket"]).to_arrow()
+                    keys = [[row["thread"], row["number"]] for row in found.to_pylist()]
+                    marked = found.append_column("state", pa.array([key] * len(found)))
+                    merge = table.merge(marked, on=["thread", "number"], message=f"merge {key} {json.dumps(keys)}")
+                    merge.when_matched_update().execute()
+                case 2:
+                    table.maintenance.compact()
+                case 3:
+                    table.maintenance.expire_snapshots()
+        time.sleep(chance.random() / 10)
 
-    def change(key: str) -> None:
-        chance = random.Random(key)
-        while True:
-            table = lake.table("raw.events")
-            with suppress(tl.CommitConflict):
-                match chance.randrange(4):
-                    case 0:
-                        bucket = chance.randrange(BUCKETS)
-                        table.delete(f"bucket = {bucket}", message=f"delete {bucket}")
-                    case 1:
-                        found = table.scan(limit=3, columns=["thread", "number", "bucket"]).to_arrow()
-                        keys = [[row["thread"], row["number"]] for row in found.to_pylist()]
-                        marked = found.append_column("state", pa.array([key] * len(found)))
-                        merge = table.merge(marked, on=["thread", "number"], message=f"merge {key} {json.dumps(keys)}")
-                        merge.when_matched_update().execute()
-                    case 2:
-                        table.maintenance.compact()
-                    case 3:
-                        table.maintenance.expire_snapshots()
-            time.sleep(chance.random() / 10)
 
-    def work(task: Any, key: str) -> None:
-        try:
-            task(key)
-        except BaseException:
-            (reports / f"error of {key}").write_text(traceback.format_exc())
+def watched(work: Any, key: str, reports: Path) -> None:
+    """Run the work of a thread, and report its error."""
+    try:
+        work(key)
+    except BaseException:
+        (reports / f"error of {key}").write_text(traceback.format_exc())
 
+
+def append_and_change_for_ever(store: Store, name: str, reports: Path) -> None:
+    """Threads of one process that append to one table and report what was acknowledged, and one that changes rows."""
+    lake = store.open()
     for thread in range(THREADS):
-        threading.Thread(target=work, args=(append, f"{name}-{thread}"), daemon=True).start()
-    work(change, f"{name}-changes")
+        append = partial(append_for_ever, lake, reports)
+        threading.Thread(target=watched, args=(append, f"{name}-{thread}", reports), daemon=True).start()
+    watched(partial(change_for_ever, lake), f"{name}-changes", reports)
 
 
 class Observer:
@@ -167,81 +167,102 @@ def _acknowledged(reports: Path) -> Iterator[tuple[str, int, float, float]]:
             yield report.name, int(number), float(begin), float(end)
 
 
-class Reaper:
-    """Kills one of the running processes, at a random time or at a random request."""
+def begun(store: Store, coordination: str) -> tl.Lakehouse:
+    """A lakehouse with the table of the tests."""
+    lake = store.create(coordination)
+    lake.create_namespace("raw")
+    lake.create_table("raw.events", SCHEMA)
+    return lake
 
-    def __init__(self, chance: random.Random, reports: Path, s3: SlowS3 | None) -> None:
-        self.running: list[Any] = []
-        self._chance, self._reports, self._s3, self._requests_left = chance, reports, s3, -1
-        if s3 is not None:
-            s3.on_put = self._on_put
 
-    def kill_one(self) -> None:
-        """Kill a process after some more appends were acknowledged, and wait for its end."""
-        enough = self._reported() + self._chance.randrange(1, MAX_APPENDS_PER_KILL)
-        deadline = time.monotonic() + 60
-        while self._reported() < enough:
-            assert time.monotonic() < deadline, "no process writes any more"
-            time.sleep(0.01)
-        if self._s3 is None:
-            time.sleep(self._chance.random() * 0.05)
-            self._chance.choice(self.running).kill()
-        else:
-            self._requests_left = self._chance.randrange(1, 10)
-        ended = wait([child.sentinel for child in self.running], timeout=60)
-        assert ended, "no process sends requests any more"
-        for child in [child for child in self.running if child.sentinel in ended]:
-            child.join()
-            self.running.remove(child)
-
-    def _reported(self) -> int:
-        return sum(path.stat().st_size for path in self._reports.iterdir()) // LINE_SIZE_BYTES
-
-    def _on_put(self, key: str) -> str:
-        self._requests_left -= 1
-        if self._requests_left != 0:
-            return ""
-        self._chance.choice(self.running).kill()
-        return self._chance.choice(["", "fail"])  # the file is created, or it is not
+def reported(reports: Path) -> int:
+    """The number of acknowledgements so far."""
+    return sum(path.stat().st_size for path in reports.iterdir()) // LINE_SIZE_BYTES
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("store", ["disk", "s3"])
+@pytest.mark.parametrize("on", ["disk", "s3"])
 @pytest.mark.parametrize("coordination", ["none", "queue"])
-def test_histories_with_kills_have_a_serial_order(tmp_path: Path, coordination: str, store: str) -> None:
-    reports, chance = tmp_path / "reports", random.Random(1)
+def test_histories_with_kills_have_a_serial_order(tmp_path: Path, coordination: str, on: str) -> None:
+    reports = tmp_path / "reports"
     reports.mkdir()
-    with slow_s3(0.006, 0.002) if store == "s3" else nullcontext() as s3:
-        uri, options = (str(tmp_path / "lake"), {}) if s3 is None else (s3.uri("lake"), s3.options)
-        opened = partial(tl.open, uri, durability="none", storage_options=options)
-        lake = tl.create(
-            uri, durability="none", properties={"commit.coordination": coordination}, storage_options=options
-        )
-        lake.create_namespace("raw")
-        lake.create_table("raw.events", SCHEMA)
-        observer, reaper = Observer(opened()), Reaper(chance, reports, s3)
+    with store_on(on, tmp_path) as store:
+        lake = begun(store, coordination)
+        observer = Observer(store.open())
+        reaper = Reaper(append_and_change_for_ever, random.Random(1), partial(reported, reports), store)
         try:
-            for number in range(PROCESSES + KILLS):
-                arguments = (uri, options, f"p{number}", reports)
-                child = FORK.Process(target=append_and_change_for_ever, args=arguments, daemon=True)
-                child.start()
-                reaper.running.append(child)
+            for number in range(PROCESSES + kills(12, 250)):
+                reaper.begin(store, f"p{number}", reports)
                 if number >= PROCESSES:
                     reaper.kill_one()
                 if number % 3 == 0:
                     observer.look()
         finally:
-            for child in reaper.running:
-                child.kill()
-                child.join()
+            reaper.kill_all()
         observer.look()
         assert lake.maintenance.fsck(files=True).is_sound
-    errors = [path.read_text() for path in reports.glob("error of *")]
-    assert not errors, errors[0]
+    assert not (errors := [path.read_text() for path in reports.glob("error of *")]), errors[0]
     observer.check(reports)
     groups = [messages for messages in observer.log.values() if len(messages) > 1]
     assert len(groups) > 3
     shared = any(len({message.split(" ")[1].split("-")[0] for message in group}) > 1 for group in groups)
     assert shared == (coordination == "queue"), "a version with appends of several processes"
     assert {"delete", "merge"} <= {message.split(" ")[0] for messages in observer.log.values() for message in messages}
-    print(f"{coordination} on {store}: {KILLS} kills, {len(observer.log)} versions, {len(observer.reads)} reads")
+
+
+def commit_ids_for_ever(store: Store, name: str, reports: Path) -> None:
+    """Threads that commit the same chosen ids in order, in groups with other appends."""
+    lake = store.open()
+
+    def commit(key: str) -> None:
+        number = max(lake.table("raw.events").scan("thread = 'id'").to_arrow()["number"].to_pylist(), default=0)
+        with open(reports / key, "ab", buffering=0) as report:
+            while True:
+                with suppress(tl.CommitConflict):
+                    txn = lake.begin(id=f"id-{number}", isolation="snapshot")
+                    row = {"thread": ["id"], "number": [number], "bucket": [0], "state": [name]}
+                    txn.table("raw.events").append(row)
+                    report.write(b"%7d %15d %15d\n" % (number, txn.commit(), 0))
+                    number += 1
+
+    for thread in range(3):
+        threading.Thread(target=watched, args=(commit, f"{name}-{thread}", reports), daemon=True).start()
+    for thread in range(3, 5):
+        append = partial(append_for_ever, lake, reports)
+        threading.Thread(target=watched, args=(append, f"{name}-{thread}", reports), daemon=True).start()
+    time.sleep(1000)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("coordination", "on"), [("none", "disk"), ("queue", "s3")])
+def test_an_id_that_many_processes_begin_commits_once(tmp_path: Path, coordination: str, on: str) -> None:
+    """Also in a group, whose log has the id as a companion of the leader's transaction, and with killed processes."""
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    with store_on(on, tmp_path) as store:
+        lake = begun(store, coordination)
+        reaper = Reaper(commit_ids_for_ever, random.Random(2), partial(reported, reports), store)
+        try:
+            for number in range(PROCESSES + kills(8, 100)):
+                reaper.begin(store, f"p{number}", reports)
+                if number >= PROCESSES:
+                    reaper.kill_one()
+        finally:
+            reaper.kill_all()
+        assert not (errors := [path.read_text() for path in reports.glob("error of *")]), errors[0]
+        numbers = sorted(lake.table("raw.events").scan("thread = 'id'").to_arrow()["number"].to_pylist())
+        assert numbers == list(range(len(numbers)))
+        versions = defaultdict(set)
+        for path in reports.iterdir():
+            for line in path.read_text().splitlines():
+                number, version, end = line.split()
+                if end == "0":
+                    versions[int(number)].add(int(version))
+        assert len(versions) > 10
+        assert len(numbers) - len(versions) in (0, 1), "of the last id, no process may know that it is committed"
+        for number, known in versions.items():
+            assert {("committed", version) for version in known} == {lake.transactions.outcome(f"id-{number}")}
+        companions = [
+            one.id for entry in lake.log(100_000) if len(entry.transactions) > 1 for one in entry.transactions
+        ]
+        assert any(id.startswith("id-") for id in companions)
