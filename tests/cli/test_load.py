@@ -95,7 +95,7 @@ def test_bad_rows_are_counted_and_written_if_allowed(loader: Loader) -> None:
 def test_value_of_another_type_after_the_sample_names_file_line_and_column(loader: Loader) -> None:
     rows = "".join(f"{number},{number}\n" for number in range(30_000))
     refused = loader.load(f"a,b\n{rows}1,n/a\n", code=2)
-    assert "rows.csv, line 30002: 'n/a' in column b is no BIGINT; use --type b=VARCHAR" in refused.stderr
+    assert "rows.csv, line 30002: 'n/a' in column b is not a valid BIGINT; use --type b=VARCHAR" in refused.stderr
     assert refused.stderr.count("\n") == 1
     loader.load(f"a,b\n{rows}1,n/a\n", "--null", "n/a")
     assert loader.lake.table("shop.t").scan("b is null").count() == 1
@@ -107,9 +107,9 @@ def test_fraction_in_an_integer_column_is_not_rounded(loader: Loader, value: str
     loader.lake.create_namespace("shop")
     loader.lake.create_table("shop.t", {"a": "int", "b": "decimal(6,2)"})
     refused = loader.load(f"a,b\n1,1\n{value},2\n", code=2)
-    assert f"line 3: {value!r} in column a is no INTEGER" in refused.stderr
+    assert f"line 3: {value!r} in column a is not a valid INTEGER" in refused.stderr
     refused = loader.load("a,b\n1,1.50\n2,1.505\n", code=2)
-    assert "line 3: '1.505' in column b is no DECIMAL(6,2)" in refused.stderr
+    assert "line 3: '1.505' in column b is not a valid DECIMAL(6,2)" in refused.stderr
     loader.load("a,b\n1,1.500\n2,-.5\n")
     assert loader.rows() == [{"a": 1, "b": Decimal("1.50")}, {"a": 2, "b": Decimal("-0.50")}]
 
@@ -160,7 +160,7 @@ def test_types_come_from_the_table_if_it_exists(loader: Loader) -> None:
     [row] = loader.rows()
     assert (row["id"], row["at"], row["f"]) == ("007", datetime(2024, 7, 1, 10, tzinfo=UTC), 1.0)
     refused = loader.load(f"u,f,at,id\n{identifier},1e300,2024-07-01 10:00,1\n", code=2)
-    assert "'1e300' in column f is no FLOAT" in refused.stderr
+    assert "'1e300' in column f is not a valid FLOAT" in refused.stderr
 
 
 def test_time_zone_applies_to_times_without_an_offset(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_time_with_an_offset_is_not_stripped_for_a_column_without_zone(loader: L
     loader.lake.create_namespace("shop")
     loader.lake.create_table("shop.t", {"at": "timestamp"})
     refused = loader.load("at\n2024-07-01 10:00:00+02:00\n", code=2)
-    assert "is no TIMESTAMP" in refused.stderr
+    assert "is not a valid TIMESTAMP" in refused.stderr
 
 
 @pytest.mark.parametrize("text", ["", "\n", "a,,c\n1,2,3\n", "a,A\n1,2\n"])
@@ -215,7 +215,7 @@ def test_files_with_different_columns_are_united_by_name(loader: Loader) -> None
 
 def test_line_of_an_error_counts_quoted_line_breaks_and_blank_lines(loader: Loader) -> None:
     refused = loader.load('a,b\n1,"x\ny"\n\nz,w\n', "--type", "a=int", code=2)
-    assert "line 5: 'z' in column a is no INTEGER" in refused.stderr
+    assert "line 5: 'z' in column a is not a valid INTEGER" in refused.stderr
     packed = gzip.compress(b"a,b\n1,2\nx,3\n")
     refused = loader.load(packed, "--type", "a=int", name="rows.csv.gz", code=2)
     assert "line 3: 'x' in column a" in refused.stderr
@@ -301,7 +301,7 @@ def test_decimals_of_json_are_exact(loader: Loader, is_list: bool) -> None:
     texts = [f'{{"d": {value}, "s": "a \\"1.5\\" b", "l": 0.1}}' for value in values]
     text = f"[{', '.join(texts)}]" if is_list else "\n".join(texts)
     refused = loader.load(text, name="rows.json", code=2)  # no exponents, as in CSV
-    assert "row 3: '1e2' in column d is no DECIMAL(38,2)" in refused.stderr
+    assert "row 3: '1e2' in column d is not a valid DECIMAL(38,2)" in refused.stderr
     loader.load(text.replace("1e2", "100.00"), name="rows.json")
     found = [row["d"] for row in loader.rows()]
     assert found == [Decimal("12345678901234567.89"), Decimal("-0.10"), 100, 7, Decimal("1.50"), None]
@@ -362,7 +362,7 @@ def test_type_uuid_makes_a_column_of_uuids(loader: Loader, select: list[str]) ->
     loader.load(f"a,b\n{id},1\n,2\n", "--type", "a=uuid", *select)
     assert loader.types() == {"a": "UUID", "b": "BIGINT"}
     assert [row["a"] for row in loader.rows()] == [id, None]
-    assert "line 2: 'x' in column a is no UUID" in loader.load("a,b\nx,1\n", "--type", "a=uuid", code=2).stderr
+    assert "line 2: 'x' in column a is not a valid UUID" in loader.load("a,b\nx,1\n", "--type", "a=uuid", code=2).stderr
 
 
 def test_null_in_a_required_column_is_a_bad_row(loader: Loader) -> None:
@@ -418,7 +418,7 @@ def test_long_integers_in_nested_json_are_exact_or_refused(loader: Loader) -> No
     """A list of 9007199254740993 and 1.5 became a list of doubles, in which the integer was another one."""
     text = '{"l": [1, 1.5], "s": {"id": 9007199254740993, "x": 2.5}}\n{"l": [9007199254740993]}\n'
     refused = loader.load(text, name="rows.jsonl", code=2)
-    assert "row 2: '[9007199254740993]' in column l is no DOUBLE[]" in refused.stderr
+    assert "row 2: '[9007199254740993]' in column l is not a valid DOUBLE[]" in refused.stderr
     loader.load(text, "--max-bad-rows", "1", name="rows.jsonl")
     assert loader.rows() == [{"l": [1.0, 1.5], "s": {"id": 9007199254740993, "x": 2.5}}]
     loader.load(
@@ -455,7 +455,7 @@ def test_json_keeps_long_numbers_and_refuses_other_values(loader: Loader) -> Non
     """A number of 23 digits became a double; 1.5 after 20,000 integers became 2."""
     rows = "".join(f'{{"a": {number}}}\n' for number in range(30_000))
     refused = loader.load(f'{rows}{{"a": 1.5}}\n', name="rows.jsonl", code=2)
-    assert "row 30001: '1.5' in column a is no BIGINT" in refused.stderr
+    assert "row 30001: '1.5' in column a is not a valid BIGINT" in refused.stderr
     loader.load(
         '{"n": 12345678901234567890123, "s": "00123", "at": "2024-01-01T10:00:00Z", "l": [{"x": 1}], "e": null}\n'
         '{"n": 1, "s": "1", "at": "2024-01-01T10:00:00+02:00", "l": [], "new": 7}\n',
@@ -578,7 +578,7 @@ def test_integer_in_a_column_of_floats_is_exact(loader: Loader, type: str, exact
 
 def test_blank_line_of_a_single_column_is_a_null_row_with_a_line(loader: Loader) -> None:
     refused = loader.load("a\n1\n\nx\n", "--type", "a=int", code=2)
-    assert "line 4: 'x' in column a is no INTEGER" in refused.stderr
+    assert "line 4: 'x' in column a is not a valid INTEGER" in refused.stderr
     loader.load("a\n1\n\n3\n")
     assert [row["a"] for row in loader.rows()] == [1, None, 3]
 

@@ -110,7 +110,7 @@ def test_removed_files_of_an_engine_stand_for_rows_of_their_partition(
         land(lake, loser)
         assert contents(lake) == expected
     else:
-        with pytest.raises(TableConflict, match="leave room for rows that it would have found"):
+        with pytest.raises(TableConflict, match="do not exclude rows that the statement would have read"):
             loser.reapply(lake.path)
 
 

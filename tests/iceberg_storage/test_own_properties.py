@@ -39,7 +39,9 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 def test_reserved_properties_cannot_be_set(shop: tl.Lakehouse, write: Callable[[tl.Lakehouse], object]) -> None:
     """A user set one on a healthy view, and to Iceberg's clients it was `CorruptFile` from then on."""
     version = shop.version
-    with pytest.raises(tl.InvalidArgument, match=r"'trinitylake\.' are the library's own: trinitylake\.iceberg-view"):
+    with pytest.raises(
+        tl.InvalidArgument, match=r"'trinitylake\.' are reserved for the library: trinitylake\.iceberg-view"
+    ):
         write(shop)
     assert shop.version == version
     assert TrinityLakeCatalog(lakehouse=shop).load_view("a.v").metadata.properties == {}

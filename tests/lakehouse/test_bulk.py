@@ -153,7 +153,9 @@ def test_objects_that_break_a_rule_are_refused_together(lake: tl.Lakehouse) -> N
     # a namespace and a view had one definition.
     for path in ("", "../x", "/abs", "a//b", "a/", lake._core.latest().locate("namespace", "n")):
         for other in ({}, {"definition": [None]}):
-            with pytest.raises((tl.InvalidLocation, tl.RegistrationFailed), match="is no path of the definition file"):
+            with pytest.raises(
+                (tl.InvalidLocation, tl.RegistrationFailed), match="is not the path of the definition file"
+            ):
                 lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v2"], "location": [path], **other})
     with pytest.raises(tl.InvalidArgument, match="colour"):
         lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v"], "colour": ["red"]})

@@ -185,7 +185,7 @@ def test_commands_for_messy_files_run(tmp_path: Path) -> None:
         ["bash", "-ec", script], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "'seven' in column id is no BIGINT" in run.stdout
+    assert "'seven' in column id is not a valid BIGINT" in run.stdout
     assert "already committed as version" in run.stdout
 
 

@@ -144,7 +144,7 @@ def test_definitions_are_written_by_executors(spark: SparkSession, tmp_path: Pat
         [("view", "new", "x", "../x", view)],
         "kind string, namespace string, name string, location string, definition binary",
     )
-    with pytest.raises(tl.RegistrationFailed, match="no path of the definition file"):
+    with pytest.raises(tl.RegistrationFailed, match="not the path of the definition file"):
         lake.register(located, engine=spark, dry_run=True)
     before = lake.version
     with pytest.raises(tl.RegistrationFailed) as caught:

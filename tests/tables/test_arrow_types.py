@@ -287,7 +287,7 @@ def test_dates_and_timestamps_of_one_column_keep_their_times(lake: tl.Lakehouse,
     table.append({"v": moments} if form == "columns" else [{"v": moment} for moment in moments])
     expected = [datetime(2020, 1, 1), None, datetime(2020, 1, 2, 10, 30)]
     assert table.scan().to_arrow()["v"].to_pylist() == expected
-    with pytest.raises(tl.InvalidArgument, match="is no DATE"):
+    with pytest.raises(tl.InvalidArgument, match="is not a valid DATE"):
         table.append([{"d": moment} for moment in moments])
 
 

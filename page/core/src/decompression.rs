@@ -1,11 +1,11 @@
-//! ZSTD in the data files and manifests of tables, which is not a matter of the format.
+//! Decompression of ZSTD in data files and manifests of tables, which is not part of the format.
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// So much is decompressed before it is asked whether that is too much.
+/// Size of the steps in which data is decompressed; the limit is checked after each step.
 const STEP_SIZE_BYTES: usize = 1 << 20;
 
-/// Content of a frame; `None` if it is damaged or holds more than `limit` bytes.
+/// The content of a frame; `None` if the frame is damaged or contains more than `limit` bytes.
 pub fn decompressed(frame: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut rest = frame;
     let mut decoder = FrameDecoder::new();

@@ -1,4 +1,4 @@
-//! Definitions of objects (format §6), as the page shows them.
+//! Converts definitions of objects (format §6) for the page.
 
 use bytes::Bytes;
 use prost::Message;
@@ -16,7 +16,8 @@ use crate::question::Lakehouse;
 
 impl Lakehouse {
     pub fn of(definition: &LakehouseDefinition) -> Lakehouse {
-        // One by one, and not sorted where it need not be: functions that sort are large.
+        // Fields are written one by one, without sorting where possible: sort functions make the WebAssembly file
+        // large.
         let mut snapshots = serde_json::Map::new();
         for (name, path) in definition.exported_snapshots() {
             if let Some(version) = root_version(path) {
@@ -100,7 +101,7 @@ fn columns(schema: Option<&Schema>) -> Vec<Value> {
     schema.map(|schema| schema.columns.iter().map(shown).collect()).unwrap_or_default()
 }
 
-/// The type of a column in the words of SQL.
+/// The SQL type of a column.
 fn type_of(column: &Column) -> String {
     let inner = |one: &Option<Box<Column>>| one.as_deref().map(type_of).unwrap_or_default();
     let with_length = |word: &str| match column.length {

@@ -1,4 +1,4 @@
-//! Nodes that the page has fetched, and those that it should.
+//! The nodes that the page has fetched, and the paths of the nodes that it has to fetch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
 use trinitylake_tree::node_source::{Nodes, checked};
 
-/// More than one answer needs.
+/// Maximum number of stored nodes. It exceeds the number that one answer needs.
 const NODES_MAX: usize = 600;
 
-/// Nodes by their paths, the oldest of which give way.
+/// Nodes by path. The oldest nodes are evicted.
 #[derive(Debug, Default)]
 pub struct Fetched(Mutex<State>);
 
@@ -28,7 +28,7 @@ impl Fetched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the node that these bytes of a file hold.
+    /// Decodes and stores a node.
     pub fn keep(&self, path: &str, bytes: Bytes) -> Result<()> {
         let size_bytes = bytes.len();
         let node = decode(bytes, path, None)?;
@@ -44,7 +44,7 @@ impl Fetched {
         Ok(())
     }
 
-    /// A node, and how many bytes its file has. What is not there is wanted from now on.
+    /// A node and the size of its file. A missing node is added to the nodes to fetch.
     pub fn with_size(&self, path: &str) -> Result<(Arc<Node>, usize)> {
         let mut state = self.state();
         if let Some(found) = state.nodes.get(path) {
@@ -69,7 +69,7 @@ impl Nodes for Fetched {
         checked(self.get(path)?, path, height)
     }
 
-    /// All that are missing are wanted at once, so that the page can fetch them at once.
+    /// Adds all missing nodes to the nodes to fetch, so that the page fetches them in parallel.
     async fn load_many(&self, paths: &[&str], height: Option<u32>) -> Result<Vec<Arc<Node>>> {
         let found: Vec<Result<Arc<Node>>> = paths.iter().map(|path| self.get(path)).collect();
         let found: Vec<Arc<Node>> = found.into_iter().collect::<Result<_>>()?;

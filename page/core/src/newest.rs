@@ -1,4 +1,5 @@
-//! The newest version (format §7), where nobody can list files: what a browser asks for next, by what it has heard.
+//! Search for the newest version (format §7) in a browser, which cannot list files. Decides which files the page
+//! requests next, from the answers so far.
 //!
 //! From the hint upwards, as the library does. Where the hint leads nowhere, the library lists all roots; here a number of
 //! versions above it are tried. Nothing is kept from one step to the next, so searches may run side by side.
@@ -9,10 +10,11 @@ use trinitylake_version::galloping_search::{FAR, GallopingSearch, version_of_hin
 
 use crate::question::{Heard, Step};
 
-/// Versions above a hint that leads nowhere, all of which are tried; from there on only the steps of a gallop are.
+/// Number of versions above an outdated hint that are all requested. Above them, the search requests only the steps of
+/// a gallop.
 const TRIED: u64 = 64;
 
-/// What to ask for next, given all that was heard since the search began. `known` is what the last search found.
+/// The next request, given all answers since the search began. `known` is the result of the last search.
 pub fn next_step(known: Option<u64>, heard: &[Heard]) -> Result<Step> {
     match search(known, &mut Conversation { heard: heard.iter() }) {
         Ok(Some(version)) => Ok(Step::Newest(version)),
@@ -23,10 +25,10 @@ pub fn next_step(known: Option<u64>, heard: &[Heard]) -> Result<Step> {
     }
 }
 
-/// Answer that the search waits for.
+/// The search needs the answer to this request.
 struct Unheard(Step);
 
-/// Answers, in the order in which they were asked for.
+/// The answers, in the order of the requests.
 struct Conversation<'a> {
     heard: std::slice::Iter<'a, Heard>,
 }
@@ -41,7 +43,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Whether there are roots of these versions.
+    /// Whether the roots of these versions exist.
     fn exist(&mut self, versions: &[u64]) -> Result<Vec<bool>, Unheard> {
         match self.heard.next() {
             Some(Heard::Exist(exist)) if exist.len() == versions.len() => Ok(exist.clone()),
@@ -52,7 +54,7 @@ impl Conversation<'_> {
 
 fn search(known: Option<u64>, conversation: &mut Conversation<'_>) -> Result<Option<u64>, Unheard> {
     let possible = |version: &u64| *version <= VERSION_MAX;
-    // Where somebody looked for long, what was known may have expired.
+    // If the page was open for a long time, the known version may have expired.
     if let Some(known) = known.filter(possible)
         && let Some(newest) = upwards(known, conversation)?
     {
@@ -72,7 +74,7 @@ fn search(known: Option<u64>, conversation: &mut Conversation<'_>) -> Result<Opt
     }
 }
 
-/// The last version, if this one or the next is there.
+/// The last version, if this version or the next one exists.
 fn upwards(version: u64, conversation: &mut Conversation<'_>) -> Result<Option<u64>, Unheard> {
     let next = VERSION_MAX.min(version + 1);
     match conversation.exist(&[version, next])?[..] {

@@ -5,41 +5,42 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use trinitylake_format::key::{ObjectKind, ObjectName};
 
-/// Paths are those of nodes, `root` that of a version's root. A range of keys begins at `start`, where a list goes on
-/// which ended before: the `next` of its last answer.
+/// A question of the page. `path` is the path of a node, `root` the path of a version's root. A list continues at
+/// `start`, which is the `next` of its last answer.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
-    /// Keeps a node; its bytes come with the question.
+    /// Stores a node. The bytes of its file accompany the question.
     Keep { path: String },
-    /// The newest version, or what to look for first. `known` is the one that was found last; `heard` is what was found
-    /// of the steps that this search had so far, in their order.
+    /// The newest version, or the next request of the search. `known` is the result of the last search; `heard`
+    /// contains the answers to the requests of this search, in order.
     Newest { known: Option<u64>, heard: Vec<Heard> },
-    /// The newest version that was created at a moment or before, in milliseconds since 1970, among those up to the newest,
-    /// or which to look at first. `heard` says when those were created that this search asked for, in their order; null for
-    /// what is not there.
+    /// The newest version, up to `newest`, that was created at `moment` or before (milliseconds since 1970), or the
+    /// next request of the search. `heard` contains the creation times that this search requested, in order; null for a
+    /// missing version.
     VersionAt { moment: i64, newest: u64, heard: Vec<Option<u64>> },
     /// Path of the root of a version.
     RootPath { version: u64 },
     /// Metadata of a root, with at most this many changes of each transaction.
     Root { root: String, named: usize },
-    /// What the definition of a lakehouse says; its bytes come with the question. It counts from then on.
+    /// Content of a lakehouse definition, whose bytes accompany the question. Later answers use this definition.
     Lakehouse { path: String },
-    /// Content of the definition of an object; the bytes of its file come with the question.
+    /// Content of the definition of an object. The bytes of its file accompany the question.
     Definition { kind: String, path: String },
-    /// The same of the definition with this path, whose file may not be there, if a root holds it (format §4); else null.
+    /// Content of the definition with this path if the root contains it (format §4); otherwise null. Its file need not
+    /// exist.
     Held { root: String, kind: String, path: String },
-    /// The locations of definitions, null for what is not there.
+    /// The locations of definitions; null for objects that do not exist.
     Locate { root: String, objects: Vec<Name> },
     /// Tables or views of a namespace.
     Objects { root: String, kind: String, namespace: Vec<String>, start: Option<String>, limit: usize },
-    /// The namespaces that are directly below another one, or below none.
+    /// The namespaces directly below another namespace, or at the top level.
     Namespaces { root: String, parent: Vec<String>, start: Option<String>, limit: usize },
     /// Namespaces, tables and views in the order of their keys.
     All { root: String, start: Option<String>, limit: usize },
-    /// One node of a tree, as it is drawn, with at most so many children, keys and messages.
+    /// One node of a tree for the drawing, with at most this number of children, keys and messages.
     Node { path: String, children: usize, keys: usize, messages: usize },
-    /// All objects that a version changed; null where only a comparison of trees can tell.
+    /// All objects that a version changed; null if only a comparison of trees shows them.
     Changes { root: String },
 }
 
@@ -47,9 +48,9 @@ pub enum Question {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Heard {
-    /// The content of the hint, or its beginning; null if it is not there.
+    /// The content of the hint, or its beginning; null if the file does not exist.
     Hint(Option<String>),
-    /// Whether each of the files is there.
+    /// For each file, whether it exists.
     Exist(Vec<bool>),
 }
 
@@ -57,11 +58,11 @@ pub enum Heard {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// Fetch this file, as it is now.
+    /// Fetch this file without a cache.
     Hint(String),
-    /// Ask whether these files are there, all at once.
+    /// Check in parallel whether these files exist.
     Exist(Vec<String>),
-    /// Nothing more: this is the newest version.
+    /// The search is finished: this is the newest version.
     Newest(u64),
 }
 
@@ -69,9 +70,9 @@ pub enum Step {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MomentStep {
-    /// Ask when this version was created.
+    /// Request the creation time of this version.
     Created(u64),
-    /// Nothing more: this is the version.
+    /// The search is finished: this is the version.
     Version(u64),
 }
 
@@ -91,7 +92,7 @@ impl From<ObjectName> for Name {
 }
 
 impl Name {
-    /// Kind, namespace and name, as keys are made of them.
+    /// Kind, namespace and name: the parts of a key.
     pub fn parts(&self) -> Option<(ObjectKind, String, &str)> {
         let kind = kind_of(&self.kind)?;
         if kind == ObjectKind::Namespace {
@@ -137,7 +138,7 @@ pub enum Answer {
 #[serde(rename_all = "kebab-case")]
 pub struct Root {
     pub created_at_millis: u64,
-    /// The path of the definition, and the definition if the root has it in it.
+    /// The path of the lakehouse definition, and its content if the root contains it.
     pub definition_path: String,
     pub definition: Option<Lakehouse>,
     pub rollback_from: Option<u64>,
@@ -156,12 +157,12 @@ pub struct Transaction {
     pub operation: String,
     pub began_at_version: u64,
     pub properties: BTreeMap<String, String>,
-    /// The first changes, and how many there are; null where only a comparison of trees can tell.
+    /// The first changes and the number of all changes; null if only a comparison of trees shows them.
     pub changes: Option<Vec<Change>>,
     pub n_changes: Option<usize>,
 }
 
-/// Whether a name that was set had been there before, a message does not say.
+/// A message does not show whether an object that it sets existed before.
 #[derive(Debug, Serialize)]
 pub struct Change {
     #[serde(flatten)]
@@ -173,9 +174,9 @@ pub struct Change {
 pub struct Lakehouse {
     pub name: String,
     pub properties: BTreeMap<String, String>,
-    /// Versions by the names of their snapshots.
+    /// Versions by the names of their tags.
     pub snapshots: serde_json::Map<String, serde_json::Value>,
-    /// Where it lies and lay, as locations in Iceberg's metadata begin; the longest that fits counts.
+    /// Present and former roots, as prefixes of locations in Iceberg's metadata. The longest matching root applies.
     pub roots: Vec<String>,
 }
 
@@ -189,6 +190,6 @@ pub struct NodeShown {
     pub n_messages: usize,
     pub children: Vec<String>,
     pub keys: Vec<Name>,
-    /// The newest.
+    /// The newest messages.
     pub messages: Vec<Change>,
 }

@@ -1,4 +1,4 @@
-//! Answers to the questions of the page, out of the nodes that it has fetched.
+//! Answers questions of the page from the nodes that the page has fetched.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use crate::question::{
     Answer, Change, Lakehouse, MomentStep, Name, NodeShown, Question, Reply, Root, Transaction, kind_of,
 };
 
-/// Of one lakehouse.
+/// Reader of one lakehouse.
 #[derive(Debug, Default)]
 pub struct Reader {
     nodes: Arc<Fetched>,
-    /// As the definition has them that was read last; they never change.
+    /// Name sizes in the lakehouse definition; they never change.
     names: NameSizes,
 }
 
 impl Reader {
-    /// The reply in JSON to a question in JSON, which may come with the bytes of a file.
+    /// The JSON reply to a JSON question, which the bytes of a file may accompany.
     pub fn reply(&mut self, question: &[u8], file: Bytes) -> Vec<u8> {
         let answer = serde_json::from_slice(question)
             .map_err(|error| Error::InvalidArgument(format!("that is no question: {error}")))
@@ -168,7 +168,7 @@ impl Reader {
     fn locate(&self, root: &str, objects: &[Name]) -> Result<Vec<Option<String>>> {
         let key = |object: &Name| {
             let (kind, namespace, name) = object.parts()?;
-            // What has no key is not there.
+            // An object whose name has no key does not exist.
             self.names.key(kind, &namespace, name).ok()
         };
         let keys: StringArray = objects.iter().map(key).collect();
@@ -176,7 +176,7 @@ impl Reader {
         Ok(found.into_iter().map(|one| one.map(|location| location.as_str().to_string())).collect())
     }
 
-    /// Objects from `start` on, and where to go on.
+    /// Objects from `start` on, and the start of the next page.
     fn scan(
         &self,
         root: &str,
@@ -199,7 +199,7 @@ impl Reader {
         Ok(keys)
     }
 
-    /// One after the other, since any number of others may lie below each.
+    /// One namespace after the other, because each may contain any number of others.
     fn namespaces(
         &self,
         root: &str,
@@ -220,7 +220,8 @@ impl Reader {
             };
             let child = Name { kind: found.kind, name: found.name[..parent.len() + 1].to_vec() };
             let is_own = found.name.len() == child.name.len();
-            // A namespace comes before all that are nested in it, but not directly: `a`, `a-b`, `a.c`.
+            // A namespace sorts before the namespaces that are nested in it, but others may sort between them: `a`,
+            // `a-b`, `a.c`.
             let is_listed = !is_own && self.locate(root, std::slice::from_ref(&child))?[0].is_some();
             let nested = below(&child.name)?;
             range.start = nested.end.filter(|_| !is_own).unwrap_or_else(|| behind(&key));
@@ -264,12 +265,12 @@ fn behind(key: &str) -> String {
     format!("{key}\0")
 }
 
-/// Nothing here waits: what is missing is an error.
+/// The result of a future that never waits: a missing node is an error.
 fn now<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     future.now_or_never().unwrap_or_else(|| Err(Error::InvalidArgument("a question cannot wait".to_string())))
 }
 
-/// As a server would say it.
+/// The HTTP status with which a server would report the error.
 fn code_of(error: &Error) -> u16 {
     match error {
         Error::InvalidName(_)

@@ -248,7 +248,9 @@ def user_names(values: Any, what: str) -> tuple[str, ...]:
     """Names of properties, none of which is the library's own. Raises `InvalidArgument`."""
     names = texts(values if not isinstance(values, Mapping) else list(values), what)
     if own := [name for name in names if name.startswith(OWN_PROPERTY_PREFIX)]:
-        raise InvalidArgument(f"{what} that start with {OWN_PROPERTY_PREFIX!r} are the library's own: {', '.join(own)}")
+        raise InvalidArgument(
+            f"{what} that start with {OWN_PROPERTY_PREFIX!r} are reserved for the library: {', '.join(own)}"
+        )
     return names
 
 

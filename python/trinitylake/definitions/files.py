@@ -106,7 +106,8 @@ def parse_lakehouse_def(data: bytes) -> proto.LakehouseDef:
     definition = _parse(proto.LakehouseDef, data, "")
     if definition.major_version > MAJOR_VERSION:
         raise UnsupportedVersion(
-            f"lakehouse definition: format version {definition.major_version}, this library reads up to {MAJOR_VERSION}"
+            f"lakehouse definition: format version {definition.major_version}, but this library reads versions up to "
+            f"{MAJOR_VERSION}"
         )
     return definition
 

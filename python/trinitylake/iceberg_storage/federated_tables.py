@@ -132,7 +132,8 @@ def _allowed_properties(name: str, stored: Mapping[str, str]) -> dict[str, str]:
     if "uri" in stored and "uri" not in configured:
         raise InvalidArgument(
             f"the catalog {name!r} is configured without an address, and the definition names {stored['uri']!r}: "
-            f"configure its uri as well (PYICEBERG_CATALOG__{name.upper()}__URI), if what is configured may go there"
+            f"configure its uri as well (PYICEBERG_CATALOG__{name.upper()}__URI), if the configured "
+            "credentials may be sent to that address"
         )
     return {key: value for key, value in stored.items() if key in _CHOSEN_BY_DEFINITION and key not in configured}
 

@@ -101,7 +101,9 @@ def check_schema(schema: Schema) -> None:
                 raise ValueError(f"{what} has the type unknown, whose only value is NULL, and is required")
         for default in (field.initial_default, field.write_default):
             if default is not None and not _is_value(default, field.field_type):
-                raise ValueError(f"the default value {str(default)[:100]!r} of {what} is no {field.field_type}")
+                raise ValueError(
+                    f"the default value {str(default)[:100]!r} of {what} is not a valid {field.field_type}"
+                )
 
 
 def _is_value(value: object, type: iceberg.IcebergType) -> bool:
@@ -242,7 +244,9 @@ def _check_columns(metadata: TableMetadata) -> None:
         if not isinstance(field.transform, UnknownTransform) and not field.transform.can_transform(type):
             raise ValueError(f"partition field {field.name!r}: {field.transform} does not apply to the type {type}")
         if _column_id(schema, field.name) not in (None, field.source_id):
-            raise ValueError(f"partition field {field.name!r} has the name of a column that it is not an identity of")
+            raise ValueError(
+                f"partition field {field.name!r} has the name of a column, but is not the identity of that column"
+            )
     for field in metadata.spec().fields:
         named = _column_id(schema, field.name)
         if schema.find_column_name(field.source_id) is None:
@@ -255,7 +259,9 @@ def _check_columns(metadata: TableMetadata) -> None:
             )
         may_share = isinstance(field.transform, IdentityTransform | VoidTransform) and named == field.source_id
         if named is not None and not may_share:
-            raise ValueError(f"partition field {field.name!r} has the name of a column that it is not an identity of")
+            raise ValueError(
+                f"partition field {field.name!r} has the name of a column, but is not the identity of that column"
+            )
 
 
 def check_defaults(metadata: TableMetadata) -> None:

@@ -94,7 +94,7 @@ class RangeReader(io.RawIOBase):
             start = 0
             if len(self._buffer) < wanted:
                 raise CorruptFile(
-                    f"{self._path}: the file ends before its {self._size_bytes} bytes: somebody replaced it",
+                    f"{self._path}: the file ends before its {self._size_bytes} bytes: another process replaced it",
                     path=self._path,
                 )
         return self._buffer[start : start + wanted]

@@ -87,7 +87,7 @@ class TableFiles:
             yield from self._looked_up(statistics.statistics_path, statistics.file_size_in_bytes)
 
     def _manifests(self, snapshot: Snapshot) -> Iterator[Found]:
-        # Not from the cache: the files on the storage are checked.
+        # Reads without a cache, because the stored files themselves are checked.
         for manifest in read_list(self._io, snapshot):
             entries = partial(self._entries, manifest)
             yield from self._with_content(manifest.manifest_path, manifest.manifest_length, entries)

@@ -38,7 +38,7 @@ ENCRYPTION_KEY = "encryption.key-id"
 LOGGED_FILES = TableProperties.METADATA_PREVIOUS_VERSIONS_MAX
 
 _WAITS = ("min-wait", "max-wait", "total-timeout")
-#: What properties that engines read may say, whatever the case of its letters.
+#: Allowed values of properties that engines read; case is ignored.
 _CHOICES = {
     **dict.fromkeys(("write.format.default", "write.delete.format.default"), "parquet|avro|orc"),
     "write.parquet.compression-codec": "zstd|gzip|snappy|lz4|lz4_raw|brotli|lzo|none|uncompressed",

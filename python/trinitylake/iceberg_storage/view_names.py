@@ -14,7 +14,7 @@ from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 
 from trinitylake.errors import InvalidArgument
 
-#: What the catalog of a transaction in Spark is called, after the name of the catalog that it belongs to.
+#: Infix in the name of a transaction's catalog in Spark, after the name of the catalog to which it belongs.
 TRANSACTION_CATALOG_INFIX = "_txn_"
 _TRANSACTION_CATALOG = re.compile(r"\w+" + TRANSACTION_CATALOG_INFIX + "[0-9a-f]{12}")
 #: Text and comments, in which nothing is a name; names in backticks; plain words; any other character.

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.vacuum_report import Progress
 
-#: What happens to earlier versions.
+#: How an erasure treats earlier versions.
 History: TypeAlias = Literal["rewrite", "expire"]
 
 #: Attempts to commit while other writers change the table.

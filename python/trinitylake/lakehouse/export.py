@@ -373,7 +373,7 @@ def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode
     origin = definition.properties.get(FROM_PROPERTY)
     known = {source.storage.root, *source.storage.other_roots}
     if origin is None or origin not in known:
-        raise InvalidArgument(f"{root} holds a lakehouse that is no export of this one: choose another place")
+        raise InvalidArgument(f"{root} holds a lakehouse that is not an export of this one: choose another place")
     if not there.is_placed:
         raise LakehouseMoved(f"{root} holds an export that was moved there: export to a new place, or relocate it")
     if definition.properties.get(MODE_PROPERTY) != mode:

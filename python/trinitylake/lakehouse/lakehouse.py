@@ -516,7 +516,7 @@ class Lakehouse(Statements):
             ObjectAlreadyExists: an object occurs twice, or exists and not `replace`; a view has the name of a table.
             ObjectNotFound: the namespace of an object neither exists nor is among the objects.
             InvalidName, InvalidArgument: for a name that no key can hold; for columns that are missing or unknown.
-            InvalidLocation: for a location that is no path of the definition file of such an object.
+            InvalidLocation: for a location that is not the path of the definition file of such an object.
             CommitConflict: with `engine`, if another version was committed meanwhile; without, it starts again.
         """
         from trinitylake.lakehouse.bulk.registration import RegistrationOptions, register

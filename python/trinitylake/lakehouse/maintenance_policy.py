@@ -32,7 +32,7 @@ EXPIRE, VACUUM, GRACE = "maintenance.expire", "maintenance.vacuum", "maintenance
 LOG_TABLE = "maintenance.log-table"
 FLAGS = (COMPACT, COMPACT_TREE, EXPIRE_SNAPSHOTS, EXPIRE, VACUUM)
 DEFAULTS = {**dict.fromkeys(FLAGS, "true"), MIN_FILES: "5", MIN_DELETED_PERCENT: "10", GRACE: "", LOG_TABLE: ""}
-#: Those that tables can override.
+#: Properties that tables can override.
 OF_TABLES = (COMPACT, MIN_FILES, MIN_DELETED_PERCENT)
 
 

@@ -147,7 +147,7 @@ class _Rollback:
             if source.kind == "namespace":
                 return  # another namespace with this name serves as well
             raise ObjectAlreadyExists(
-                f"{target.kind} {target.full_name} is another object by now; roll back that of version "
+                f"{target.kind} {target.full_name} is another object now; roll back the object of version "
                 f"{self._version} under another name: objects={{OLD: NEW}}"
             )
         present = self._present_name(source, id)

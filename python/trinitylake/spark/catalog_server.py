@@ -128,11 +128,11 @@ class RemoteServer:
         self._ask("GET", "/v1/config?warehouse=%40latest")
 
     def stop(self) -> None:
-        """Nothing to do: other clients use it."""
+        """Does nothing, because other clients use the server."""
 
     def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
         if (version is None) == (timestamp is None):
-            raise InvalidArgument("give one of version and timestamp")
+            raise InvalidArgument("give a version or a timestamp, not both")
         moment = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
         warehouse = f"@version/{version}" if version is not None else f"@timestamp/{moment}"
         try:
@@ -163,7 +163,7 @@ class RemoteServer:
         self._ask("GET", self._path(id))
 
     def add_check(self, id: str, check: str | Check[Transaction]) -> None:
-        raise InvalidArgument("a server elsewhere takes no checks over HTTP: query what must hold before the commit")
+        raise InvalidArgument("checks cannot be sent to a server over HTTP: query the conditions before the commit")
 
     def commit(self, id: str) -> int:
         return int(self._ask("POST", f"{self._path(id)}/commit", commits=True)["version"])

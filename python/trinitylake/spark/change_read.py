@@ -77,7 +77,7 @@ class _ChangePartition(InputPartition):
 
 
 class _Feed:
-    """What batches and streams share. Sent to executors."""
+    """The common part of batches and streams. Sent to executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.txn is not None or options.metadata is not None or options.filter is not None:
@@ -246,7 +246,7 @@ class ChangeStreamReader(DataSourceStreamReader):
         return self._feed.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: what was read is not kept here."""
+        """Does nothing: the reader stores no rows that were read."""
 
     def stop(self) -> None:
         """Nothing to do: no connection is open."""

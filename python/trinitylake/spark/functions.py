@@ -32,7 +32,7 @@ _sql: Any = functions
 
 ColumnOrName: TypeAlias = "Column | str"
 
-#: What `decode_key` returns.
+#: Type of the result of `decode_key`.
 DECODED_KEY = "struct<kind: string, namespace: string, name: string>"
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from trinitylake import _core, core
 
-#: Where it starts, and before which key it ends; None for no bound.
+#: Start (inclusive) and end (exclusive) of a range of keys; None for no bound.
 KeyRange: TypeAlias = tuple[str | None, str | None]
 
 

@@ -197,7 +197,7 @@ def _counts(rows: DataFrame, base: _core.Version, replace: bool) -> Counts:
     )
     if incomplete := sum(group.incomplete for group in groups):
         raise InvalidArgument(
-            f"{incomplete} objects have a null in kind, namespace or location, a location that is no path of the "
+            f"{incomplete} objects have a null in kind, namespace or location, a location that is not the path of the "
             f"definition file of such an object, or a kind other than {', '.join(OBJECT_KINDS)}"
         )
     if twice := [group.twice for group in groups if group.twice is not None]:

@@ -21,7 +21,7 @@ from trinitylake.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What Spark hides in plans, unless `spark.redaction.regex` says otherwise.
+#: Names of settings that Spark redacts in plans, unless `spark.redaction.regex` is set.
 _HIDDEN_BY_SPARK = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
 #: Prefixes of the properties of Iceberg's file clients. The server sends all of them, so that none is missed.
 _OF_FILE_CLIENTS = ("s3.", "gcs.", "gcp.", "adls.", "client.", "oss.", "ecs.")

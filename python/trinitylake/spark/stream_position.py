@@ -116,8 +116,8 @@ class Offset:
             start = end.origin
         if start.is_after(end.position):
             raise InvalidArgument(
-                f"a batch cannot begin at {start.to_json()} and end before, at {end.position.to_json()}: the "
-                "checkpoint is not of this stream. Give the query a new one; it reads the table from its beginning then"
+                f"a batch cannot begin at {start.to_json()} and end at the earlier {end.position.to_json()}: the "
+                "checkpoint belongs to another stream. Give the query a new one, which begins with all of its rows"
             )
         return start
 
@@ -318,7 +318,7 @@ class TableHistory:
         if operation not in (Operation.APPEND, Operation.REPLACE) and not self._options.ignore_changes:
             raise InvalidArgument(
                 f"version {version} removed or replaced rows of table {table.name} ({operation.value}), which a stream "
-                'of new rows cannot show: set option("ignore_changes", "true") to go on without that'
+                'of new rows cannot show: set option("ignore_changes", "true") to skip such changes'
             )
         return operation == Operation.APPEND
 
@@ -356,7 +356,7 @@ class TableHistory:
         if not self._options.ignore_changes:
             raise InvalidArgument(
                 f"version {trail.next} took table {table.name} back to an older state, which a stream of new rows "
-                'cannot show: set option("ignore_changes", "true") to go on from there'
+                'cannot show: set option("ignore_changes", "true") to continue from that state'
             )
         read = self._ancestors(trail, table)
         return [(snapshot, False) for snapshot in chain if snapshot.snapshot_id not in read]

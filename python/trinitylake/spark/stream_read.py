@@ -21,7 +21,7 @@ from trinitylake.spark.task_errors import one_line_errors
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What Spark 4.2 has for limits of streams; None in Spark 4.1.
+#: Spark 4.2's class of stream limits; None in Spark 4.1.
 _READ_LIMITS: Any = None
 with suppress(ImportError):
     _READ_LIMITS = import_module("pyspark.sql.streaming.datasource")
@@ -36,7 +36,8 @@ class StreamReader(DataSourceStreamReader):
             raise InvalidArgument("a stream reads the rows of a table: the options metadata and txn are for batches")
         if options.since is not None and (options.version is not None or options.timestamp is not None):
             raise InvalidArgument(
-                "since starts behind a version, version and timestamp start with all its rows: give one"
+                "the option since reads only the rows after a version; version and timestamp first read all rows of a "
+                "version: give only one of them"
             )
         self._options = options
         self._schema = schema
@@ -106,7 +107,7 @@ class StreamReader(DataSourceStreamReader):
         return partition.read()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: delivered rows are not kept here."""
+        """Does nothing: the reader stores no delivered rows."""
 
     def stop(self) -> None:
         """Nothing to do: no connection is open."""

@@ -115,7 +115,7 @@ def _mark(
             break
         levels.read(*nodes)
     else:
-        raise CorruptFile(f"the tree has more than {MAX_HEIGHT} levels: it is no tree")
+        raise CorruptFile(f"the tree has more than {MAX_HEIGHT} levels: its files are damaged")
     for sort in SORTS:
         named = [files for files in (level.of(sort) for level in levels.found) if files is not None]
         if named:

@@ -15,7 +15,7 @@ import pyspark.daemon
 
 from trinitylake.spark import archives_on_path
 
-#: What tasks of this package need: reading, writing, merging, metadata tables, and the functions of the format.
+#: Modules that tasks of this package need: reading, writing, merging, metadata tables, and the functions of the format.
 NEEDED = (
     "pyiceberg.io.pyarrow",
     "trinitylake.spark.batch_read",

@@ -55,7 +55,7 @@ WAIT_DIVISOR = 4
 
 
 class Sized(Protocol):
-    """What a member appends. `size` returns rows, bytes, and characters for the log."""
+    """The rows of a member. `size` returns the number of rows, bytes, and characters for the log."""
 
     def size(self) -> tuple[int, int, int]: ...
 
@@ -75,7 +75,7 @@ class Committed(NamedTuple):
 
 
 class Task(Enum):
-    """What the thread of a member does next."""
+    """The next step of a member's thread."""
 
     LEAD = "lead a group"
     ALONE = "append without a group"

@@ -131,7 +131,9 @@ def format_of(names: Sequence[str]) -> Format:
     for name in names:
         suffixes = [one.lower() for one in Path(name).suffixes if one.lower() not in _COMPRESSED]
         if suffixes and suffixes[-1] in _OTHER_COMPRESSIONS:
-            raise InvalidArgument(f"{name} is compressed: decompress it; files of .gz and .zst are decompressed here")
+            raise InvalidArgument(
+                f"{name} has an unsupported compression: decompress it; only .gz and .zst files are decompressed"
+            )
         if not suffixes or suffixes[-1] not in _FORMATS:
             raise InvalidArgument(f"the name {name} has no known suffix: use --format csv, json or parquet")
         found.add(_FORMATS[suffixes[-1]])
@@ -542,7 +544,7 @@ class InputFiles:
             column, value = fault["column"], fault["value"]
             error = f"column {column} is required, and its value is NULL"
             if value is not None:
-                error = f"{_shortened(value)} in column {column} is no {self._types[column]}"
+                error = f"{_shortened(value)} in column {column} is not a valid {self._types[column]}"
             shown = json.dumps(fault["row"], ensure_ascii=False)
             bad.append(BadRow(name, lines.get(row), None if is_csv else row + 1, column, error, shown))
         self.bad_rows += sorted(bad, key=lambda one: one.line or one.row or 0)

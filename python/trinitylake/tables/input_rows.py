@@ -36,7 +36,7 @@ from trinitylake.tables.uuid_values import decoded, has_uuids, simple_values, uu
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
-#: What a statement writes. Of these only a reader can be read no more than once.
+#: Rows that a statement writes. Only a reader can be read no more than once.
 Rows: TypeAlias = "pa.Table | Spool | pa.RecordBatchReader"
 
 
@@ -507,7 +507,7 @@ def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa
         if _may_lose(*types):
             lost = given.filter(pc.not_equal(given, kept))
             if len(lost):
-                raise InvalidArgument(f"{lost[0]} is no {type_text(types[1])}")
+                raise InvalidArgument(f"{lost[0]} is not a valid {type_text(types[1])}")
 
 
 def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:

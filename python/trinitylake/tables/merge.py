@@ -10,7 +10,8 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merging.clauses import Action, Clause
 from trinitylake.tables.sql_sandbox import quoted
 
-#: What the columns of a row get: SQL by column, or columns of the source; None for all that both sides have.
+#: New values of the columns of a row: SQL by column, or columns of the source; None for all columns that both sides
+#: have.
 Values: TypeAlias = "Mapping[str, str] | Iterable[str] | None"
 Result = TypeVar("Result")
 

@@ -27,9 +27,9 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "allow_unsigned_extensions": "false",
     "temp_directory": "",  # else the folder for it can be read and written
 }
-#: Nothing can be set any more.
+#: Forbids all further settings.
 _LOCKED = {"lock_configuration": "true"}
-#: What DuckDB says where Python found that Ctrl-C was pressed.
+#: DuckDB's message after Ctrl-C.
 _INTERRUPTED = "Query interrupted"
 _SMALL_LETTERS = str.maketrans(ascii_uppercase, ascii_lowercase)
 

@@ -350,9 +350,7 @@ class StagedTables:
                 if table._is_required and metadata_location != staged.base_metadata_path:
                     self._take_over((namespace, name), table, definition, core.base)  # a commit came further
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFile(
-                f"saved transaction {core.id}: what it keeps of its tables is damaged: {error}"
-            ) from error
+            raise CorruptFile(f"saved transaction {core.id}: its saved state of tables is damaged: {error}") from error
 
     def rebase(self, conflicts: Iterable[_core.ConflictingTable]) -> bool:
         """Rebase the changes of these tables on the committed ones; True if one of those is new to this transaction.

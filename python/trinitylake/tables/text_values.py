@@ -94,7 +94,7 @@ def plain_numbers(texts: pa.Array) -> pa.Array:
 def _plain_number(text: str) -> str:
     """A text of a number without an exponent. Raises `InvalidArgument` for one that no decimal can be."""
     if not _NUMBER.fullmatch(text):
-        raise InvalidArgument(f"{text[:_SHOWN_CHARACTERS]!r} is no number")
+        raise InvalidArgument(f"{text[:_SHOWN_CHARACTERS]!r} is not a number")
     number = Decimal(text)
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)

@@ -196,8 +196,8 @@ impl RootUri {
         self.authority.split_once('@').map(|(_, host)| host)
     }
 
-    /// What precedes every path in the bucket: empty or `segments/`. For a local folder its absolute path, with `/` at
-    /// both ends.
+    /// Prefix of every path in the bucket: empty or `segments/`. For a local folder, its absolute path with `/` at both
+    /// ends.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -65,8 +65,7 @@ impl NodeFile {
         messages_batch(py, messages)
     }
 
-    /// What the node knows of a key: ("message", value or None), ("row", value), ("child", path) or
-    /// ("absent", None).
+    /// Result of a search in the node: ("message", value or None), ("row", value), ("child", path) or ("absent", None).
     fn search(&self, key: &str) -> (&'static str, Option<&str>) {
         match self.node.search(key) {
             Found::Message(value) => ("message", value),

@@ -12,7 +12,7 @@ const FAILURES_MAX: u32 = 7;
 /// A connection that times out has taken five seconds, so two of them are enough.
 const TIMEOUT_WEIGHT: u32 = 4;
 
-/// What the requests of one client have learnt about its store.
+/// Reachability of a store, according to the requests of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     endpoint: Option<String>,

@@ -40,7 +40,7 @@ impl Observation {
 /// Certainty that the name of a root was never used, or that a root is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trust {
-    /// Nothing is known.
+    /// No recent observation exists.
     None,
     /// According to the clocks of this machine.
     ByOwnClocks,

@@ -42,7 +42,7 @@ pub enum Race {
 enum Expired {
     /// It was created in time, and later versions are based on it.
     Committed(Arc<Version>),
-    /// Its version had expired before.
+    /// The version had expired before its root was created.
     Void,
     Unclear,
 }
@@ -72,9 +72,9 @@ pub enum Unpublished {
     NotSent(Error),
     /// The store refused it ([`Error::is_refusal`]).
     Refused(Error),
-    /// Another writer created the root of that name. The error is that of reading it.
+    /// Another writer created the root with this name; reading it failed with this error.
     NameTaken(Error),
-    /// Its version had expired before, so no reader uses it.
+    /// The version had expired before its root was created, so no reader uses it.
     Void(Error),
     /// It may have been published, or may still be.
     InDoubt { error: Error, version: u64 },

@@ -74,7 +74,7 @@ pub enum LastRollback {
 }
 
 impl CommittedTransaction {
-    /// Its message, or its summary if it has none.
+    /// The commit message, or the summary if there is no message.
     pub fn description(&self) -> &str {
         if self.message.is_empty() { self.summary.as_str() } else { &self.message }
     }

@@ -372,7 +372,7 @@ class _OpenFile:
         )
 
 
-#: What follows from a schema and properties is computed once: it takes longer than to write ten rows.
+#: Derived from schema and properties once, because the computation takes longer than writing ten rows.
 _metrics: IdentityCache[FileMetrics] = IdentityCache()
 _schemas_of_files: IdentityCache[Schema] = IdentityCache()
 

@@ -138,7 +138,7 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
         if delete_file.content == DataFileContent.POSITION_DELETES
     }
     if isinstance(io, LakehouseFileIO):
-        # Those by value are read next (`equality_deletes.py`).
+        # Equality deletes are applied afterwards (`equality_deletes.py`).
         every = {file.file_path: file.file_size_in_bytes for task in tasks for file in task.delete_files}
         io.read_ahead(every.items())
     by_location = positions_by_location(io, files.values())

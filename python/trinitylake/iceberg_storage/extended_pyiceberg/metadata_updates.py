@@ -293,8 +293,8 @@ def _upgrade_to(version: str, present: int) -> iceberg.UpgradeFormatVersionUpdat
     """The update for the property `format-version`. Raises `InvalidArgument` for a lower or unknown version."""
     if version not in _FORMAT_VERSIONS or int(version) < present:
         raise InvalidArgument(
-            f"the table has format version {present}, and the property format-version upgrades it, to one of "
-            f"{', '.join(_FORMAT_VERSIONS)}; it cannot become {version[:100]!r}"
+            f"the table has format version {present}. The property format-version can upgrade it to one of "
+            f"{', '.join(_FORMAT_VERSIONS)}, not to  {version[:100]!r}"
         )
     return iceberg.UpgradeFormatVersionUpdate.model_validate({"format-version": int(version)})
 

@@ -57,7 +57,7 @@ class RowsRead:
     counts: RowCounts | None = None
 
     def to_json(self, schema: Schema) -> dict[str, Any]:
-        """As JSON, for a saved transaction. A filter that JSON cannot express becomes one that matches every row."""
+        """JSON for a saved transaction. A filter that JSON cannot express becomes a filter that matches every row."""
         kept = self.filter
         text = kept.model_dump(mode="json")
         try:

@@ -118,7 +118,7 @@ def upgraded(metadata: TableMetadata) -> TableMetadata:
     return IndexedMetadataV3.model_construct(**values)
 
 
-#: What Iceberg's Java library writes into each new table: without it Spark and Flink compress with gzip.
+#: Properties that Iceberg's Java library sets in each new table. Without them, Spark and Flink compress with gzip.
 NEW_TABLE_PROPERTIES = {"write.parquet.compression-codec": "zstd"}
 
 

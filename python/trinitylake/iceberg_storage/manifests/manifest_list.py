@@ -131,7 +131,7 @@ def read_list(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         id = file.header.meta.get("snapshot-id")
         is_of_another = id is not None and int(id) not in (snapshot.snapshot_id, snapshot.parent_snapshot_id)
     if is_of_another:
-        raise CorruptFile(f"the manifest list {uri} is that of snapshot {id}, not {snapshot.snapshot_id}", path=uri)
+        raise CorruptFile(f"the manifest list {uri} belongs to snapshot {id}, not {snapshot.snapshot_id}", path=uri)
     if len({manifest.manifest_path for manifest in manifests}) < len(manifests):  # its rows would count twice
         raise CorruptFile(f"the manifest list {uri} names a manifest twice", path=uri)
     return manifests

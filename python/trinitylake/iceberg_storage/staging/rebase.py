@@ -128,7 +128,9 @@ class Rebase:
         for name, requirement in _DEFINITION.items():
             if getattr(self.base, name) != getattr(self.newer, name):
                 word = name.replace("_", " ")
-                raise TableConflict(f"{requirement}: the {word} changed, and every use of the table reads it")
+                raise TableConflict(
+                    f"{requirement}: the {word} changed, and every statement on the table depends on it"
+                )
 
     def _redo(
         self, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata

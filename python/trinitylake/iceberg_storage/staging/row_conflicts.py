@@ -131,8 +131,8 @@ class Intervening:
         for theirs, their_changes in self._row_changes:
             if any(map(overlapping.may_overlap, their_changes.added)):
                 raise RowConflict(
-                    f"{where}rows; snapshot {theirs.snapshot_id} added files in the same partitions, and the bounds of "
-                    "their columns leave room for rows that it would have found"
+                    f"{where}rows; snapshot {theirs.snapshot_id} added files in the same partitions, whose column "
+                    "bounds do not exclude rows that the statement would have read"
                 )
 
     def check_no_row_changes(self) -> None:

@@ -96,7 +96,7 @@ def import_catalog(
                 author=author,
                 replace=existing == "replace",
                 dry_run=dry_run,
-                # What the catalog knows about its storage; never stored.
+                # Storage properties of the catalog. They are never stored.
                 file_io_properties={**catalog.properties, **(file_io_properties or {})},
             ),
             engine,
@@ -185,7 +185,7 @@ def _read(
 
 def _read_namespace(catalog: Catalog, row: ObjectRow) -> ObjectRow:
     properties = dict(catalog.load_namespace_properties(tuple(row.namespace.split("."))))
-    # Where the old catalog puts new tables; here the lakehouse does.
+    # Location of new tables in the old catalog. In this catalog the lakehouse chooses it.
     properties.pop("location", None)
     return row._replace(properties={name: str(value) for name, value in properties.items()})
 

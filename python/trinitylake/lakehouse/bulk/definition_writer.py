@@ -146,7 +146,7 @@ class DefinitionWriter:
             if row.location is not None:
                 if re.sub(DEFINITION_PATH, r"\1", row.location) != row.kind:
                     raise InvalidLocation(
-                        f"location {row.location!r} is no path of the definition file of a {row.kind}"
+                        f"location {row.location!r} is not the path of the definition file of a {row.kind}"
                     )
                 return None
             names = None if row.kind == "namespace" else pa.array([row.name])

@@ -127,7 +127,9 @@ def read_objects(objects: Any) -> pa.Table:
         given = table.filter(pc.is_in(table["kind"].cast(pa.string()), pa.array(OBJECT_KINDS)))
         kinds = pc.replace_substring_regex(given["location"].cast(pa.large_string()), DEFINITION_PATH, r"\1")
         for bad in given.filter(pc.not_equal(kinds, given["kind"].cast(pa.large_string()))).slice(0, 1).to_pylist():
-            raise InvalidLocation(f"location {bad['location']!r} is no path of the definition file of a {bad['kind']}")
+            raise InvalidLocation(
+                f"location {bad['location']!r} is not the path of the definition file of a {bad['kind']}"
+            )
     return table
 
 

@@ -45,7 +45,7 @@ class Vendor:
         if found is None:
             raise InvalidArgument(f"{role_arn!r} is not the ARN of a role")
         if not SECONDS_MIN <= seconds <= SECONDS_MAX:
-            raise InvalidArgument(f"temporary credentials work for {SECONDS_MIN} to {SECONDS_MAX} seconds: {seconds}")
+            raise InvalidArgument(f"temporary credentials last {SECONDS_MIN} to {SECONDS_MAX} seconds, not {seconds}")
         # Other stores have their own partitions for roles, but not for buckets.
         self._partition = found[1] if found[1].startswith("aws") else "aws"
         self._role_arn = role_arn

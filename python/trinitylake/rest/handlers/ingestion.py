@@ -64,7 +64,7 @@ def dead_letter_table(call: Call) -> Iterator[Name]:
 def _key(call: Call) -> Key:
     *namespace, name = call.identifier("table")
     if unknown := [name for name in call.query if name != "dead-letter-table"]:
-        raise bad_request(f"unknown parameter {unknown[0][:100]!r}; there is dead-letter-table")
+        raise bad_request(f"unknown parameter {unknown[0][:100]!r}; the only parameter is dead-letter-table")
     given = call.query.get("dead-letter-table")
     return (".".join(namespace), name), None if given is None else split(given)
 
@@ -143,7 +143,7 @@ def _arrow_rows(body: bytes) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-#: More than for JSON, because Arrow values are no Python objects.
+#: Larger than the limit for JSON, because Arrow values are not Python objects.
 _MAX_VALUES = 16 * MAX_VALUES
 
 

@@ -158,7 +158,7 @@ def _planned(call: Call, table: Table, request: PlanRequest, start: int) -> dict
     if isinstance(table.io, LakehouseFileIO) and not call.principal.has_everywhere(Role.READER):
         path = path_of_object(table.io, table.location())
         if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
-            raise _for_clients_alone("the table is outside of its own folder: plan the scan at the client")
+            raise _for_clients_alone("the files of the table are outside of its folder: plan the scan at the client")
         table.io = TableFileIO(table.io, path)
     with call.service.manifests.for_plan(call.principal.name) as allowance:
         if isinstance(table.io, LakehouseFileIO):

@@ -76,12 +76,11 @@ def begin(call: Call) -> Response:
 def begin_transaction(call: Call, body: Begin) -> Transaction:
     """Begin a transaction of the principal.
 
-    Raises `RestError` 403 for a principal that is a writer of nothing, 413 for a request above 64 KiB, and 400 for an
-    id in the form of those of requests with an `Idempotency-Key`, or of those that the library chooses: only the log
-    knows whether these are used.
+    Raises `RestError` 403 for a principal that is not a writer of any object, 413 for a request above 64 KiB, and 400
+    for an id in a reserved form: that of requests with an `Idempotency-Key`, or of ids that the library chooses.
     """
     if not call.principal.may_write_somewhere():
-        raise forbidden(f"{call.principal.name} is a writer of nothing")
+        raise forbidden(f"{call.principal.name} is not a writer of any object")
     if len(call.body) > MAX_BEGIN_SIZE_BYTES:
         message = f"a request that begins a transaction has at most {MAX_BEGIN_SIZE_BYTES} bytes"
         raise RestError(413, "RequestTooLargeException", message)

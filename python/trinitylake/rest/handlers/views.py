@@ -82,7 +82,7 @@ def create(call: Call) -> Response:
         location = gate.new_object(body.location, (*call.namespace(), body.name))
         location = location or default_location(catalog.file_io(), namespace, name, id)
         gate.view_properties(body.properties, location)
-        # Not PyIceberg's method, which assigns new field ids: engines keep theirs.
+        # PyIceberg's method is not used, because it assigns new field ids, and engines keep theirs.
         metadata = new_view_metadata(id, location, body.view_schema, version, body.properties)
         return _written(catalog, catalog.add_view(namespace, name, metadata))
 

@@ -36,7 +36,7 @@ def begin(call: Call) -> Response:
 
 def _require_admin(call: Call) -> None:
     if not call.principal.is_admin_of_everything:
-        raise forbidden(f"maintenance needs an admin of *, and {call.principal.name} is none")
+        raise forbidden(f"maintenance needs the role admin on *, which {call.principal.name} does not have")
 
 
 def _policy(lake: Lakehouse, schedule: MaintenanceSchedule) -> dict[str, Any]:

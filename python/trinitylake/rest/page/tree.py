@@ -22,7 +22,7 @@ from trinitylake.rest.request.call import Call
 
 #: Children, keys and messages of a node in the response.
 MAX_CHILDREN, MAX_KEYS = 512, 200
-#: More than the levels of any tree.
+#: Maximum number of levels in an address. No tree has this many.
 _MAX_DEPTH = 16
 _WAY = re.compile(r"\d{1,6}(\.\d{1,6})*")
 _RECORD = "E==="

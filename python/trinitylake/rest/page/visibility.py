@@ -32,7 +32,7 @@ def reads_everything(principal: Principal) -> bool:
 def require_everything(call: Call, what: str) -> None:
     """Raise `RestError` 403 unless the principal is a reader of `*`."""
     if not reads_everything(call.principal):
-        raise forbidden(f"{what} needs a reader of *, and {call.principal.name} is none")
+        raise forbidden(f"{what} needs the role reader on *, which {call.principal.name} does not have")
 
 
 def visible_changes(principal: Principal, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

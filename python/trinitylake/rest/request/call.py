@@ -52,7 +52,7 @@ PRINCIPAL_PROPERTY = OWNER_PROPERTY
 REQUEST_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}request-id"
 ROUTE_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}route"
 
-#: What a client calls the catalog in SQL.
+#: Name of the catalog in the SQL of a client.
 SQL_CATALOG_HEADER = "x-trinitylake-catalog"
 #: Header of a client that plans all of its batch scans by the server if the table asks for it: the catalogs that
 #: `trinitylake.spark.connect` makes.

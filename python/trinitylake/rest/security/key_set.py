@@ -26,7 +26,7 @@ _FETCH_TIMEOUT_SECONDS = 5
 RSA_MIN_BITS = 2048
 #: Kinds of public keys, and their minimal number of bits. All curves for signatures are long enough.
 _MIN_BITS = {"RSA": RSA_MIN_BITS, "EC": 256, "OKP": 0}
-#: What a document that is no key set leads to.
+#: Errors of PyJWT and JSON for a document that is not a key set.
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, jwt.PyJWTError)
 
 
@@ -109,7 +109,7 @@ def _keys_of(document: Any) -> list[jwt.PyJWK]:
 
 
 def _is_for_signatures(key: jwt.PyJWK) -> bool:
-    # Not shared secrets, and not short keys.
+    # Excludes shared secrets and short keys.
     min_bits = _MIN_BITS.get(key.key_type or "")
     is_long = min_bits is not None and getattr(key.key, "key_size", RSA_MIN_BITS) >= min_bits
     return key.public_key_use in (None, "sig") and is_long

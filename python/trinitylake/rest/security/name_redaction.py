@@ -71,7 +71,7 @@ def _is_seen(key: str, principal: Principal, exists: Exists | None) -> bool:
 def _is_seen_object(
     kind: Literal["table", "view"], parts: list[str], principal: Principal, exists: Exists | None
 ) -> bool:
-    # Where the namespace in `a.b.c` ends is unknown: a table may have a dot in its name.
+    # The end of the namespace in `a.b.c` is unknown, because the name of a table may contain a dot.
     meant = [(tuple(parts[:end]), ".".join(parts[end:])) for end in range(1, len(parts))]
     if len(meant) > 1:
         existing = [(above, last) for above, last in meant if _exists(kind, above, last, exists)]

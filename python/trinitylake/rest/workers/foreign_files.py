@@ -136,7 +136,7 @@ class ForeignFileIO(FileIO):
         self._io = io
         self._workers = workers
         self.budget = budget
-        # Not asked for when a file is read: threads that read manifests know of no call.
+        # Set now, because threads that read manifests later do not know the request.
         self._call = outbound.call_at_work()
 
     def within(self, budget: SizeBudget) -> ForeignFileIO:

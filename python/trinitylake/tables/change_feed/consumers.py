@@ -38,7 +38,7 @@ class Position(NamedTuple):
         """The inverse of `str`. Raises `InvalidArgument`."""
         number, _, manifest_list = text.partition(" ")
         if not number.isdecimal():
-            raise InvalidArgument(f"{text!r} is no position in a change feed, such as '12'")
+            raise InvalidArgument(f"{text!r} is not a position in a change feed, such as '12'")
         return cls(int(number), manifest_list)
 
     def __str__(self) -> str:

@@ -33,7 +33,7 @@ from trinitylake.tables.merging.take_rows import take_rows
 WORKERS = min(4, os.cpu_count() or 1)
 #: The rows of a file of that size go into files of their own, so that its bounds stay narrow; smaller ones are joined.
 KEPT_APART_SIZE_BYTES = 8 << 20
-#: What is read of a file until a row is found that changes is kept, up to so much as Arrow holds it.
+#: Maximum size in memory of the rows that precede the first changed row of a file.
 KEPT_PARTS_SIZE_BYTES = 32 << 20
 
 

@@ -37,7 +37,7 @@ _PRIMITIVE: dict[type[iceberg.IcebergType], str] = {
 _UUID = "UUID"
 #: The time that DuckDB needs for a Parquet file doubles with each level of lists and maps.
 _DEPTH = 12
-#: What DuckDB reads from a Parquet file with the same result as PyIceberg.
+#: Types that DuckDB reads from Parquet files with the same result as PyIceberg.
 _READ_ALIKE = frozenset(_PRIMITIVE) - {
     iceberg.TimestampNanoType,
     iceberg.TimestamptzNanoType,

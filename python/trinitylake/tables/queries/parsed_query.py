@@ -23,7 +23,7 @@ TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range
 REFUSED_FUNCTIONS = frozenset(
     {"current_setting", "getenv", "json_serialize_plan", "parse_duckdb_log_message", "which_secret", "write_log"}
 )
-#: What differs from one run of a query to the next.
+#: Functions whose result differs between runs of a query.
 _TIME_FUNCTIONS = frozenset(
     {
         *("age", "clock_timestamp", "current_date", "current_localtime", "current_localtimestamp", "current_time"),
@@ -267,7 +267,7 @@ def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
                 yield from _nodes(child, hidden | again if key == "right" else hidden)
 
 
-#: Where DuckDB makes a second statement of a PIVOT, for its values.
+#: Error for a PIVOT whose values DuckDB would look up with a second statement.
 PIVOT_NEEDS_VALUES = "PIVOT needs its values here: PIVOT t ON c IN ('a', 'b') USING sum(v)"
 
 
@@ -321,8 +321,8 @@ class _Names:
             if self._text[at : at + len(spelling)].lower() == spelling.lower():
                 return at + len(spelling)
         raise InvalidArgument(
-            f"{shortened(self._text.decode())}: cannot tell where a name is written: write it without comments in it, "
-            'and a nested namespace in quotes, as in "a.b".t'
+            f"{shortened(self._text.decode())}: cannot find the position of a name in the statement: write the "
+            'name without comments in it, and a nested namespace in quotes, as in "a.b".t'
         )
 
 

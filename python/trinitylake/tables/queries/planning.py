@@ -20,7 +20,7 @@ _WITHOUT = (
 )
 #: The first version of DuckDB whose form of trees and plans this package was not tested with.
 _FIRST_UNKNOWN = (2, 1)
-#: More are closed after use.
+#: Maximum number of idle connections; others are closed after use.
 _MAX_IDLE = 4
 #: Idle connections by process: a forked child must not use the connections of its parent.
 _idle: defaultdict[int, list[Any]] = defaultdict(list)

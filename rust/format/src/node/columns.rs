@@ -74,7 +74,7 @@ pub fn checked<'a>(metadata: &'a [u8], body: &[u8]) -> Result<RecordBatch<'a>, S
         ));
     }
     if batch.length() < 0 || batch.length() as u64 > limit {
-        return Err(format!("{} is no number of rows", batch.length()));
+        return Err(format!("{} is not a number of rows", batch.length()));
     }
     Ok(batch)
 }

@@ -60,9 +60,9 @@ pub enum Found<'a> {
     Message(Option<&'a str>),
     /// The node's own row.
     Row(&'a str),
-    /// Not in this node; the search continues in the child with this index.
+    /// The key is not in this node; the search continues in the child with this index.
     Child(usize),
-    /// Not in this node, which has no child.
+    /// The key is not in this node, which has no child.
     Absent,
 }
 

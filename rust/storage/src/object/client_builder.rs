@@ -27,11 +27,11 @@ const ENDPOINTS: [&str; 4] =
 /// child must not use the connections of its parent.
 pub(super) type Client = PerProcess<Result<Arc<dyn ObjectStore>>>;
 
-/// What [`client`] returns.
+/// Client of a store, returned by [`client`].
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) retry_policy: RetryPolicy,
-    /// What no message may contain.
+    /// Values that no message may contain.
     pub(super) secrets: Secrets,
     pub(super) reach: Arc<Reach>,
 }

@@ -57,7 +57,7 @@ struct SeenNode {
     /// The last checked version that references it.
     pub version: u64,
     pub height: u32,
-    /// Its first and last key, if it has been read.
+    /// The first and last key of the node, if the node has been read.
     pub keys: Option<(Text, Text)>,
 }
 

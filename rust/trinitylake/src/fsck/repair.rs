@@ -44,7 +44,7 @@ use crate::version::root_metadata::{
 use crate::version::versions::Versions;
 use crate::version::{Version, discovery};
 
-/// More lost versions than this mean that the hint is probably damaged.
+/// Maximum number of lost versions that a repair fills in. If more are missing, the hint is probably damaged.
 const LOST_VERSIONS_MAX: u64 = 1000;
 
 /// Result of a repair or of its dry run.
@@ -52,9 +52,9 @@ const LOST_VERSIONS_MAX: u64 = 1000;
 pub struct Repair {
     /// The newest version that the repair created.
     pub version: Option<u64>,
-    /// What was recovered completely.
+    /// Descriptions of everything that was recovered completely.
     pub saved: Vec<String>,
-    /// What was lost, or replaced by an older state.
+    /// Descriptions of everything that was lost, or replaced by an older state.
     pub lost: Vec<String>,
 }
 

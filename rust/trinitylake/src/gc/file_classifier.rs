@@ -23,7 +23,7 @@ pub enum Classified {
     Garbage(Kind),
     /// Belongs to an external or federated table.
     Foreign,
-    /// Not a file of this format.
+    /// The file does not belong to this format.
     Unknown,
 }
 

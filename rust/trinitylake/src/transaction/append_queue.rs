@@ -38,8 +38,8 @@ use crate::version::root_metadata::CommittedTransaction;
 /// Maximum size of the intents that one leader takes: of all of them together, and without their rows.
 const MAX_SIZE_BYTES: usize = 32 << 20;
 const MAX_LOG_SIZE_BYTES: usize = 256 << 10;
-/// Maximum wait of a leader for the processes of the last version, in requests: to notice the version, and to create
-/// their next files.
+/// Maximum time, in requests, that a leader waits for the processes of the last version. They have to notice that
+/// version and to create their next files.
 const GATHER_REQUESTS: u64 = 3;
 /// Number of looks for further files per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 8;

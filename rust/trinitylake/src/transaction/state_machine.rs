@@ -43,7 +43,8 @@ pub enum Proof {
     Overtaken,
     /// The number of its root had expired before, so no reader uses that root.
     VoidRoot,
-    /// Its id has a record in the tree. Every root and every intent with the transaction requires that there is none.
+    /// The transaction's id has a record in the tree. Every root and every intent with the transaction requires that
+    /// there is none.
     RolledBack,
 }
 
@@ -127,7 +128,7 @@ pub(crate) struct TransactionState {
 /// Work that an abort needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abort {
-    /// Nothing more.
+    /// No further step.
     Done,
     /// A record of its id in the tree, because another process may commit it.
     TakesRecord,

@@ -33,7 +33,7 @@ pub struct SavedTransaction {
     pub expire_at_millis: u64,
     /// Number of saves.
     pub sequence: u64,
-    /// Its files are not older than this, by the clock of the store; 0 if unknown.
+    /// No file of the transaction was written before this time of the store; 0 if unknown.
     pub files_since_millis: u64,
 }
 
@@ -54,7 +54,7 @@ pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> 
 pub(crate) struct Unfinished {
     pub transaction: SavedTransaction,
     pub is_resumable: bool,
-    /// Its first save is older than its lifetime.
+    /// Whether the first save of the transaction is older than its lifetime.
     pub is_over_age: bool,
 }
 

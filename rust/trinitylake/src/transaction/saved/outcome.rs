@@ -22,7 +22,7 @@ pub enum TransactionOutcome {
     Undone { version: u64, by: u64 },
     /// Aborted: no version contains it, and none ever will.
     RolledBack,
-    /// Not in the log. It may still be open.
+    /// The log does not contain the transaction, which may still be open.
     NotCommitted,
     /// The versions that may contain it have expired.
     Unknown,
