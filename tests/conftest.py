@@ -1,5 +1,8 @@
 """What tests share: an empty lakehouse, on disk and in memory; and which of them a run is about.
 
+A test with other parameters runs half of its cases in memory and the other half on disk (decision 0102);
+`TRINITYLAKE_DEEP=1`, or a case that is named on the command line, runs them on both.
+
 Tests in a *lane* need something of their own: a Spark session with other jars, a download. Every run collects them, so
 that they cannot rot unseen; `--lane NAME` runs those of that lane and no others.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,8 @@ from written_manifests import check_written_manifests
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
+
+STORAGES = ("memory", "disk")
 
 # No test fails because a machine is slow: on a busy one, drawing four examples took 1.3 s and counted as a failure.
 settings.register_profile("deep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,6 +46,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = config.getoption("--lane")
     config.hook.pytest_deselected(items=[item for item in items if lane(item) != chosen])
     items[:] = [item for item in items if lane(item) == chosen]
+    if not os.environ.get("TRINITYLAKE_DEEP") and not any("[" in argument for argument in config.args):
+        once = _each_case_once(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in once])
+        items[:] = [item for item in items if item in once]
+
+
+def _each_case_once(items: list[pytest.Item]) -> set[pytest.Item]:
+    """All items but those of `root` in memory and on disk whose other parameters run on the other one.
+
+    The Thue-Morse sequence chooses: no period of the parameters agrees with it, so that of several parameters each
+    value runs on both.
+    """
+    chosen, n_cases = set(), Counter[tuple[str, str]]()
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if parameters.get("root") not in STORAGES or len(parameters) == 1:
+            chosen.add(item)
+            continue
+        case = item.nodeid.partition("[")[0], parameters["root"]
+        if n_cases[case].bit_count() % 2 == STORAGES.index(parameters["root"]):
+            chosen.add(item)
+        n_cases[case] += 1
+    return chosen
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +76,7 @@ def _written_manifests_are_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     check_written_manifests(monkeypatch)
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=STORAGES)
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A root where nothing is yet."""
     return f"memory://{uuid.uuid4()}" if request.param == "memory" else str(tmp_path / "lake")

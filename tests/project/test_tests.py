@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -77,15 +78,18 @@ def over_nothing(tree: ast.AST) -> list[int]:
     return [one.lineno for one in loops if isinstance(one, ast.List | ast.Tuple | ast.Set) and not one.elts]
 
 
-TREES: dict[str, ast.AST] = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}
+@cache
+def trees() -> dict[str, ast.AST]:
+    """Each file of tests, parsed: by the process that runs these tests, not by each that collects them."""
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}
 
 
 def test_every_test_expects_something() -> None:
-    assert without_expectation(TREES) == []
+    assert without_expectation(trees()) == []
 
 
 def test_tests_have_no_unreachable_lines() -> None:
-    found = {name: unreachable(tree) + over_nothing(tree) for name, tree in TREES.items()}
+    found = {name: unreachable(tree) + over_nothing(tree) for name, tree in trees().items()}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
@@ -93,7 +97,7 @@ def test_every_test_is_in_a_file_that_pytest_collects() -> None:
     """The tests of Spark on S3 stood in a file of another name for months, and nobody saw whether they still ran."""
     elsewhere = [
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         if not Path(name).name.startswith("test_") and any(node.name.startswith("test_") for node in functions(tree))
     ]
     assert elsewhere == []
@@ -104,7 +108,7 @@ def test_nothing_is_skipped_because_something_is_missing() -> None:
     skipping = {"importorskip", "skip", "skipif"}
     found = {
         name: skipping & {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
     }
     assert {name: words for name, words in found.items() if words} == {}
 
