@@ -90,11 +90,11 @@ def show(
         return
     definition = version.definition
     document: dict[str, Any] = {"uri": lake.uri, "name": definition.name, "version": version.version}
-    document |= {"created_at": time_text(version.created_at)}
+    document |= {"created_at": version.created_at}
     document |= {setting: getattr(definition, setting) for setting in DEFAULTS if setting != "default_isolation"}
     document |= {"default_isolation": default_isolation(definition)}
     document |= {"properties": dict(definition.properties)}
-    emit(document, pairs(document), as_json)
+    emit(document, pairs(document | {"created_at": time_text(version.created_at)}), as_json)
 
 
 def _list_objects(reader: Reader, namespace: str | None, recursive: bool, as_json: bool) -> None:

@@ -39,6 +39,7 @@ def sql(
     """Run SQL over tables and views, with DuckDB.
 
     A statement that writes is a transaction. Statements end with a semicolon; the first that fails ends the command.
+    --json prints a list for each statement that returns rows.
     """
     from trinitylake.cli.sql_shell import SqlShell, text_of
 
