@@ -11,7 +11,7 @@ use crate::reader::Reader;
 
 static READER: Mutex<Option<Reader>> = Mutex::new(None);
 
-/// Room for so many bytes, to be handed over in one of the calls below.
+/// Allocates this number of bytes, for an argument of one of the calls below.
 #[unsafe(no_mangle)]
 pub extern "C" fn allocate(size: usize) -> *mut u8 {
     Box::into_raw(vec![0_u8; size].into_boxed_slice()).cast()
@@ -57,7 +57,7 @@ unsafe fn owned(at: *mut u8, size: usize) -> Box<[u8]> {
     unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(at, size)) }
 }
 
-/// The address in the upper half, the size in the lower one.
+/// Packs the address into the upper half and the size into the lower half.
 fn handed_over(bytes: Vec<u8>) -> u64 {
     let size = bytes.len() as u64;
     let at = Box::into_raw(bytes.into_boxed_slice()).cast::<u8>();

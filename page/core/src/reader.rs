@@ -260,7 +260,7 @@ fn known(kind: &str) -> Result<ObjectKind> {
     kind_of(kind).ok_or_else(|| Error::InvalidArgument(format!("no kind is {kind}")))
 }
 
-/// The least key after this one.
+/// The smallest key after this key.
 fn behind(key: &str) -> String {
     format!("{key}\0")
 }

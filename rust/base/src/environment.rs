@@ -49,7 +49,7 @@ pub trait Environment: Send + Sync + Debug {
     }
 }
 
-/// A future that owns all it needs.
+/// A future that borrows nothing.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The clocks of the machine, the random generator of the operating system, and tokio's timer.

@@ -51,7 +51,7 @@ const SCHEMES: &[(&str, &str, Scheme)] = &[
     ("abfss", "abfss", Scheme::Azure),
 ];
 
-/// The spellings of one store's scheme, and the one in a root URI.
+/// All spellings of each scheme, with the spelling that root URIs have.
 pub fn scheme_spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
     SCHEMES.iter().map(|(name, spelling, _)| (*name, *spelling))
 }
@@ -191,7 +191,7 @@ impl RootUri {
         self.authority.split_once('@').map_or(self.authority.as_str(), |(container, _)| container)
     }
 
-    /// The host of an Azure account, `account.dfs.core.windows.net`, where the URI names one.
+    /// The host of an Azure account, `account.dfs.core.windows.net`, if the URI contains one.
     pub fn account_host(&self) -> Option<&str> {
         self.authority.split_once('@').map(|(_, host)| host)
     }
@@ -208,8 +208,8 @@ impl RootUri {
         local_path(self.prefix.trim_end_matches('/')).into()
     }
 
-    /// Whether both are the same place. If only one of them has the host of an Azure account, the bucket and the path
-    /// decide.
+    /// Whether both URIs name the same place. If only one of them contains the host of an Azure account, bucket and
+    /// path are compared.
     pub fn is_same_place(&self, other: &RootUri) -> bool {
         let hosts_agree = match (self.account_host(), other.account_host()) {
             (Some(own), Some(others)) => own == others,

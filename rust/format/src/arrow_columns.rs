@@ -62,7 +62,7 @@ pub fn encode_keys(
         nulls.clone(),
         |i| i * key_size,
         |output| {
-            // Cached key prefix of the previous row's namespace, because neighbouring rows mostly have the same one.
+            // Key prefix of the previous row's namespace, because most neighbouring rows have the same namespace.
             let mut row = vec![b' '; key_size];
             row[..prefix.len()].copy_from_slice(prefix);
             let mut row_namespace = None;

@@ -36,7 +36,8 @@ pub enum Coordination {
     /// Each writer tries to create the next root independently.
     #[default]
     None,
-    /// Writers that have lost a race wait in a queue; one of them creates a root for the transactions of all.
+    /// Writers that have lost a race wait in a queue. One of these writers creates a root for all of their
+    /// transactions.
     Queue,
 }
 

@@ -56,8 +56,8 @@ pub fn is_intact_copy(path: &str, file: &Bytes) -> bool {
     is_protected(path, file) && decode_file(path, file).is_ok()
 }
 
-/// Whether the file begins with one of the two fields. One is sufficient, so that damage to the tag of the other is
-/// detected.
+/// Whether the file begins with one of the two fields. One field is sufficient, because the tag of the other field may
+/// be damaged.
 fn is_protected(path: &str, file: &[u8]) -> bool {
     let has_path = file.get(PATH_FIELD_START..).is_some_and(|rest| rest.starts_with(&path_field(path)));
     has_path || file.starts_with(&CHECKSUM_TAG)

@@ -41,7 +41,7 @@ impl ObjectKind {
         ObjectKind::ALL.into_iter().find(|kind| key.starts_with(kind.prefix()))
     }
 
-    /// The word for it in file names, messages and the API.
+    /// The word for this kind in file names, messages and the API.
     pub fn word(self) -> &'static str {
         match self {
             ObjectKind::Namespace => "namespace",
@@ -195,7 +195,7 @@ impl NameSizes {
             }
     }
 
-    /// The inverse of [`NameSizes::key`]; `None` if the key is not one of this lakehouse.
+    /// The inverse of [`NameSizes::key`]; `None` if the key is invalid in this lakehouse.
     pub fn decode(&self, key: &str) -> Option<ObjectName> {
         let (kind, namespace, name) = self.decode_parts(key)?;
         Some(ObjectName { kind, namespace: namespace.to_string(), name: name.to_string() })

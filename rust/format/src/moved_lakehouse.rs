@@ -27,7 +27,7 @@ impl Placement {
         }
     }
 
-    /// Whether the root is the recorded one, or none is recorded.
+    /// Whether the root is the recorded root, or no root is recorded.
     pub fn is_recorded(&self) -> bool {
         self.recorded.as_ref().is_none_or(|recorded| is_same_place(recorded, &self.present))
     }

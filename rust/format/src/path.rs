@@ -71,7 +71,7 @@ fn copy_flattened(path: &[u8], output: &mut [u8]) {
     for (from, to) in path.as_chunks::<16>().0.iter().zip(output.as_chunks_mut::<16>().0) {
         *to = from.map(flattened);
     }
-    // The last sixteen bytes at once; some of them are written a second time.
+    // Copies the last sixteen bytes at once, so some bytes are written a second time.
     if let (Some(from), Some(to)) = (path.last_chunk::<16>(), output.last_chunk_mut::<16>()) {
         *to = from.map(flattened);
         return;
@@ -264,7 +264,7 @@ pub fn transaction_file(path: &str) -> Option<(&str, u64)> {
     Some((id, twenty_digits(file.strip_suffix(DEFINITION_SUFFIX)?)?))
 }
 
-/// Whether it is a state that can be resumed, and not the record of a transaction that was never saved.
+/// Whether the path is a state that can be resumed, and not the record of a transaction that was never saved.
 pub fn is_saved_state(path: &str) -> bool {
     transaction_file(path).is_some_and(|(_, sequence)| sequence < FIRST_RECORD_SEQUENCE)
 }

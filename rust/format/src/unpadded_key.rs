@@ -14,7 +14,7 @@ pub fn unpadded_key(names: NameSizes, key: &str) -> Option<String> {
     Some(format!("{}{namespace}{END_OF_NAMESPACE}{name}", &kind.prefix()[..1]))
 }
 
-/// The inverse of [`unpadded_key`]. `InvalidName` for a text that is not one.
+/// The inverse of [`unpadded_key`]. `InvalidName` if the text is not an unpadded key.
 pub fn key_of(names: NameSizes, text: &str) -> Result<String> {
     let unknown = || Error::InvalidName(format!("{text:?} is not the unpadded key of an object"));
     let kind = ObjectKind::ALL.into_iter().find(|kind| text.starts_with(&kind.prefix()[..1]));

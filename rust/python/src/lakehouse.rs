@@ -86,7 +86,7 @@ impl Lakehouse {
         self.storage.clone_ref(py)
     }
 
-    /// Whether the root is the recorded one, or none is recorded.
+    /// Whether the root is the recorded root, or no root is recorded.
     #[getter]
     fn is_placed(&self) -> bool {
         self.inner.placement().is_recorded()
@@ -136,7 +136,7 @@ impl Lakehouse {
         })
     }
 
-    /// If this handle knows that versions were lost: the missing file, and what to do.
+    /// The missing file and the next step, if this handle knows that versions were lost.
     #[getter]
     fn loss(&self) -> Option<(String, String)> {
         self.inner.loss().map(|error| match error {

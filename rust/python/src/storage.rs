@@ -222,7 +222,8 @@ impl Storage {
         use futures::{StreamExt, stream};
         paths.retain(|path| self.pending_bytes(path).is_none());
         let storage = self.retrying.clone();
-        // A later read of such a file waits for this request or finds the file in the cache, and repeats a failure.
+        // A later read of one of these files waits for this request or finds the file in the cache; it repeats a failed
+        // request.
         runtime()?.spawn(async move {
             let storage = &storage;
             let files = stream::iter(&paths);

@@ -102,7 +102,7 @@ pub struct Transaction {
     pub inner: Arc<Mutex<CoreTransaction>>,
     id: String,
     isolation: &'static str,
-    /// Outside of the lock of the transaction, so that it is available during a commit.
+    /// Stored outside of the transaction's lock, so that it can be read during a commit.
     base: RwLock<Arc<trinitylake::version::Version>>,
     /// Storage of the lakehouse whose writes are uploaded in the background, until a commit or save.
     storage: Py<Storage>,
@@ -363,7 +363,7 @@ impl Transaction {
         self.locked(py, |transaction| transaction.describe(namespace, name, changes)).map_err(to_python)
     }
 
-    /// Summary in the log; before the commit, the current one.
+    /// The summary in the log; before the commit, the summary of the changes so far.
     #[getter]
     fn summary(&self, py: Python<'_>) -> String {
         self.locked(py, |transaction| transaction.summary().as_str().to_string())
@@ -422,7 +422,8 @@ impl Transaction {
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from_owner(bytes)));
         let outcome = with!(self, py, run_to_end, |transaction| async {
             storage.create_all(files).await?;
-            // Boxed: the future has about ten thousand bytes, which would be moved with the futures around it.
+            // The future is boxed, because it has about ten thousand bytes that would be moved with each enclosing
+            // future.
             let mut companions = Locked::all(&companions).await;
             let mut queued = match queued {
                 Some(queued) => Some(queued.lock_owned().await),
@@ -472,7 +473,7 @@ impl Transaction {
         self.locked(py, |transaction| transaction.has_writes())
     }
 
-    /// Whether the user chose its id, or it was saved.
+    /// Whether the user chose the id, or the transaction was saved.
     #[getter]
     fn has_chosen_id(&self, py: Python<'_>) -> bool {
         self.locked(py, |transaction| transaction.has_chosen_id())

@@ -113,7 +113,7 @@ pub struct VersionInfo {
     created_at_millis: u64,
     #[pyo3(get)]
     rollback_from: Option<u64>,
-    /// Reason why the version cannot be read; nothing else is known of it then.
+    /// The reason why the version cannot be read. All other fields are empty then.
     #[pyo3(get)]
     problem: Option<String>,
     committed: Vec<CommittedTransaction>,

@@ -158,7 +158,7 @@ impl Storage for CachingStorage {
         self.inner.retry_policy()
     }
 
-    /// Single flight: of many requests for a file at the same time one reaches the store.
+    /// Single flight: if many readers request a file at the same time, one request is sent to the store.
     async fn get(&self, path: &str) -> Result<Bytes> {
         let Some((cache, max_size_bytes)) = self.cache_of(path) else {
             return self.inner.get(path).await;

@@ -14,7 +14,7 @@ const LARGE_FILE_SIZE_BYTES: u64 = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedFile {
     pub path: String,
-    /// Size according to the file that references this one.
+    /// Size according to the file that references this file.
     pub size_bytes: Option<u64>,
 }
 

@@ -221,7 +221,7 @@ pub(crate) fn is_retryable(
 ) -> bool {
     match (status, transport) {
         (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),
-        // An interrupted response is worth a retry; one that cannot be decoded is not.
+        // An interrupted response is retried; a response that cannot be decoded is not.
         (None, Some(kind)) => !matches!(kind, HttpErrorKind::Decode),
         (None, None) => {
             matches!(code, Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout"))

@@ -59,8 +59,8 @@ impl FileEnd {
 pub struct Place {
     /// Empty for the root, or ending in `/`.
     pub folder: String,
-    /// Only paths below the folder that sort after this one, at any depth. If it is `None`, a store may return the
-    /// subfolders as further places.
+    /// Restricts the walk to paths below the folder that sort after this path, at any depth. If it is `None`, a store
+    /// may return the subfolders as further places.
     pub after: Option<String>,
 }
 
@@ -111,7 +111,7 @@ pub trait Storage: Send + Sync + Debug {
         self.write_unsynced(path, bytes).await?;
         self.sync(&[path.to_owned()]).await
     }
-    /// Begins a file with a unique name that is written part by part, as [`Storage::deferred_sync`] writes a whole one.
+    /// Begins a file with a unique name that is written part by part, as [`Storage::write_unsynced`] writes a whole one.
     /// `None` if the store accepts whole files only.
     async fn begin_unsynced(&self, _path: &str) -> Result<Option<Box<dyn FileInParts>>> {
         Ok(None)
@@ -170,8 +170,8 @@ pub trait Storage: Send + Sync + Debug {
 pub trait FileInParts: Send + Debug {
     /// Appends to the file. After an error the file is gone.
     fn write(&mut self, part: &[u8]) -> Result<()>;
-    /// Completes the file. As after [`Storage::deferred_sync`], it may be lost until [`Storage::sync`] of its path
-    /// succeeds.
+    /// Completes the file. As after [`Storage::write_unsynced`], the file may be lost until [`Storage::sync`] of its
+    /// path succeeds.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 

@@ -54,7 +54,7 @@ pub async fn apply_changes(
     Ok(NextTree { root, tally: flush.tally, nodes: flush.into_staged() })
 }
 
-/// Applies messages to the rows of the root: all of them in a leaf, those of its own keys in an inner node.
+/// Applies messages to the rows of the root: in a leaf all messages, in an inner node the messages for its own keys.
 fn settle(root: &mut MutableNode) {
     if root.is_leaf() {
         root.apply_to_leaf(Vec::new());

@@ -27,7 +27,8 @@ fn fill(order: usize) -> usize {
     ((order - 1) * 7 / 8).max(1)
 }
 
-/// Distribution of the rows of one level: to its nodes, and one separator between two nodes, which moves up.
+/// Distribution of the rows of one level: each row goes into a node, or is the separator between two nodes and moves
+/// up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub rows: usize,
@@ -45,7 +46,8 @@ impl Level {
     /// The first row of a node; also of the node that would follow the last one.
     pub fn start(&self, node: usize) -> usize {
         let keys = self.rows - (self.nodes - 1);
-        // The keys of the nodes before it, the first of which have one more, and the separators between them.
+        // Number of keys in the nodes before this node, the first of which have one more key, plus the separators
+        // between these nodes.
         node * (keys / self.nodes) + node.min(keys % self.nodes) + node
     }
 

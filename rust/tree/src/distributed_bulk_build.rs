@@ -25,7 +25,7 @@ pub struct Leaf {
 /// A row of a leaf that spans the rows of several workers, with its number.
 pub type LooseRow = (usize, Row);
 
-/// Writer of the leaves within consecutive rows. It holds less than one leaf and the rows of one call in memory.
+/// Writer of the leaves of consecutive rows. Its memory contains less than one leaf and the rows of one call.
 #[derive(Debug)]
 pub struct LeafWriter {
     level: Level,

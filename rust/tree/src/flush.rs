@@ -311,7 +311,7 @@ impl<'a> Flush<'a> {
     }
 }
 
-/// Whether all messages have keys greater than those of the node.
+/// Whether the keys of all messages are greater than the keys of the node.
 fn is_ascending(draft: &MutableNode, messages: &[Message]) -> bool {
     match draft.rows.last() {
         Some(last) => messages.iter().all(|message| message.key > last.key),

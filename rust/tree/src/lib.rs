@@ -28,7 +28,7 @@ pub mod scan;
 pub mod search;
 pub mod split_and_merge;
 
-/// Higher than any tree can be: a longer chain of nodes is a cycle, so the files are damaged.
+/// Maximum height of a tree. A longer chain of nodes is a cycle, so the files are damaged.
 pub const MAX_HEIGHT: u32 = 40;
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl<N: Nodes> Scan<N> {
         let child = frame.position / 2;
         if frame.ahead.is_empty() {
             let height = child_height(&frame.node);
-            // Leaves are loaded in windows; of inner nodes only the next one.
+            // Several leaves are loaded at once, but only one inner node.
             let window = match height {
                 Some(0) => {
                     (remaining / min_keys(frame.node.order()).max(1)).saturating_add(1).min(PARALLEL_REQUESTS)
@@ -225,7 +225,8 @@ fn append(builder: &mut StringBuilder, texts: &StringArray) {
     }
 }
 
-/// The newest message of every key in the range: from above if there is one, otherwise the node's own.
+/// The newest message of every key in the range: the message from above if there is one, otherwise the node's own
+/// message.
 fn overlay(node: &Node, from_above: Pending, range: &KeyRange) -> Pending {
     if node.n_messages() == 0 {
         return from_above;

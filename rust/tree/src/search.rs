@@ -25,7 +25,7 @@ pub async fn get<N: Nodes>(nodes: &N, root: &Arc<Node>, key: &str) -> Result<Opt
     Err(cycle())
 }
 
-/// Value of a key in a tree, and the row or message that determines it.
+/// The value of a key in a tree, and which row or message determines it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub location: Option<String>,
@@ -34,7 +34,7 @@ pub struct Decision {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
-    /// The rows of a node file: the one that contains the key, or the leaf that would contain it.
+    /// The rows of a node file: the node that contains the key, or the leaf that would contain it.
     Node(String),
     /// The message of a transaction, in any node.
     Transaction(String),

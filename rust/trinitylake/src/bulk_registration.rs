@@ -59,7 +59,7 @@ pub async fn register_since(
     publish(lakehouse, &latest, root, message, author, summary).await
 }
 
-/// Whether a version after `since` is a gc fence, or has expired and may have been one.
+/// Whether a version after `since` is a gc fence, or has expired and may have been a fence.
 async fn is_collected_since(lakehouse: &Lakehouse, since: &Version, latest: &Arc<Version>) -> Result<bool> {
     let mut next = since.number + 1;
     while next <= latest.number {
@@ -85,7 +85,7 @@ pub async fn check(
     merged(&*lakehouse.latest().await?, keys, locations, replace).await.map(|_| ())
 }
 
-/// All objects of the next version in key order: the new ones and those of `latest`.
+/// All objects of the next version in key order: the new objects and the objects of `latest`.
 async fn merged(
     latest: &Version,
     keys: StringArray,
@@ -249,7 +249,7 @@ async fn existing(latest: &Version) -> Result<(StringArray, StringArray)> {
         locations.extend(batch.locations);
     }
     let joined = |batches: &[StringArray]| {
-        // Arrow needs the length of an iterator, which a flattened one does not have.
+        // Arrow needs the length of an iterator, which a flattened iterator does not have.
         let texts: Vec<&str> = batches.iter().flat_map(|batch| batch.iter().flatten()).collect();
         StringArray::from_iter_values(texts)
     };

@@ -20,7 +20,7 @@ use crate::version::{Version, boundary, discovery, wait_before_deleting};
 /// Rules for the versions to retain. The latest version is always retained.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
-    /// Retains all versions from this one on, whatever their age.
+    /// Retains all versions from this one on, regardless of their age.
     pub before: Option<u64>,
     /// Overrides `maximum_version_age_millis` of the lakehouse.
     pub maximum_age_millis: Option<u64>,

@@ -40,7 +40,7 @@ pub enum CopiedTree<'a> {
 pub struct ExportNote {
     pub message: String,
     pub author: String,
-    /// The version of the target that the copy was compared with. It must still be the latest one.
+    /// The version of the target with which the copy was compared. It must still be the latest version of the target.
     pub after: Option<u64>,
     /// Source of the copy, as properties of the library.
     pub properties: Vec<(String, String)>,

@@ -29,7 +29,7 @@ impl Lakehouse {
         Arc::new(Lakehouse { publisher: Publisher::new(versions), commits: GroupCommit::default() })
     }
 
-    /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if there is one.
+    /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if the root already contains a lakehouse.
     pub async fn create(
         storage: Arc<dyn Storage>,
         environment: Arc<dyn Environment>,
@@ -39,7 +39,7 @@ impl Lakehouse {
         Versions::create(storage, environment, definition, cache_size_bytes).await.map(Lakehouse::of)
     }
 
-    /// Opens the latest version. `NotALakehouse` if there is none.
+    /// Opens the latest version. `NotALakehouse` if the root contains no lakehouse.
     pub async fn open(
         storage: Arc<dyn Storage>,
         environment: Arc<dyn Environment>,

@@ -27,7 +27,7 @@ impl Moment {
         self.passed_millis(environment).iter().all(|passed| *passed >= millis)
     }
 
-    /// Upper bound of the elapsed time: that of the faster clock.
+    /// Upper bound of the elapsed time: the elapsed time by the faster clock.
     pub fn most_passed_millis(&self, environment: &dyn Environment) -> u64 {
         self.passed_millis(environment).into_iter().max().unwrap_or_default()
     }

@@ -123,8 +123,7 @@ fn lay_out(system: &[(&str, String)], draft: &MutableNode, order: usize) -> Resu
     let system = || system.iter().chain(&counts).map(|(name, text)| (*name, text.as_str()));
     let n_system = system().count();
     let rows = n_system + order + draft.buffer.len();
-    // With the exact capacity: the node stays in the cache as it is built here, and the cache does not count unused
-    // capacity.
+    // Allocates the exact capacity, because the node stays in the cache, which does not count unused capacity.
     let mut key_size: usize = system().map(|(name, _)| name.len()).sum();
     let mut value_size: usize = system().map(|(_, text)| text.len()).sum();
     for row in &draft.rows {

@@ -221,7 +221,7 @@ impl Node {
         self.system_rows().find_map(|(name, value)| (name == key).then_some(value))
     }
 
-    /// The id in the node, if it is not the one in the name of its file.
+    /// The id in the node, if it differs from the id in the file name.
     fn other_name(&self, path: &str) -> Option<&str> {
         let named = node_id(path)?;
         self.system(NODE_ID).filter(|held| parse_id(held) != Some(named))
@@ -323,7 +323,7 @@ impl Node {
 
     /// Size in memory, for the cache.
     pub fn memory_size_bytes(&self) -> usize {
-        // Texts, an offset per row, and validity. The columns may share one buffer, that of the file.
+        // Size of the texts, the offsets and the validity. The columns may share one buffer, which is the whole file.
         let columns = [&self.keys, &self.values, &self.children, &self.txns];
         let texts: usize = columns.iter().map(|column| column.value_data().len()).sum();
         // The index is counted even before it is built, because a cache needs sizes that never change.

@@ -101,7 +101,7 @@ impl MutableNode {
         let mut row = 0;
         for number in newest_by_key(&self.buffer) {
             let message = &self.buffer[number];
-            // Both are sorted, so the rows are traversed once.
+            // Rows and messages are sorted, so the rows are traversed once.
             row += self.rows[row..].iter().take_while(|row| row.key < message.key).count();
             match (self.rows.get_mut(row).filter(|row| row.key == message.key), &message.value) {
                 (Some(row), Some(value)) => row.value = value.clone(),
@@ -123,7 +123,7 @@ impl MutableNode {
                 weights[child] += message.size_bytes();
             }
         }
-        // The first of equals, so that the result is deterministic.
+        // Of children with equal sizes the first is chosen, so that the result is deterministic.
         let (mut heaviest, mut most) = (None, 0);
         for (child, weight) in weights.into_iter().enumerate() {
             if weight > most {

@@ -1,4 +1,4 @@
-//! Decompression of ZSTD: with the C library or, in the WebAssembly build, which cannot link it, with one in Rust.
+//! Decompression of ZSTD with the C library. The WebAssembly build cannot link the C library and uses a Rust library.
 
 #[cfg(any(test, target_family = "wasm"))]
 pub mod in_rust {

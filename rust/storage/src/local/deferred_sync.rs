@@ -158,7 +158,7 @@ impl Folder {
         replaced().map_err(|error| self.nothing_created(path, &error))
     }
 
-    /// Syncs files that were written ahead, and the entries of the folders above them.
+    /// Syncs files that were written without a sync, and the entries of the folders above them.
     pub(super) fn sync(&self, paths: &[String]) -> Result<()> {
         if self.durability == Durability::None {
             return Ok(());
@@ -202,8 +202,7 @@ impl Folder {
         Ok(())
     }
 
-    /// A failed creation leaves no file under the name, whatever the cause, so it is a refusal and not an unknown
-    /// outcome.
+    /// A failed creation never leaves a file with this name, so the failure is a refusal and not an unknown outcome.
     pub(super) fn nothing_created(&self, path: &str, error: &io::Error) -> Error {
         match self.failure("create", path, error) {
             Error::Storage { message, retryable: false } => Error::StorageRefused(message),

@@ -39,7 +39,8 @@ pub(super) struct Folder {
 
 impl Folder {
     pub(super) fn new(root_folder: RootFolder, durability: Durability, sync: DiskSync) -> Self {
-        // Records the identity of the root folder if the folder exists; if not, the first write records it.
+        // Records the identity of the root folder if the folder exists. If not, the first write creates the folder and
+        // records its identity.
         _ = root_folder.check_root();
         Self {
             root_folder,

@@ -45,8 +45,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The error of an unknown outcome: it is of no kind from which a caller may conclude that the file exists or that
-    /// it does not.
+    /// The error of an unknown outcome: its kind does not tell the caller whether the file exists.
     pub(super) fn not_settled(&self, path: &str, error: &io::Error) -> Error {
         let message = format!(
             "cannot sync the folder of {}: {error}; whether the file survives a power loss is not known",

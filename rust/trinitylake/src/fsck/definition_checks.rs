@@ -14,7 +14,7 @@ use crate::path::{definition_id, is_saved_state, transaction_file};
 use crate::tree::node_source::PARALLEL_REQUESTS;
 
 impl Fsck {
-    /// Read and check the definitions that nodes name. Returns those of tables if the caller checks them.
+    /// Reads and checks the definitions that nodes name. Returns the tables if the caller checks their files.
     pub(super) async fn check_definitions(
         &mut self,
         named: Vec<(String, String)>,

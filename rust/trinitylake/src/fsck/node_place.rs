@@ -10,7 +10,7 @@ use crate::tree::MAX_HEIGHT;
 use crate::tree::node_store::NodeStore;
 use crate::tree::search::child_height;
 
-/// The place of a node in its tree, as its parent gives it.
+/// The place of a node in its tree, according to its parent.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub path: String,
@@ -44,7 +44,7 @@ pub(super) struct BadNode {
     pub place: Place,
 }
 
-/// Whether the tree of a root has the node of a place there; false if the path to it cannot be read.
+/// Whether a tree has this node at this place; false if the path from the root to the place cannot be read.
 pub(super) async fn leads_to(nodes: &NodeStore, root: &Arc<Node>, place: &Place) -> bool {
     let mut node = root.clone();
     for _ in 0..=MAX_HEIGHT {

@@ -169,7 +169,7 @@ impl Repairer {
             properties.push((ROLLBACK_TARGET_PROPERTY.to_string(), target.to_string()));
         }
         let transaction = CommittedTransaction {
-            // A transaction is in one version only.
+            // The id must be new, because a transaction is in one version only.
             id: if goes_back { self.environment.uuid().to_string() } else { id.to_string() },
             isolation: "serializable".into(),
             message: note.message_or("repair"),

@@ -100,7 +100,7 @@ impl Fsck {
     }
 }
 
-/// Contradictions within a root and with the previous one.
+/// Contradictions within a root, and between a root and the previous root.
 fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&PreviousRoot>) -> Vec<String> {
     let number = metadata.version;
     let mut problems = Vec::new();

@@ -83,7 +83,7 @@ async fn run_collection(
         swept += files.len() as u64;
         let mut garbage = sweep.classify_all(files, &marks, &mut report, options.examples).await?;
         if !garbage.is_empty() && !options.dry_run {
-            // First the wait, because the versions committed during it have to be marked.
+            // The wait comes first, because the versions that are committed during it have to be marked.
             sweep.wait_for_older_observations(has_roots(&garbage)).await;
             sweep.check_clock().await?;
             // The fence is published once. After it, each further deletion marks the versions committed since.
@@ -128,7 +128,7 @@ pub(super) async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Re
     lakehouse.check_intact()?;
     lakehouse.placement().check_writable()?;
     let storage = lakehouse.storage().clone();
-    // A metadata file that an erasure has replaced references other files than a cached one.
+    // An erasure may have replaced a cached metadata file, which then references other files than the stored one.
     storage.forget_cached();
     // Partial readers expect every referenced definition file to exist.
     let written = write_definitions_of(storage.as_ref(), &lakehouse.known()).await;

@@ -66,7 +66,7 @@ pub struct TableUsage {
 pub struct Usage {
     pub version: u64,
     pub by_kind: BTreeMap<(Held, Kind), Count>,
-    /// By the folder of the table; "" for files outside of such folders, and beyond [`MAX_FOLDERS`].
+    /// Usage by folder of a table; "" for files outside of such folders, and for all folders after [`MAX_FOLDERS`].
     pub by_folder: HashMap<String, TableUsage>,
     pub unknown: Count,
     pub foreign: Count,

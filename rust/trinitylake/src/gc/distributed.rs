@@ -149,7 +149,8 @@ fn named(found: Found) -> Option<Named> {
     })
 }
 
-/// Checks that a reference is of a later kind: files of an earlier kind have been read already, so it would be skipped.
+/// Checks that a referenced file is of a later kind. Files of earlier kinds have already been read, so the file would be
+/// skipped.
 fn in_order(by: Sort, link: Named) -> Result<Named> {
     if link.0 > by || (by, link.0) == (Sort::Node, Sort::Node) {
         return Ok(link);

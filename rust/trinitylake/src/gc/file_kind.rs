@@ -52,7 +52,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Garbage(Kind),
-    /// Never by gc: expiry deletes it, or it is not deleted.
+    /// Not deleted by gc: expiry deletes the file, or nothing does.
     Stays(Kind),
     /// Only in the folder of a table.
     OfTable(Kind),
@@ -65,7 +65,7 @@ pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
         return Verdict::Garbage(Kind::Temporary);
     }
     if let Some(version) = root_version(path) {
-        // The root of a retained version, or of one that was committed after the mark.
+        // A root that is not expired belongs to a retained version, or to a version that was committed after the mark.
         return if version < oldest { Verdict::Garbage(Kind::Root) } else { Verdict::Stays(Kind::Root) };
     }
     if node_id(path).is_some() {

@@ -332,7 +332,7 @@ pub(super) async fn open(
     }
 }
 
-/// Content of a referenced file. A missing one is corruption.
+/// Content of a referenced file. A missing file is corruption.
 async fn read(storage: &dyn Storage, path: &str) -> Result<Bytes> {
     match storage.get(path).await {
         Err(Error::FileNotFound { path }) => {

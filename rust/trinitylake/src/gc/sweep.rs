@@ -99,7 +99,7 @@ impl Sweep {
     }
 }
 
-/// Whether one of them is a root.
+/// Whether one of the files is a root.
 pub(super) fn has_roots(garbage: &[GarbageFile]) -> bool {
     garbage.iter().any(|(_, file)| root_version(&file.path).is_some())
 }

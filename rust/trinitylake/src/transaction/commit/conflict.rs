@@ -86,7 +86,7 @@ impl Transaction {
         }
     }
 
-    /// Compares it with the next version.
+    /// Compares the transaction with the next version.
     pub(crate) async fn check_version(&self, review: &mut Review, version: &Arc<Version>) -> Result<()> {
         let changed_definition =
             version.metadata.lakehouse_definition != review.previous.metadata.lakehouse_definition;

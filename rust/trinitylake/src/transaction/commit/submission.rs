@@ -1,4 +1,4 @@
-//! Submission: a transaction as the group commit and the intent queue see it.
+//! Submission: the parts of a transaction that the group commit and the intent queue use.
 
 use std::sync::Arc;
 
