@@ -14,6 +14,8 @@ import pytest
 from pyiceberg.types import LongType
 
 import trinitylake as tl
+from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.tables import frozen_table
 from trinitylake.tables.change_feed import row_comparison
 from trinitylake.tables.change_feed.row_signatures import signatures
 
@@ -147,6 +149,32 @@ def test_a_version_costs_two_requests(tmp_path: Path) -> None:
     lists, gets = (lake._storage.counters()[verb] - before[verb] for verb in ("list", "get"))
     assert lists <= 7
     assert 2 * count <= gets <= 2 * count + 12
+
+
+def test_metadata_is_read_once_for_many_versions(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The feed of all tables opened the metadata of each version, which lists all snapshots: 1,200 versions took 21 ms
+    each, and 10,000 would have taken 150 ms each."""
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"id": "bigint", "old": "bigint"})
+    since, read = lake.version, 0
+    for number in range(20):
+        table.append({"id": [number], "old": [number]})
+    with table.update_schema() as update:
+        update.delete_column("old")
+    table.append({"id": [20]})
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal read
+        read += 1
+        return read_metadata(*args, **options)
+
+    monkeypatch.setattr(frozen_table, "read_metadata", counted)
+    changed = [one.read().read_all() for entry in lake.changes(since, rows=True) for one in entry.rows]
+    names = [[name for name in rows.schema.names if not name.startswith("_")] for rows in changed]
+    assert names == [["id", "old"]] * 20 + [["id"]] * 2  # as each version had them
+    assert [rows["id"].to_pylist() for rows in changed] == [[number] for number in range(20)] + [[], [20]]
+    assert changed[3]["old"].to_pylist() == [3]
+    assert read == 2  # the first one has no snapshot
 
 
 def test_unsuitable_arguments_are_refused(lake: tl.Lakehouse) -> None:

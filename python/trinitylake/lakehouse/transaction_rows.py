@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from trinitylake.base.qualified_names import full_name
-from trinitylake.definitions import FEDERATED
+from trinitylake.definitions import FEDERATED, MANAGED, Schema
+from trinitylake.definitions.iceberg_types import from_iceberg
 from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.history import TransactionChanges, changes_of
-from trinitylake.tables.change_feed.feed import ChangeFeed
-from trinitylake.tables.change_feed.table_versions import TableStep, changes_ahead, steps_of_version
+from trinitylake.tables.change_feed.feed import ChangeFeed, ListedSnapshots
+from trinitylake.tables.change_feed.table_versions import (
+    PAGE_VERSIONS,
+    TableState,
+    TableStep,
+    changes_ahead,
+    steps_of_version,
+)
 from trinitylake.tables.frozen_table import table_of_state
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema as IcebergSchema
+
     from trinitylake import _core
     from trinitylake.definitions import TableDef
 
@@ -39,20 +50,26 @@ class TableRowChanges:
     former_name: str | None
     _storage: _core.Storage = field(repr=False, compare=False)
     _step: TableStep = field(repr=False, compare=False)
+    _page: _Page = field(repr=False, compare=False)
 
     def read(self) -> pa.RecordBatchReader:
         """The changed rows, as `Table.changes` returns them; each call reads them again."""
-        open_table = partial(table_of_state, self._storage)
-        after, *before = (open_table(one).schema() for one in (self._step.after, self._step.before) if one is not None)
+        after, *before = (self._page.schema(one) for one in (self._step.after, self._step.before) if one is not None)
         schema = with_wider_types(after, before[0]) if before else after
+        listed = self._page.listed(self.table_id)
+        if listed is not None:  # its current schema may be another
+            is_known = any(one is after for one in listed.metadata.schemas)
+            metadata = listed.metadata.model_copy(update={"current_schema_id": after.schema_id})
+            listed = listed._replace(metadata=metadata) if is_known else None
         feed = ChangeFeed(
             self._storage,
-            open_table,
+            partial(table_of_state, self._storage),
             schema,
             columns=None,
             names="trinitylake",
             kept=self._step.version - 1,
             subject=lambda: f"table {self.name or self.former_name} in version {self._step.version}",
+            listed=listed,
         )
         return feed.reader([self._step])
 
@@ -76,18 +93,56 @@ def changes_with_rows(
     core: _core.Lakehouse, since: _core.Version, until: _core.Version
 ) -> Iterator[TransactionRowChanges]:
     """The changes of each transaction after `since`, up to `until`; tables in other catalogs have no rows."""
-    for previous, version, changed in changes_ahead(core, since, until):
-        steps = list(steps_of_version(previous, version, changed))
-        for entry in changes_of(version.info, version.changes(previous).to_pylist()):
-            own = [step for step in steps if step.transaction == entry.position and not _is_federated(step)]
-            own.sort(key=lambda step: step.after is not None)
-            parts = {name: getattr(entry, name) for name in TransactionChanges.__dataclass_fields__}
-            yield TransactionRowChanges(**parts, rows=tuple(_of_table(core.storage, step) for step in own))
+    changes = changes_ahead(core, since, until)
+    while versions := list(islice(changes, PAGE_VERSIONS)):
+        steps_of = [list(steps_of_version(*one)) for one in versions]
+        page = _Page(core.storage, chain(*steps_of))
+        for (previous, version, _), steps in zip(versions, steps_of, strict=True):
+            for entry in changes_of(version.info, version.changes(previous).to_pylist()):
+                own = [step for step in steps if step.transaction == entry.position and not _is_federated(step)]
+                own.sort(key=lambda step: step.after is not None)
+                parts = {name: getattr(entry, name) for name in TransactionChanges.__dataclass_fields__}
+                rows = tuple(_of_table(core.storage, step, page) for step in own)
+                yield TransactionRowChanges(**parts, rows=rows)
 
 
-def _of_table(storage: _core.Storage, step: TableStep) -> TableRowChanges:
+class _Page:
+    """The tables that some consecutive versions changed, opened once, in the last state that they have there.
+
+    The metadata of that state lists the snapshots and schemas of most earlier ones. To open each of them took time in
+    proportion to the number of snapshots.
+    """
+
+    def __init__(self, storage: _core.Storage, steps: Iterable[TableStep]) -> None:
+        self._storage = storage
+        self._last = {_definition(one).id: one.after for one in steps if one.after is not None}
+        self._listed: dict[str, ListedSnapshots] = {}
+
+    def listed(self, table_id: str) -> ListedSnapshots | None:
+        """None for a table that was dropped, and for one whose files another catalog manages."""
+        last = self._last.get(table_id)
+        if last is None or last.definition.table_type != MANAGED:
+            return None
+        if table_id not in self._listed:
+            metadata = table_of_state(self._storage, last).metadata
+            self._listed[table_id] = ListedSnapshots.of(metadata, LakehouseFileIO(self._storage))
+        return self._listed[table_id]
+
+    def schema(self, state: TableState) -> IcebergSchema:
+        """The columns of a state, with their default values, which the definition does not have."""
+        definition = state.definition
+        listed = self.listed(definition.id)
+        if listed is not None and definition.HasField("schema"):
+            expected = Schema.from_definition(definition.schema, sorted(definition.primary_keys))
+            for one in listed.metadata.schemas:
+                if Schema(*from_iceberg(one)) == expected:
+                    return one
+        return table_of_state(self._storage, state).schema()
+
+
+def _of_table(storage: _core.Storage, step: TableStep, page: _Page) -> TableRowChanges:
     former, now = (None if one is None else full_name(*one.key) for one in (step.before, step.after))
-    return TableRowChanges(_definition(step).id, now, former, storage, step)
+    return TableRowChanges(_definition(step).id, now, former, storage, step, page)
 
 
 def _definition(step: TableStep) -> TableDef:

@@ -7,11 +7,11 @@ files. Rows of files that were only added or only removed are streamed; other ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,18 @@ _ICEBERG_TYPES: dict[ChangeType, str] = {
 }
 
 
+class ListedSnapshots(NamedTuple):
+    """The snapshots that metadata of a table lists, by the paths of their manifest lists."""
+
+    metadata: TableMetadata
+    by_path: Mapping[str, Snapshot]
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, io: LakehouseFileIO | TableFileIO) -> Self:
+        """All snapshots of the metadata."""
+        return cls(metadata, {io.path_of(one.manifest_list): one for one in metadata.snapshots})
+
+
 @dataclass(frozen=True)
 class _Step:
     """A version with the state of the table before and after it, and its number among those with changes of rows."""
@@ -130,6 +142,7 @@ class ChangeFeed:
         kept: a version that is kept as long as the files are.
         subject: the table, in errors.
         folder: path of the folder outside of which no file is read; None for no such limit.
+        listed: metadata of the table, which mostly lists the snapshots of the versions.
 
     Raises `InvalidArgument` for an unknown column, and for a table that has a column with the name of one that follows.
     """
@@ -144,6 +157,7 @@ class ChangeFeed:
         kept: int,
         subject: Callable[[], str],
         folder: str | None = None,
+        listed: ListedSnapshots | None = None,
     ) -> None:
         self._storage = storage
         self._open_table = open_table
@@ -170,7 +184,7 @@ class ChangeFeed:
         key = [schema.find_column_name(id) or "" for id in schema.identifier_field_ids]
         self._key = key if all(name in own for name in key) else []
         self.schema = pa.schema([*arrow_schema(self._wanted), *COLUMNS[names]])
-        self._listed: dict[str, tuple[TableMetadata, Snapshot]] = {}
+        self._listed = listed
 
     def reader(self, steps: Iterable[TableStep]) -> pa.RecordBatchReader:
         """The changes of versions in order, which are read as the reader advances."""
@@ -220,15 +234,14 @@ class ChangeFeed:
         if state.definition.table_type != MANAGED:
             table = self._open_table(state)
             return TableFiles(table.metadata, table.current_snapshot(), table.io)
-        if path not in self._listed:
+        if self._listed is None or path not in self._listed.by_path:
             metadata = self._open_table(state).metadata
             current = metadata.current_snapshot()
             if current is None:
                 return TableFiles(metadata, None, self._io)
-            self._listed = {self._io.path_of(one.manifest_list): (metadata, one) for one in metadata.snapshots}
+            self._listed = ListedSnapshots.of(metadata, self._io)
             path = self._io.path_of(current.manifest_list)
-        metadata, snapshot = self._listed[path]
-        return TableFiles(metadata, snapshot, self._io)
+        return TableFiles(self._listed.metadata, self._listed.by_path[path], self._io)
 
     def _changes(self, steps: Sequence[_Step]) -> Iterator[tuple[_Step, FileChanges]]:
         appended: dict[int, list[FileScanTask]] = {}

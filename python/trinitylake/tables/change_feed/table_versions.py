@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 #: Versions whose definitions are fetched in parallel.
-_PAGE_VERSIONS = 64
+PAGE_VERSIONS = 64
 
 
 class TableName(NamedTuple):
@@ -119,7 +119,7 @@ def changes_ahead(
     round.
     """
     io, versions = LakehouseFileIO(core.storage), versions_after(core, since, until)
-    while page := list(islice(versions, _PAGE_VERSIONS)):
+    while page := list(islice(versions, PAGE_VERSIONS)):
         changes = [(before, version, changed_tables(before, version)) for before, version in pairwise([since, *page])]
         for _, _, changed in changes:
             for name in changed if key is None else changed.keys() & {key}:
