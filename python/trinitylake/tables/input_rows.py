@@ -26,6 +26,7 @@ from trinitylake.definitions.arrow_types import type_text
 from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
+from trinitylake.iceberg_storage.data_files.value_checks import check_values, leaf_arrays
 from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.tables.declared_limits import NO_LIMITS, Limits, check_limit
@@ -386,7 +387,7 @@ def fitting(
     if not field.nullable and column.null_count:
         raise InvalidArgument(f"column {field.name} is required, but {column.null_count} of its values are null")
     made = _cast(column, field)
-    _check_values(made, field.name)
+    check_values(made, field.name)
     if (limit := limits.get(field.name)) is not None:
         check_limit(made, limit, field.name)
     return made
@@ -483,7 +484,7 @@ def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType
 
 
 def _leaf_types(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]]:
-    """The leaf types of `given`, in the order of `_leaves`, each with its target type."""
+    """The leaf types of `given`, in the order of `leaf_arrays`, each with its target type."""
     if parts := _parts(given, kind):
         return [one for _, part, target in parts for one in _leaf_types(part, target)]
     return [(given, kind)]
@@ -503,7 +504,7 @@ def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa
     """Refuse values that became others: a number other than 0 and 1 a boolean, a timestamp with a time a date, an
     integer beyond 64 bits a rounded number."""
     back = made.cast(values.type)
-    for given, kept, types in zip(_leaves(values), _leaves(back), leaves, strict=True):
+    for given, kept, types in zip(leaf_arrays(values), leaf_arrays(back), leaves, strict=True):
         if _may_lose(*types):
             lost = given.filter(pc.not_equal(given, kept))
             if len(lost):
@@ -531,7 +532,7 @@ def _check_digits(values: pa.Array, made: pa.Array) -> None:
 
     0.1 + 0.2 is 0.30 as a decimal of two digits, and 1.105 does not fit.
     """
-    for given, kept in zip(_leaves(values), _leaves(made.cast(values.type)), strict=True):
+    for given, kept in zip(leaf_arrays(values), leaf_arrays(made.cast(values.type)), strict=True):
         if pa.types.is_floating(given.type):
             error = pc.multiply(pc.abs(given), _ERRORS[given.type.bit_width])
             lost = given.filter(pc.greater(pc.abs(pc.subtract(given, kept)), error))
@@ -550,51 +551,7 @@ def _is_encoded(kind: pa.DataType) -> bool:
 
 def _infinities(values: pa.Array) -> int:
     """The number of infinite numbers at any depth. Arrow casts numbers beyond the range of a type to infinity."""
-    return sum(int(pc.is_inf(leaf).true_count) for leaf in _leaves(values) if pa.types.is_floating(leaf.type))
-
-
-def _leaves(values: pa.Array) -> Iterator[pa.Array]:
-    """The arrays without nested values in an array."""
-    kind = values.type
-    if pa.types.is_struct(kind):
-        for part in values.flatten():
-            yield from _leaves(part)
-    elif isinstance(values, pa.ListArray | pa.LargeListArray):  # a map is a list; Arrow cannot flatten lists of UUIDs
-        start, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-        for part in (values.keys, values.items) if pa.types.is_map(kind) else (values.values,):
-            yield from _leaves(part.slice(start, end - start))
-    elif pa.types.is_fixed_size_list(kind):
-        yield from _leaves(values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size))
-    else:
-        yield values
-
-
-def _check_values(column: pa.ChunkedArray | pa.Array, name: str) -> None:
-    """Refuse what an Arrow type can hold and a column cannot.
-
-    `infinity` as a date or timestamp, for which DuckDB has the largest number; times beyond a day; texts that are not
-    UTF-8, which no reader accepts.
-    """
-    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
-        for leaf in _leaves(chunk):
-            if pa.types.is_timestamp(leaf.type) or pa.types.is_date32(leaf.type):
-                bits = leaf.type.bit_width
-                bounds = pc.min_max(leaf.view(pa.int32() if bits == 32 else pa.int64())).as_py()
-                largest = (1 << (bits - 1)) - 1
-                if bounds["max"] == largest or bounds["min"] == -largest:
-                    raise InvalidArgument(
-                        f"column {name}: the value infinity does not exist in Iceberg: use NULL, or a last day such as "
-                        "9999-12-31"
-                    )
-            elif pa.types.is_time64(leaf.type):  # in microseconds
-                bounds = pc.min_max(leaf.view(pa.int64())).as_py()
-                if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] < 86_400_000_000:
-                    raise InvalidArgument(f"column {name}: a time of day is at least 00:00 and before 24:00")
-            elif pa.types.is_string(leaf.type) or pa.types.is_large_string(leaf.type):
-                try:
-                    leaf.validate(full=True)
-                except pa.ArrowInvalid as error:
-                    raise InvalidArgument(f"column {name}: a text is not UTF-8: {error}") from None
+    return sum(int(pc.is_inf(leaf).true_count) for leaf in leaf_arrays(values) if pa.types.is_floating(leaf.type))
 
 
 def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:

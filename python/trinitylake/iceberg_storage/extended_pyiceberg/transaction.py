@@ -51,6 +51,7 @@ from trinitylake.iceberg_storage.data_files.existing_files import existing_data_
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
 from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
+from trinitylake.iceberg_storage.data_files.value_checks import check_values
 from trinitylake.iceberg_storage.data_files.write_defaults import filled
 from trinitylake.iceberg_storage.extended_pyiceberg.delete_by_filter import delete_by_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
@@ -271,7 +272,10 @@ class StagedTransaction(Transaction):
         metadata = self.table_metadata
         rows = filled(rows, metadata.schema())
         check_columns_fit(metadata.schema(), rows.schema, metadata.format_version)
-        return [rows] if isinstance(rows, pa.Table) else rows
+        for part in [rows] if isinstance(rows, pa.Table) else rows:
+            for name, column in zip(part.schema.names, part.columns, strict=True):
+                check_values(column, name)
+            yield part
 
     def upgrade_table_version(self, format_version: TableVersion) -> Transaction:
         """Set the format version: 2 or 3, and never a lower one. Raises `ValueError`."""

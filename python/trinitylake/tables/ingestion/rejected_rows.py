@@ -149,7 +149,18 @@ class EventRows:
 
     def rejected_row(self, number: int, table: pa.Table, error: InvalidArgument) -> RejectedRow:
         """The single row of a table as a rejected row. `number` is the position of its text in the data."""
-        return RejectedRow(number, self._text(number, table.to_pylist()[0]), error)
+        return RejectedRow(number, self._text(number, _python_row(table)), error)
+
+
+def _python_row(table: pa.Table) -> Any:
+    """The only row. A column with bytes that are no UTF-8 is shown as the text of its error."""
+    row = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            row[name] = column[0].as_py()
+        except UnicodeDecodeError as error:
+            row[name] = str(error)
+    return row
 
 
 #: A write, the positions of some of its rows, and an Arrow table of these.
