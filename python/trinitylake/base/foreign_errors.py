@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 
-#: Returns the error to raise instead of another one, or None to raise that one.
+#: Function from an error to the error that is raised in its place; None keeps the error.
 Mapping: TypeAlias = Callable[[Exception], Exception | None]
 
 #: Packages whose errors are mapped.

@@ -38,9 +38,9 @@ FAILED = 1
 USAGE = 2
 CONFLICT = 3
 NOT_FOUND = 4
-#: A command met a damaged file, or `fsck` found damage.
+#: Exit code if a command read a damaged file, or `fsck` found damage.
 CORRUPT = 5
-#: Ctrl-C, the code that shells use.
+#: Exit code after Ctrl-C, as in shells.
 INTERRUPTED = 130
 
 

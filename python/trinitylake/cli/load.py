@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from trinitylake.definitions.declared_types import Type
     from trinitylake.lakehouse.lakehouse import Lakehouse
 
-#: Rows that `--bad-rows` accepts without `--max-bad-rows`. They are kept in memory.
+#: Maximum number of rows that `--bad-rows` accepts without `--max-bad-rows`. They are kept in memory.
 _BAD_ROWS_MAX = 10_000
 
 

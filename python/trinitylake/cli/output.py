@@ -27,7 +27,7 @@ from trinitylake.printable import printable, printable_json
 if TYPE_CHECKING:
     from rich.style import Style
 
-#: Lines are not wrapped in a pipe, so that programs find whole names and paths.
+#: Width of the output to a pipe: lines are not wrapped, so that programs find whole names and paths.
 PIPE_WIDTH = 10_000
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (60 * 86400, 86400, "days"))
 

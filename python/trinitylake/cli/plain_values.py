@@ -16,7 +16,7 @@ from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,99}")
-#: Attribute of typer with the converter of a parameter; None until it is needed.
+#: Attribute in which typer stores the converter of a parameter; None before typer needs it.
 _PLACE = "_runtime_param"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trinitylake.tables.scan import Scan
 
 Format = Literal["csv", "json", "parquet"]
-#: Changed rows that are printed for people.
+#: Maximum number of changed rows that are printed for people.
 _ROWS_MAX = 200
 
 Identifier = Annotated[str, typer.Argument(help="A table.", autocompletion=object_names("table"))]

@@ -75,7 +75,8 @@ ALIASES = {
     "row": "struct",
     "struct": "struct",
 }
-#: Levels of nested types. Arrow passes 64 levels to other libraries, and Parquet files have 100; a map has 2 or 3.
+#: Maximum number of levels of nested types. Arrow passes 64 levels to other libraries, and Parquet files have 100; a
+#: map has 2 or 3.
 MAX_DEPTH = 30
 MAX_TEXT_LENGTH = 65536
 

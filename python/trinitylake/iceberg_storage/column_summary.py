@@ -51,8 +51,8 @@ _PER_DAY: dict[type, int] = {
     iceberg.TimestamptzNanoType: 86_400_000_000_000,
 }
 _MAX_DIGITS = 80
-#: Transforms whose partition values say nothing about the column. Format version 1 replaces a removed field by a void
-#: one, whose value is NULL in every row.
+#: Transforms whose partition values do not bound the column. Format version 1 replaces a removed field by a void field,
+#: whose value is NULL in every row.
 _UNRELATED = (VoidTransform, UnknownTransform)
 
 

@@ -42,7 +42,7 @@ WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
 #: Larger manifests are not fetched ahead, because the cache does not take them.
 METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 
-#: Schemes of the same store, as the core, and so garbage collection, knows them.
+#: Schemes of the same store, as the core and its garbage collection define them.
 _SAME_STORE = _core.scheme_spellings()
 #: Files that are always read as a whole.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")

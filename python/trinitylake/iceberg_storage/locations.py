@@ -17,7 +17,7 @@ from trinitylake import _core
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
-#: Outdated forms of a store, which many readers do not take for it.
+#: Outdated schemes of a store, which many readers do not accept.
 _SCHEMES_OF_OTHERS = ("s3n", "gcs")
 _TAKEN_DIFFERENTLY = re.compile(r"[?#\x00-\x1f\x7f]")
 

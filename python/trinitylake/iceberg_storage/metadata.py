@@ -45,7 +45,7 @@ from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 CACHE_MAX_TABLES = 256
 CACHE_MAX_SIZE_BYTES = 16 << 20
 
-#: Limit of a decompressed file.
+#: Maximum size of a decompressed file.
 MAX_SIZE_BYTES = 512 << 20
 #: Larger texts are parsed one at a time.
 LARGE_SIZE_BYTES = 256 << 10

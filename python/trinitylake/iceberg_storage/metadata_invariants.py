@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MAX_INTEGER = 2**31 - 1
 MAX_LONG = 2**63 - 1
-#: Larger column ids are those of metadata columns.
+#: Maximum column id; larger ids belong to metadata columns.
 MAX_COLUMN_ID = MAX_INTEGER - 200
 MAX_DECIMAL_PRECISION = 38
 #: Maximum distance of a new sequence number from the last one. Larger steps could reach the end of 64 bits.
@@ -66,7 +66,7 @@ COUNTERS = frozenset(
 
 
 _LARGEST_FLOAT = 3.4028234663852886e38
-#: Types in memory of default values.
+#: Python types of default values.
 _PYTHON_TYPES: dict[type, type] = {
     iceberg.BooleanType: bool,
     iceberg.StringType: str,

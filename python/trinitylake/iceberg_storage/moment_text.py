@@ -23,7 +23,7 @@ _MOMENT = re.compile(
     re.IGNORECASE,
 )
 _EPOCH = date(1970, 1, 1).toordinal()
-#: The calendar repeats after so many years.
+#: Number of years, and of their days, after which the calendar repeats.
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 
 

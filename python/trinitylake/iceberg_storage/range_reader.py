@@ -11,7 +11,7 @@ from typing import Any
 
 from trinitylake.errors import CorruptFile
 
-#: The least that a range request fetches.
+#: Minimum size of a range request.
 READ_AHEAD_SIZE_BYTES = 256 << 10
 
 

@@ -42,7 +42,7 @@ from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES
 MANIFEST_PATH, MANIFEST_LENGTH = 500, 501
 DATA_FILE, FILE_PATH, _FILE_FORMAT, FILE_SIZE_BYTES = 2, 100, 101, 104
 _LOWER_BOUNDS, _UPPER_BOUNDS, _CONTENT, _REFERENCED_DATA_FILE = 125, 128, 134, 143
-#: The column of position delete files that names a data file.
+#: The column of a position delete file with the path of the data file.
 _DELETED_FILE_PATH, _DELETED_FILE_PATH_ID = "file_path", 2147483546
 
 

@@ -66,7 +66,7 @@ from trinitylake.iceberg_storage.row_ids import (
 from trinitylake.iceberg_storage.row_search import RowSearch, with_schema
 from trinitylake.iceberg_storage.table_file_io import own_file_check
 
-#: Fields of a data file that follow from its content.
+#: Fields of a data file's manifest entry that depend on its content.
 _OF_CONTENT = [
     "file_path",
     "file_size_in_bytes",
@@ -459,7 +459,7 @@ class TableEraser:
         return _Manifest(snapshot_id, with_first_row_id(written, manifest), {}, live, added, removed)
 
 
-#: Id of no schema of a table.
+#: An id that no schema of a table has.
 _NO_SCHEMA = 1 << 30
 
 

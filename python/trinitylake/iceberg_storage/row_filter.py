@@ -88,7 +88,7 @@ _NUMBERS = (LongLiteral, FloatLiteral, DoubleLiteral, DecimalLiteral)
 _LARGEST_FLOAT = (2 - 2.0**-23) * 2.0**127
 _BITS = {IntegerType: 31, LongType: 63}
 _MAX_DIGITS = 400
-#: Negations. Of an order only `>` and `>=` remain.
+#: Negations of predicates. Of the order predicates, only `>` and `>=` remain.
 _NEGATED: dict[type, type] = {
     NotNull: IsNull,
     NotNaN: IsNaN,

@@ -38,7 +38,7 @@ from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
-#: Id of no partition spec, so that a file has no partition values.
+#: An id that no partition spec has, so that a file has no partition values.
 _NO_SPEC = -1
 
 

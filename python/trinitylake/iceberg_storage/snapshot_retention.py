@@ -33,7 +33,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-#: Snapshots of the main branch, and earlier metadata files in the log, that metadata names if no property says more.
+#: Number of snapshots of the main branch, and of earlier metadata files in the log, if no property sets another number.
 SNAPSHOTS_KEPT = 20
 #: Maximum number of snapshots of a branch that are kept for their age if no property says more. With 500 an append
 #: takes 11 ms of CPU and writes 0.3 MB of metadata, with 20 it takes 4 ms and writes 15 KB (local disk, 2026-11-26).

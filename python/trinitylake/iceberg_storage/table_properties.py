@@ -31,10 +31,11 @@ LOCATION_PROPERTIES = (
 GC_ENABLED = "gc.enabled"
 GC_DISABLED = "false"
 
-#: Names the key of an encrypted table. Its metadata (version 3) holds keys, which PyIceberg would lose.
+#: Property with the key id of an encrypted table. The table's metadata (version 3) contains keys, which PyIceberg would
+#: lose.
 ENCRYPTION_KEY = "encryption.key-id"
 
-#: How many of the metadata files before it the metadata of a table names; where it does not say, as many as snapshots.
+#: Property: number of earlier metadata files in the metadata log. Without it, the number of retained snapshots.
 LOGGED_FILES = TableProperties.METADATA_PREVIOUS_VERSIONS_MAX
 
 _WAITS = ("min-wait", "max-wait", "total-timeout")
@@ -64,7 +65,7 @@ _CHOICES = {
         "true|false",
     ),
 }
-#: The largest value of properties that are whole numbers.
+#: Maximum values of properties that are whole numbers.
 _NUMBERS = {
     **dict.fromkeys(
         (

@@ -29,7 +29,7 @@ from trinitylake.errors import TrinityLakeError
 _HANDLES = frozenset({"Table", "Scan", "Query", "TableMaintenance", "TableWriter", "Merge"})
 
 
-#: Threads of a process for `aio`; the default pool of asyncio is too small for many commits at once.
+#: Maximum number of threads of a process for `aio`; the default pool of asyncio is too small for many commits at once.
 MAX_THREADS = 64
 
 

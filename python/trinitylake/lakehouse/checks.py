@@ -10,7 +10,8 @@ from trinitylake.errors import CheckFailed, InvalidArgument
 from trinitylake.lakehouse.reader import Reader
 
 Subject = TypeVar("Subject", bound=Reader)
-#: A function that is called with the transaction. The check fails if it returns False, also that of NumPy or Arrow.
+#: A function that is called with the transaction. The check fails if the function returns a False of Python, NumPy or
+#: Arrow.
 Check: TypeAlias = Callable[[Subject], object]
 
 

@@ -55,9 +55,10 @@ if TYPE_CHECKING:
 #: How an erasure treats earlier versions.
 History: TypeAlias = Literal["rewrite", "expire"]
 
-#: Attempts to commit while other writers change the table.
+#: Maximum number of attempts to commit while other writers change the table.
 _MAX_ATTEMPTS = 10
-#: Garbage collection keeps younger files, by the clock of the store (`STORE_CLOCK_STEP_MILLIS` in the core).
+#: Garbage collection retains files younger than this, by the clock of the store (`FILE_TIME_PRECISION_MILLIS` in the
+#: core).
 _COLLECTED_AFTER_SECONDS = 2.5
 
 

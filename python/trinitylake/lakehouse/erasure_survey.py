@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Shorter texts occur by chance, so they are searched in the columns of the filter only.
 MIN_TEXT_LENGTH = 4
-#: Files that are read at the same time.
+#: Maximum number of files that are read at the same time.
 _PARALLEL_READS = 16
 #: Kind, namespace and name of an object.
 _Key = tuple["Kind", str, str]

@@ -59,7 +59,8 @@ PART_PROPERTY = "trinitylake.exported-part"
 VERSION_PROPERTY = "trinitylake.exported-version"
 
 _RECORDS = "E==="
-#: Versions of a mirror that are searched for its last export; maintenance of the mirror makes versions.
+#: Maximum number of versions of a mirror that are searched for its last export. Maintenance of a mirror also creates
+#: versions.
 _MAINTENANCE_VERSIONS = 100
 
 

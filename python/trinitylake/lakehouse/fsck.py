@@ -31,12 +31,12 @@ FindingKind: TypeAlias = Literal[
 ]
 #: Versions to check: the latest, one, a range with both ends, or all.
 Versions: TypeAlias = int | tuple[int, int] | Literal["all"] | None
-#: Called with the numbers of checked versions, of all versions, and of files read.
+#: Callback with the numbers of checked versions, of all versions, and of files that were read.
 OnProgress: TypeAlias = Callable[[int, int, int], object]
 #: Namespace, name, location and bytes of the definition of a table.
 FoundTable: TypeAlias = tuple[str, str, str, bytes]
 
-#: Tables whose files are checked concurrently.
+#: Maximum number of tables whose files are checked concurrently.
 _PARALLEL_TABLES = 16
 #: Kinds of findings that do not make a lakehouse unsound.
 HARMLESS = ("dangling", "unreferenced")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: Attempts of a statement before the caller gets the conflict.
+#: Maximum number of attempts of a statement before the caller gets the conflict.
 STATEMENT_MAX_ATTEMPTS = 10
 
 

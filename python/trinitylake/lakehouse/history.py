@@ -139,11 +139,11 @@ def log_entry(info: VersionInfo) -> LogEntry:
     )
 
 
-#: Entries of the log that are read and held at a time.
+#: Maximum number of entries of the log that are read and held at a time.
 PAGE = 256
-#: Changes of a diff that a notebook shows.
+#: Maximum number of changes of a diff that a notebook shows.
 DIFF_SHOWN = 200
-#: Entries of the whole log that a notebook shows.
+#: Maximum number of entries of the whole log that a notebook shows.
 SHOWN = 20
 
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
-#: Versions that the html repr of a lakehouse shows.
+#: Maximum number of versions that the html repr of a lakehouse shows.
 NEWEST_SHOWN = 5
 Result = TypeVar("Result")
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.reader import Kind
 
 Item = TypeVar("Item")
-#: Called with how many objects are done, and how many there are as far as that is known.
+#: Callback with the number of copied objects and, as far as known, the number of all objects.
 OnProgress: TypeAlias = Callable[[int, int], object]
 
 #: Kinds of objects that are copied.
 KINDS = ("namespace", "table", "view")
-#: Tables that are copied at a time.
+#: Maximum number of tables that are copied at a time.
 _PARALLEL_TABLES = 8
-#: Objects whose definitions are in memory at a time.
+#: Maximum number of objects whose definitions are in memory at a time.
 _BATCH_OBJECTS = 1000
 
 

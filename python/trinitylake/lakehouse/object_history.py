@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = Literal["created", "changed", "renamed", "dropped", "restored"]
 
-#: Changes of a key in one request.
+#: Maximum number of changes of a key in one request.
 _PAGE = 32
 
 

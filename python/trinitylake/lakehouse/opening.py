@@ -128,7 +128,7 @@ def open(
     return lake if version is None else lake.at(version)
 
 
-#: How the names of a lakehouse's internal folders begin (format §3).
+#: Prefix of the names of a lakehouse's internal folders (format §3).
 _INTERNAL_PREFIX = "_"
 
 

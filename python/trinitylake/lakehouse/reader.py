@@ -34,7 +34,7 @@ SHOWN_NAMES = 20
 
 Kind: TypeAlias = Literal["namespace", "table", "view"]
 
-#: Namespaces that are searched for a name that was not found.
+#: Maximum number of namespaces that are searched for a name that was not found.
 _HINT_NAMESPACES = 100
 
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.transaction import Transaction
 
-#: Called with the number of tables that were read, and of all tables.
+#: Callback with the number of tables that were read and the number of all tables.
 OnProgress = Callable[[int, int], object]
 
-#: Tables that are rewritten at a time.
+#: Maximum number of tables that are rewritten at a time.
 _PARALLEL_TABLES = 8
-#: Definitions that are in memory at a time.
+#: Maximum number of definitions that are in memory at a time.
 _BATCH_TABLES = 1000
 
 

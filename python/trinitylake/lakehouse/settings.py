@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
 
 Isolation = Literal["snapshot", "serializable"]
-#: How writers in several processes come to terms.
+#: How writers in several processes coordinate their commits.
 Coordination = Literal["none", "queue"]
 ISOLATIONS: tuple[Isolation, ...] = ("snapshot", "serializable")
 

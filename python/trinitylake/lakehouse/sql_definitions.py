@@ -62,7 +62,7 @@ class Definitions(Names, Protocol):
     ) -> Namespace: ...
 
 
-#: Function that makes the change, given the transaction and the name of the object.
+#: Function that makes the change. Its arguments are the transaction and the name of the object.
 Change: TypeAlias = Callable[[Definitions, "tuple[str, ...]"], None]
 
 

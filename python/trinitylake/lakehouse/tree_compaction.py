@@ -10,7 +10,7 @@ from trinitylake.lakehouse.handle import retry_conflicts
 if TYPE_CHECKING:
     from trinitylake import _core
 
-#: Attempts, if other writers roll back or register objects at the same time.
+#: Maximum number of attempts, if other writers roll back or register objects at the same time.
 _ATTEMPTS = 3
 
 

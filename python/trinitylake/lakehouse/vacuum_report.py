@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.base.markup import Markup
 
-#: Paths that a report holds of each sort, unless all are asked for.
+#: Maximum number of paths of each class in a report, unless the caller requests all.
 EXAMPLES = 1000
-#: Called with "marked" or "swept", and how many files so far.
+#: Callback with "marked" or "swept", and the number of files so far.
 Progress = Callable[[str, int], object]
 
 

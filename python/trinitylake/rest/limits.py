@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from trinitylake.rest.errors import RestError, unavailable
 
-#: Requests in threads, those of one principal, and how long a request waits for a thread.
+#: Maximum number of requests in threads, of one principal's requests in threads, and time limit of a request that waits
+#: for a thread.
 MAX_THREADS, MAX_THREADS_OF_ONE, THREAD_WAIT_SECONDS = 64, 48, 20.0
-#: Requests of the page that search, compare versions or read rows, and those of one principal.
+#: Maximum number of requests of the page that search, compare versions or read rows: in total, and of one principal.
 MAX_LONG_REQUESTS, MAX_LONG_REQUESTS_OF_ONE = 8, 4
 #: Maximum size of the headers of a request, including trailers.
 MAX_HEADERS_SIZE_BYTES = 64 << 10
@@ -52,7 +53,7 @@ JOBS = {
 JOB_WAIT_SECONDS = 5.0
 #: Maximum size of the result of a job.
 MAX_RESULT_SIZE_BYTES = 256 << 20
-#: Idle workers: their number, how long they live, and the memory of each. Starting a worker takes a second.
+#: Limits of idle workers: number, lifetime, and memory of each. Starting a worker takes a second.
 MAX_IDLE_WORKERS, IDLE_WORKER_SECONDS, MAX_IDLE_WORKER_SIZE_BYTES = 2, 120.0, 384 << 20
 
 

@@ -23,9 +23,9 @@ MAX_ENTRIES = 500_000
 #: Size of the JSON of a table or view, decompressed, and of its values once parsed.
 MAX_METADATA_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 32 << 20, 512 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
-#: Duration of the plan of one scan.
+#: Time limit of the plan of one scan.
 MAX_PLAN_SECONDS = 60
-#: Manifests and manifest lists that one commit adds.
+#: Maximum number of manifests and manifest lists that one commit adds.
 MAX_INCOMING_FILES = 10_000
 
 

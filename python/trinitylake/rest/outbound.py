@@ -19,7 +19,8 @@ from trinitylake.rest.errors import RestError, unavailable
 from trinitylake.rest.limits import SharedLimit
 
 CALL_SECONDS = 15.0
-#: Calls in progress for one peer, and for all: fewer than requests in threads (`limits.MAX_THREADS`).
+#: Maximum number of calls in progress to one peer, and to all peers. It is smaller than the number of request threads
+#: (`limits.MAX_THREADS`).
 MAX_WAITING_FOR_ONE = 4
 MAX_WAITING = 32
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: Catalogs of ended transactions that still report it; older ones are removed.
+#: Maximum number of catalogs of ended transactions that still report the end. Older catalogs are removed.
 ENDED_CATALOGS = 16
 
 

@@ -38,16 +38,16 @@ from trinitylake.spark.task_errors import raised_in_task
 
 Batches = Iterable[pa.RecordBatch]
 
-#: Objects that the driver sends at a time, in an export of changes.
+#: Maximum number of objects that the driver sends at a time, in an export of changes.
 OBJECTS_AT_ONCE = 100_000
-#: The driver copies up to so many files and bytes itself, which is quicker than a job.
+#: Up to this number of files and bytes, the driver copies by itself, which is faster than a job.
 FEW_FILES = 32
 FEW_BYTES = 64 * 1024 * 1024
-#: Objects that a task has in memory at a time, with all files of their tables.
+#: Maximum number of objects that a task has in memory at a time, with all files of their tables.
 OBJECTS_OF_A_TASK = 32
-#: Files that a task copies at a time.
+#: Maximum number of files that a task copies at a time.
 FILES_OF_A_TASK = 256
-#: Tasks for each core: what they copy differs in size, so a core that is done takes another one.
+#: Number of tasks for each core. Tasks differ in size, so a core that is done takes another task.
 TASKS_PER_CORE = 4
 
 _OBJECTS = "kind string, location string, before string"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trinitylake import _core
 
-#: Tasks for each core: tables differ in size, so a core that is done takes another one.
+#: Number of tasks for each core. Tables differ in size, so a core that is done takes another task.
 TASKS_PER_CORE = 4
 
 

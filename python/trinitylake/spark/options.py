@@ -30,9 +30,9 @@ STORAGE_PREFIX = "storage."
 #: Options that Spark itself adds.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "serialization.format"}
 
-#: Attempts to add a read or a write to a transaction that other processes save meanwhile.
+#: Number of attempts to add a read or a write to a transaction that other processes save meanwhile.
 SAVE_ATTEMPTS = 10
-#: How many bytes of data files one read task takes, if no option says otherwise.
+#: Size of the data files of one read task, if no option sets another size.
 SPLIT_SIZE_BYTES = 128 << 20
 
 

@@ -59,15 +59,15 @@ from trinitylake.spark.runtime import require_driver
 if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
 
-#: Refused objects that are named; all are counted.
+#: Maximum number of refused objects that an error names. The error counts all of them.
 REFUSED_MAX = 1_000
-#: Definition files whose age a task asks for at a time.
+#: Maximum number of definition files whose age a task asks for at a time.
 AGES_AT_ONCE = 256
-#: Ranges of keys for each core: they differ in size, so a core that is done takes another one.
+#: Number of key ranges for each core. Ranges differ in size, so a core that is done takes another range.
 PARTS_PER_CORE = 4
 #: The first character of the key of each kind (format §4).
 LETTERS = {"namespace": "B", "table": "C", "view": "D"}
-#: Between namespace and name in the text of a key (see `unpadded_keys` in the core).
+#: Separator of namespace and name in an unpadded key (see `unpadded_keys` in the core).
 END_OF_NAMESPACE = "\x01"
 
 _LOCATED = "kind string, namespace string, name string, location string, error_kind string, error string"

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 Batches: TypeAlias = "Iterable[pa.RecordBatch]"
 
-#: Columns of the frames between the steps: the number of a row of the source, and of the clause for a row.
+#: Columns of the intermediate frames: the number of a source row, and the number of the clause that applies to it.
 ROW, CLAUSE = "trinitylake:row", "trinitylake:clause"
 #: A source of at most this many values is sent to all executors; a larger one is joined by sorting both sides.
 BROADCAST_VALUES = 4_000_000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ICEBERG = "1.11.0"
-#: Iceberg's runtime, by the version of Spark that it is made for.
+#: Iceberg's runtime by the version of Spark.
 PACKAGES = {
     "3.5": f"org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:{_ICEBERG}",
     "4.1": f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{_ICEBERG}",

@@ -25,7 +25,7 @@ from trinitylake.tables.ingestion.producers import Producer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Attempts to commit a batch that another driver runs as well.
+#: Number of attempts to commit a batch that another driver runs as well.
 ATTEMPTS = 3
 
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from trinitylake.lakehouse.opening import Durability
 
-#: Up to this size of its files a table of the data source is broadcast in a join, as Spark does with sizes it knows.
+#: A table of the data source with files up to this size is broadcast in a join. Spark does the same with tables whose
+#: size it knows.
 BROADCAST_MAX_BYTES = 10 << 20
 _FIELD_ID = "parquet.field.id"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"

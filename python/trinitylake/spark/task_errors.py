@@ -33,7 +33,7 @@ from trinitylake.errors import (
 )
 
 _Class = TypeVar("_Class", bound=type)
-#: Errors that a caller can act on.
+#: Errors to which a caller can react.
 _TRANSLATED = (CorruptFile, CommitConflict, InvalidArgument, InvalidLocation, VersionExpired)
 #: Errors of Spark about an expression, or a value that it cannot convert.
 _OF_USER = (AnalysisException, ParseException, ArithmeticException, NumberFormatException, DateTimeException)

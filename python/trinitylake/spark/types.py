@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.uuid_values import has_uuids, texts_of_uuids
 
-#: Spark 4.1 takes UTC for timestamps, Spark 4.2 and later have to be given a zone.
+#: Time zone argument: Spark 4.2 and later need it for timestamps; Spark 4.1 assumes UTC.
 _IN_UTC: Any = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 

@@ -37,21 +37,23 @@ from trinitylake.spark.task_errors import raised_in_task
 
 Batches = Iterable[pa.RecordBatch]
 
-#: Sorts of files in the order in which they are read. Nodes name nodes, all others only what is read after them.
+#: Kinds of files in the order in which they are read. Nodes name other nodes; all other files name only files of later
+#: kinds.
 SORTS = ("table", "metadata", "external metadata", "manifest list", "manifest")
-#: No tree is as high.
+#: Upper bound of the height of a tree.
 MAX_HEIGHT = 64
-#: Attempts to mark while versions expire.
+#: Number of attempts to mark while versions expire.
 MARK_ATTEMPTS = 5
-#: Files that a task classifies at a time.
+#: Maximum number of files that a task classifies at a time.
 CLASSIFIED_AT_ONCE = 1_000
-#: Files that a task reads at a time. One manifest names some ten thousand files, and all that they name is held.
+#: Maximum number of files that a task reads at a time. Memory holds all names in these files; one manifest contains
+#: about ten thousand.
 READ_AT_ONCE = 64
-#: Tasks of a level for each core: files differ, so a core that is done takes another task.
+#: Number of tasks of a level for each core. Files differ in size, so a core that is done takes another task.
 PARTS_PER_CORE = 4
-#: Folders for each core to list, since they differ in size.
+#: Number of folders that each core lists. Folders differ in size.
 FOLDERS_PER_CORE = 8
-#: Files that are deleted between two checks of concurrent commits.
+#: Number of files that are deleted between two checks of concurrent commits.
 LOT_FILES = 100_000
 
 _NAMED = "sort string, name string"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: Setting of a session: what an overwrite of a partitioned table replaces.
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
-#: How many bytes of Arrow data a task gathers before it writes them. In Parquet they are a fraction of that.
+#: Size of the Arrow data that a task gathers before it writes a file, which is several times smaller.
 BUFFER_SIZE_BYTES = 256 << 20
 
 

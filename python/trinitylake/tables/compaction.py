@@ -47,13 +47,13 @@ from trinitylake.tables.partitioning_and_sorting import row_order
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-#: Groups of files that are written at the same time.
+#: Maximum number of groups of files that are written at the same time.
 WORKERS = min(4, os.cpu_count() or 1)
-#: Memory for rows that are sorted together, as Arrow holds them.
+#: Maximum size in memory of rows that are sorted together.
 SORTED_ROWS_SIZE_BYTES = 256 << 20
-#: Rounds in which new files are merged again; each round makes fewer of them.
+#: Maximum number of rounds in which new files are merged again. Each round creates fewer files.
 _MOST_ROUNDS = 3
-#: The least size of a row group, as Arrow holds it, in the smallest files.
+#: Minimum size in memory of a row group in the smallest files.
 LEAST_ROW_GROUP_SIZE_BYTES = 8 << 20
 
 

@@ -22,7 +22,7 @@ Limits: TypeAlias = "Mapping[str, Type]"
 NO_LIMITS: Limits = {}
 
 _SMALLINT = -(1 << 15), (1 << 15) - 1
-#: Characters of a value that an error shows.
+#: Maximum number of characters of a value that an error shows.
 _SHOWN_LENGTH = 60
 
 

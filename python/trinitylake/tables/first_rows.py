@@ -24,7 +24,8 @@ MAX_MANIFESTS_SIZE_BYTES = 32 << 20
 MAX_ROWS_SIZE_BYTES = 64 << 20
 MAX_DELETES_SIZE_BYTES = 16 << 20
 MAX_COLUMNS = 100
-#: Files that are opened for rows; others of the table may be empty.
+#: Maximum number of files that are opened for rows. Other files of the table are not read, even if these contain no
+#: rows.
 _MAX_FILES = 8
 
 

@@ -48,9 +48,9 @@ MAX_MEMBERS = 256
 MAX_ROWS = 1_000_000
 MAX_SIZE_BYTES = 32 << 20
 MAX_TEXT_LENGTH = 64 << 10
-#: Appends of files that clients wrote, in one group.
+#: Maximum number of appends in one group whose files clients wrote.
 MAX_WRITTEN_APPENDS = 32
-#: The duration of the last group divided by this is how long a leader waits for its threads to append again.
+#: The leader waits for its threads to append again: the duration of the last group divided by this number.
 WAIT_DIVISOR = 4
 
 

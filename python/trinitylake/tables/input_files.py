@@ -55,7 +55,7 @@ _DELIMITERS = (",", "\t", ";", "|")
 _BATCH_ROWS = 64 * 1024
 #: Files on an object store are fetched in parts of this size.
 _PART_SIZE_BYTES = 8 * 1024 * 1024
-#: Rows of each file from which types are detected.
+#: Number of rows of each file from which types are detected.
 SAMPLE_ROWS = 20_480
 ENCODINGS = ("utf-8", "utf-16", "latin-1")
 _BAD = "__bad"
@@ -69,7 +69,7 @@ _JSON_TEXTS = ("VARCHAR", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH T
 _SHOWN_TEXT_MAX = 200
 #: Names of columns that DuckDB gives to values that are no objects, names that differ only in case, and empty names.
 _OWN_NAME = re.compile(r"json|.*_\d+|C\d+", re.DOTALL)
-#: A nested type of DuckDB, or that of values of several kinds.
+#: A nested type of DuckDB, or its type JSON for values of several kinds.
 _NESTED = re.compile(r"^(STRUCT|MAP)\b|\[\]$|\bJSON\b")
 #: DOUBLE in a nested type, or a quoted name of a field, which is group 1.
 _DOUBLE = re.compile(r'("(?:[^"]|"")*")|\bDOUBLE(?=[],)[]|$)')

@@ -45,10 +45,10 @@ Rows: TypeAlias = "pa.Table | Spool | pa.RecordBatchReader"
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
 
 _SCALAR_TYPE = re.compile(r" as a scalar of type \S+")
-#: How many rows of a query are asked for at a time.
+#: Number of rows of a query that are requested at a time.
 BATCH_ROWS = 100_000
 
-#: The relative error of a number within the digits that its type is sure of, by the bits of the type.
+#: Maximum relative error of a number within the digits that its type represents, by the bits of the type.
 _ERRORS = {16: 1e-3, 32: 1e-6, 64: 1e-15}
 
 _EXPECTED = (

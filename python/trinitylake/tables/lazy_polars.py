@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 
-#: Longest list of nested "and" that is looked through.
+#: Maximum depth of nested "and" conditions that are analysed.
 _CONJUNCTS_MAX_DEPTH = 200
 
 

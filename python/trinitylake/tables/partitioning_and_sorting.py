@@ -30,7 +30,7 @@ _CALL = re.compile(
     r"(?P<transform>\w+)\s*(?:\[\s*(?P<bracketed>\d+)\s*\])?\s*"
     r"\(\s*(?:(?P<first>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*(?:,\s*(?P<last>\d+)\s*)?\)"
 )
-#: A part of a name in backticks or double quotes. A doubled quote is one of the name.
+#: A quoted part of a name, in backticks or double quotes. A doubled quote stands for one quote.
 _NAME = re.compile(r"([`\"])((?:(?!\1).|\1\1)+)\1")
 _SORT_SUFFIX = re.compile(r"^(?P<term>.*?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?$", re.I)
 

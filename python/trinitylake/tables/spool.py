@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
-#: Up to this size a stream stays in memory.
+#: Maximum size of a stream that stays in memory.
 MEMORY_MAX_SIZE_BYTES = 128 << 20
 
 

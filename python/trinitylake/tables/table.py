@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
 _AT_LEAST_ONE = partial(whole_number, minimum=1)
-#: Fewer rows share a commit with other appends.
+#: Rows below this size share a commit with other appends.
 FEW_ROWS_SIZE_BYTES = 1 << 20
 
 

@@ -20,10 +20,10 @@ _ZONE = r" ?(Z|UTC|[+-]\d{2}(:?\d{2})?)"
 _INTEGER = r"[+-]?\d+"
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _SPECIAL = r"[+-]?(?i:nan|inf|infinity)"
-#: An integer or a number whose digits do not begin with a superfluous zero, as codes such as `00123` do.
+#: A number without superfluous zeros at the beginning, which codes such as `00123` have.
 _PLAIN_INTEGER = r"[+-]?(0|[1-9]\d*)"
 _PLAIN_NUMBER = r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
-#: Significant digits that a double keeps.
+#: Number of significant digits that a double preserves.
 _DOUBLE_DIGITS = 17
 #: Kind -> pattern and DuckDB type.
 _CASTS = {
@@ -38,7 +38,7 @@ _CASTS = {
     "timestamp": (f"{_DATE}([ T]{_CLOCK})?", "TIMESTAMP"),
     "timestamptz": (f"{_DATE}([ T]{_CLOCK}({_ZONE})?)?", "TIMESTAMPTZ"),
 }
-#: Detected types, the first that fits all values of the sample.
+#: Detected types in order: the first type that fits all values of the sample is chosen.
 BOOLEAN, TEXT, _DOUBLE = map(parse_type, ("boolean", "varchar", "double"))
 NUMBERS = (parse_type("bigint"), parse_type("decimal(38,0)"), _DOUBLE)
 TIMES = tuple(map(parse_type, ("date", "timestamp", "timestamptz", "time")))

@@ -36,7 +36,7 @@ _VALUES = "write.parquet.bloom-filter-ndv.column."
 _DEFAULT_FALSE_POSITIVE_RATE = 0.01
 #: Maximum number of keys. With more keys, false positives let nearly every file pass.
 MAX_KEYS = 256
-#: Physical types of the columns whose filters are evaluated; values of others differ by unit or form.
+#: Physical types of columns whose filters are evaluated. Values of other types are stored in another unit or form.
 _STORED: dict[type[iceberg.IcebergType], str] = {
     iceberg.IntegerType: "INT32",
     iceberg.DateType: "INT32",

@@ -41,20 +41,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-#: Memory for the rows and bytes of all open files of one writer. Above it the largest file is finished.
+#: Memory for all open files of one writer. Above it, the largest file is finished.
 OPEN_FILES_SIZE_BYTES = 160 << 20
-#: Files of different partitions that are open at the same time. Above it the file that waits longest is finished.
+#: Maximum number of files of different partitions that are open at the same time. Above it, the file that was written
+#: to least recently is finished.
 MAX_OPEN_FILES = 64
-#: Files of one writer that threads finish at the same time, or are to finish.
+#: Maximum number of files of one writer that threads finish or that wait for a thread.
 MAX_FINISHING_FILES = 32
 #: Chunks of a row group that are smaller on average are copied into one.
 _CHUNK_ROWS = 10_000
 #: Size of a page; only wide rows make one larger before the writer checks it.
 _PAGE_SIZE_BYTES = 1 << 20
 _PAGE_ROWS = 1024
-#: Rows that a dictionary is decided by, and the fewest rows that have one.
+#: Number of rows from which a dictionary is decided, and minimum number of rows of a column with a dictionary.
 _SAMPLE_ROWS, _MIN_DICTIONARY_ROWS = 4096, 64
-#: Among this many rows every second value, on average, has to be a repeated one.
+#: A column gets a dictionary if half of this number of rows repeat values, on average.
 _MAX_REPEATED_ROWS = 20_000
 #: Options of Arrow's writer that the table may set.
 _OPTIONS = {

@@ -22,10 +22,10 @@ from trinitylake.errors import CorruptFile, InvalidArgument, TrinityLakeError
 if TYPE_CHECKING:
     from pyiceberg.io import InputStream
 
-#: Limit of a batch as Arrow holds it. A batch of one row may exceed it.
+#: Maximum size of a batch in memory. A batch of one row may exceed it.
 BATCH_SIZE_BYTES = 16 << 20
 BATCH_ROWS = 131_072
-#: Compressed size of row groups that are fetched together.
+#: Maximum compressed size of row groups that are fetched together.
 _FETCHED_SIZE_BYTES = 16 << 20
 #: Compressed size of row groups from which several threads decode them; a smaller one is decoded faster by one thread.
 _SHARED_SIZE_BYTES = 1 << 20

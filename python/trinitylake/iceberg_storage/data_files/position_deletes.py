@@ -43,7 +43,7 @@ from trinitylake.iceberg_storage.puffin import Blob, data_files_of, puffin_file
 
 #: The first bytes of a vector in a blob, after its length.
 _VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
-#: The field id of the positions of rows, which vectors are about.
+#: The field id of row positions, to which deletion vectors apply.
 _ROW_POSITION_ID = 2147483645
 #: The first format version with deletion vectors.
 _VECTORS_SINCE: TableVersion = 3

@@ -28,7 +28,7 @@ from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, first_row_id_of_f
 #: Columns with ids that Iceberg reserves.
 ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
-#: The position of a row in its data file. Its own name, `_pos`, may be that of another column.
+#: The position of a row in its data file. The column has an own name, because a table may have a column `_pos`.
 POSITION = NestedField(2147483645, "trinitylake:position", LongType(), required=False)
 LINEAGE = ROW_ID, LAST_UPDATED
 METADATA_COLUMNS = {field.name: field for field in (*LINEAGE, POSITION)}

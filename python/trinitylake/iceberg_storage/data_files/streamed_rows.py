@@ -14,7 +14,7 @@ from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
-#: Runs of files that are read concurrently.
+#: Maximum number of sequences of files that are read concurrently.
 READ_AHEAD = 4
 #: Maximum number of files that one thread reads in sequence, and of their size unless it is one file.
 RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20

@@ -35,9 +35,9 @@ from trinitylake.iceberg_storage.snapshot_retention import without
 Identified = TypeVar("Identified", Schema, PartitionSpec, SortOrder)
 
 _FORMAT_VERSIONS = ("1", "2", "3")
-#: The id that means the object which the commit added last.
+#: The id that stands for the object that the commit added last.
 LAST_ADDED = -1
-#: The id of a partition field to which the server assigns one.
+#: The id of a partition field that has none yet; the server assigns one.
 NO_FIELD_ID = -1
 
 

@@ -34,7 +34,7 @@ from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter, Summaries
 
-#: Manifests of one plan that are read in parallel.
+#: Maximum number of manifests of one plan that are read in parallel.
 _MAX_THREADS = 8
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-#: Manifests of about the same size that are merged into one.
+#: Number of manifests of about the same size that are merged into one.
 FAN_IN = 10
 
 

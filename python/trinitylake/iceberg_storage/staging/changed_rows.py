@@ -28,7 +28,8 @@ from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 #: The rows of a larger data file are not read for a conflict check.
 READ_SIZE_BYTES = 1 << 20
-#: Each takes a request, and a conflict is no error: the statement runs again.
+#: Maximum number of files that are read for a conflict check. Each needs a request; a reported conflict only repeats
+#: the statement.
 MAX_READ_FILES = 64
 
 

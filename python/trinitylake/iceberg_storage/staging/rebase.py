@@ -355,7 +355,7 @@ def _own_properties(snapshot: Snapshot) -> dict[str, str]:
     return {name: value for name, value in properties.items() if not name.startswith(_COUNTED)}
 
 
-#: Fields of metadata that every use of a table reads, with the requirement that a change of them breaks.
+#: Fields of metadata that every statement reads, and the requirement that a change of each field breaks.
 _DEFINITION = {
     "current_schema_id": "assert-current-schema-id",
     "default_spec_id": "assert-default-spec-id",

@@ -65,7 +65,8 @@ from trinitylake.iceberg_storage.update_checks import check_update
 
 __all__ = ["StagedTable", "TableConflict"]
 
-#: Different scans of one transaction that are recorded by their filters; from then on it reads all rows.
+#: Maximum number of different scans of one transaction that are recorded by their filters. With more scans, the
+#: transaction counts as a reader of all rows.
 MAX_SCANS = 100
 
 

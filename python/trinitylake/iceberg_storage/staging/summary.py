@@ -28,10 +28,10 @@ class ChangeSummary(NamedTuple):
     tail: str = ""
 
 
-#: Statements whose names are shown in the place of Iceberg's operations.
+#: Statements that the log shows instead of Iceberg's operation.
 _SHOWN_STATEMENTS = {"delete", "merge", "update", "upsert"}
 _NO_STATEMENTS: Mapping[int, RowsRead] = {}
-#: Properties that writers set on their own.
+#: Summary properties that writers set without a user's request.
 _SET_BY_WRITERS = frozenset({"schema.name-mapping.default"})
 
 

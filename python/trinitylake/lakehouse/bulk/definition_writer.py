@@ -18,9 +18,9 @@ from trinitylake.core import KeySizes
 from trinitylake.definitions import PARSERS, new_namespace_def, serialize
 from trinitylake.errors import InvalidArgument, InvalidLocation, RefusedObject, StorageError, TrinityLakeError
 
-#: Files that are read at the same time.
+#: Maximum number of files that are read at the same time.
 READ_THREADS = 16
-#: Objects whose definitions are in memory at the same time.
+#: Maximum number of objects whose definitions are in memory at the same time.
 BATCH_OBJECTS = 1_000
 
 #: Kinds of objects that can be registered.

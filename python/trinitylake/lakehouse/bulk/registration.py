@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.lakehouse.handle import Handle
 
-#: Columns that every frame of objects has, and those that say what to write where there is no definition file yet.
+#: Required columns of a frame of objects, and columns that describe objects without a definition file.
 REQUIRED = ("kind", "namespace", "name")
 OPTIONAL = ("location", "definition", "metadata_location", "properties")
 
-#: Called with how many objects are done, and how many there are.
+#: Callback with the number of registered objects and the number of all objects.
 Progress = Callable[[int, int], object]
 
 

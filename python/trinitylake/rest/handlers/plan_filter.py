@@ -16,9 +16,9 @@ from pyiceberg.types import BinaryType, FixedType
 
 from trinitylake.rest.errors import RestError
 
-#: Predicates and values of a filter.
+#: Maximum number of predicates and values of a filter.
 MAX_VALUES = 20_000
-#: Levels of a filter.
+#: Maximum number of levels of a filter.
 MAX_DEPTH = 200
 
 _UNARY = ("is-null", "not-null", "is-nan", "not-nan")

@@ -51,11 +51,12 @@ from trinitylake.rest.workers.foreign_files import ForeignFileIO
 from trinitylake.tables.transaction_table import TransactionTable
 
 MAX_FILES = 5000
-#: Evaluations of predicates and values of one plan: their number times that of files and manifests.
+#: Maximum number of evaluations in one plan: the number of predicates and values of the filter times the number of
+#: files and manifests.
 MAX_LOOKS = 20_000_000
 #: Size of the residual filters of all files of a plan.
 MAX_RESIDUALS_SIZE_BYTES = 32 << 20
-#: Held to parse a token of very many values, as with heavy bodies.
+#: Lock for parsing a token with very many values, as for heavy bodies.
 _one_at_a_time = threading.Lock()
 #: Columns that clients compute from files and positions; Spark selects them to update and delete rows.
 _METADATA_COLUMNS = frozenset(

@@ -31,9 +31,9 @@ from trinitylake.rest.workers.page_jobs import DifferenceJob
 
 #: Limits of one request for the log: versions in the response, versions read, and duration.
 MAX_SHOWN, MAX_LOOKED_AT, SECONDS = 100, 1000, 3.0
-#: Changed objects in the response, per transaction.
+#: Maximum number of changed objects in the response, per transaction.
 MAX_NAMED = 20
-#: Rows of a difference in one response, and rows that are read at once.
+#: Maximum number of rows of a difference in one response, and of rows that are read at once.
 MAX_DIFFERENCES, MAX_COMPARED = 5000, 20_000
 
 _OPERATION = "trinitylake.operation"

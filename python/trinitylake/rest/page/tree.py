@@ -20,7 +20,7 @@ from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, version_of
 from trinitylake.rest.request.call import Call
 
-#: Children, keys and messages of a node in the response.
+#: Maximum number of children, keys and messages of a node in the response.
 MAX_CHILDREN, MAX_KEYS = 512, 200
 #: Maximum number of levels in an address. No tree has this many.
 _MAX_DEPTH = 16

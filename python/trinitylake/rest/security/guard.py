@@ -25,12 +25,13 @@ from trinitylake.rest.security.tokens import Tokens
 if TYPE_CHECKING:
     from trinitylake.rest.security.jwt_bearer import JwtBearers
 
-#: A source of principals by bearer token.
+#: Authenticators that map a bearer token to a principal.
 Bearers: TypeAlias = "Tokens | JwtBearers"
 
 _LOOPBACK_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.IGNORECASE)
 
-#: Requests whose tokens need keys that must be fetched: in progress, and including those that wait.
+#: Maximum number of requests whose tokens need keys that must be fetched: requests in progress, and requests in
+#: progress or waiting.
 MAX_ASKING, MAX_WAITING = 4, 64
 
 #: Key of the principal in the ASGI scope.

@@ -34,7 +34,7 @@ from trinitylake.tables.row_values import float_text, json_text, moment_texts, p
 Row: TypeAlias = list[str | None]
 
 MAX_ROWS, MAX_COLUMNS = 1000, 200
-#: Characters of one value, and of all values of a result.
+#: Maximum number of characters of one value, and of all values of a result.
 MAX_VALUE_LENGTH, MAX_TEXTS_LENGTH = 1000, 2_000_000
 
 #: Time limit for counting changed rows.

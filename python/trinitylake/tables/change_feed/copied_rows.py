@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-#: Rows that are searched for the next common row.
+#: Maximum number of rows that are searched for the next common row.
 _WINDOW_ROWS = 1024
-#: Rows by which a column is chosen.
+#: Number of rows from which the compared column is chosen.
 _SAMPLE_ROWS = 1024
-#: A pass is abandoned after so many rows that have no counterpart, for each row: to look rows up is faster then.
+#: A pass ends after this number of rows without a counterpart, for each row, because looking up rows is faster then.
 _MAX_BREAKS_PER_ROW = 1 / 64
 
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 Names: TypeAlias = Literal["trinitylake", "iceberg"]
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
-#: Versions whose appended files are looked up together, in the manifests of the last one.
+#: Number of versions whose appended files are looked up together, in the manifests of the last of these versions.
 PAGE_VERSIONS = 256
 
 CHANGE_TYPE = "_change_type"

@@ -30,7 +30,7 @@ _Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 #: Size of the rows of both sides that are compared at a time, as Arrow holds them.
 MEMORY_MAX_SIZE_BYTES = 256 << 20
-#: Parts of rows that do not fit. Each has two temporary files.
+#: Number of parts into which rows are divided that do not fit into memory. Each part has two temporary files.
 _PARTS = 64
 
 

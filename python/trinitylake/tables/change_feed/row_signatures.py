@@ -17,7 +17,7 @@ Signatures: TypeAlias = "npt.NDArray[np.uint64]"
 
 _FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
 _NULL, _NAN = np.uint64(0x5851F42D4C957F2D), np.uint64(0x7FF8000000000000)
-#: Bytes of a text that are hashed at its begin, in its middle and at its end.
+#: Number of bytes that are hashed at the beginning, in the middle and at the end of a text.
 _WORD_SIZE_BYTES = 8
 
 

@@ -59,7 +59,7 @@ Result = TypeVar("Result")
 RETRY_SECONDS = 600.0
 #: The first and the longest pause between two attempts.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
-#: Entries of the cache of Arrow schemas that are known to fit or not to fit the table.
+#: Maximum number of Arrow schemas for which the writer remembers whether they fit the table.
 KNOWN_SCHEMAS = 256
 #: Number of commits after which the newest files are compacted, into files of at most `NEWEST_FILE_SIZE_BYTES`, so that
 #: scans of recent rows open few files; and number of commits after which all small files are compacted.

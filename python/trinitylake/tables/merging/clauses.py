@@ -20,7 +20,7 @@ from trinitylake.tables.sql_sandbox import arrow_result, names_in_query, quoted,
 
 Action = Literal["update", "delete", "insert"]
 _PLAIN = re.compile(r'source\.(?:(\w+)|"((?:[^"]|"")+)")', re.IGNORECASE)
-#: Pairs that DuckDB is given at once.
+#: Maximum number of pairs that are passed to DuckDB at once.
 _PAIRS = 1_000_000
 
 

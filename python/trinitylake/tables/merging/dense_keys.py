@@ -12,7 +12,7 @@ import pyarrow as pa
 
 #: Maximum distance between the least and the greatest key, which takes 64 MiB of row numbers.
 MAX_SPAN = 1 << 24
-#: The array may have so many places for each row that is looked up or looked for: to make it takes time, too.
+#: Maximum size of the array for each row that is looked up, because creating the array takes time, too.
 _PLACES_PER_ROW = 16
 
 

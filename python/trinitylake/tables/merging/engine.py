@@ -35,7 +35,7 @@ from trinitylake.tables.merging.take_rows import take_rows
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-#: Rows that are inserted at once.
+#: Maximum number of rows that are inserted at once.
 _INSERTED_ROWS = 500_000
 
 

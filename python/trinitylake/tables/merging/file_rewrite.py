@@ -29,9 +29,10 @@ from trinitylake.tables.merging.differences import differing
 from trinitylake.tables.merging.matching import Hits
 from trinitylake.tables.merging.take_rows import take_rows
 
-#: Files that are rewritten concurrently.
+#: Maximum number of files that are rewritten concurrently.
 WORKERS = min(4, os.cpu_count() or 1)
-#: The rows of a file of that size go into files of their own, so that its bounds stay narrow; smaller ones are joined.
+#: Rows of a file of at least this size are written into their own files, so that their bounds stay narrow. Smaller
+#: files are joined.
 KEPT_APART_SIZE_BYTES = 8 << 20
 #: Maximum size in memory of the rows that precede the first changed row of a file.
 KEPT_PARTS_SIZE_BYTES = 32 << 20

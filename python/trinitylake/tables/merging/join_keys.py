@@ -15,7 +15,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merging.dense_keys import is_whole_number, whole_numbers
 from trinitylake.tables.merging.take_rows import take_rows
 
-#: Keys that an error names.
+#: Number of keys that an error names.
 _SHOWN = 5
 
 

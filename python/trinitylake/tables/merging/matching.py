@@ -25,9 +25,9 @@ from trinitylake.tables.merging.dense_keys import DenseKeys
 from trinitylake.tables.merging.join_keys import join_columns, key_names, shown
 from trinitylake.tables.merging.take_rows import take_rows
 
-#: The fewest rows of a table that are joined at once.
+#: Minimum number of table rows that are joined at once.
 CHUNK_ROWS = 1_000_000
-#: The most: a larger source is joined with them more than once.
+#: Maximum number of table rows that are joined at once. A larger source is joined with them more than once.
 MAX_CHUNK_ROWS = 8_000_000
 
 

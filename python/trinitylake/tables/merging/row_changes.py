@@ -38,9 +38,9 @@ from trinitylake.tables.sql_sandbox import quoted
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-#: Given the columns of the table, values of some of them, or None.
+#: Function from the columns of the table to the values of some of these columns, or None.
 FoundKeys: TypeAlias = "Callable[[pa.Schema], pa.Table | None]"
-#: The columns that say where a row is.
+#: The columns with the file and the position of a row.
 FILE, POSITION = "trinitylake:file", row_lineage.POSITION.name
 
 

@@ -26,9 +26,9 @@ from trinitylake.tables.queries.statement_text import Delete, MergeInto, Update,
 from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
 
-#: Types that DuckDB compares as whole numbers, whichever two they are.
+#: Types of which DuckDB compares any two as whole numbers.
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
-#: The rows of the table, in the text of a query.
+#: Name of the table's rows in a query.
 _TARGET = "trinitylake_target"
 _PLACE = f"{quoted(FILE)}, {quoted(POSITION)}"
 

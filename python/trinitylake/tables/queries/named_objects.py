@@ -19,13 +19,13 @@ from trinitylake.tables.sql_sandbox import folded, quoted
 if TYPE_CHECKING:
     from trinitylake.tables.queries.source import TableSource
 
-#: Characters of an unknown name that an error shows.
+#: Maximum number of characters of an unknown name that an error shows.
 _SHOWN_LENGTH = 200
 #: Prefix of the schemas of rows that are no objects of the lakehouse.
 _OWN_SCHEMA = "trinitylake "
-#: Schemas of DuckDB's own.
+#: DuckDB's own schemas.
 _RESERVED = frozenset({"information_schema", "pg_catalog"})
-#: Names that DuckDB takes for databases when they stand before a table.
+#: Names that DuckDB reads as databases if they precede a table.
 _DATABASES = frozenset({"main", "memory", "system", "temp"})
 
 

@@ -18,7 +18,7 @@ _WITHOUT = (
     "statistics_propagation,empty_result_pullup,join_order,build_side_probe_side,compressed_materialization,"
     "column_lifetime,join_filter_pushdown"
 )
-#: The first version of DuckDB whose form of trees and plans this package was not tested with.
+#: The first version of DuckDB with which this package was not tested, because trees and plans may have another form.
 _FIRST_UNKNOWN = (2, 1)
 #: Maximum number of idle connections; others are closed after use.
 _MAX_IDLE = 4

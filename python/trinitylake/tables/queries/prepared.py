@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trinitylake.tables.queries.source import PlannedRows, TableSource
 
 NEEDS = "SQL over a lakehouse"
-#: How names in a query begin that are not the caller's.
+#: Prefix of the names that this module adds to a query.
 OWN_NAME = "trinitylake_"
 _DESCRIBE = "DESCRIBE "
 _QUOTED_LINE = "LINE 1: "

@@ -18,9 +18,9 @@ from trinitylake.tables.row_values import python_values
 if TYPE_CHECKING:
     from polars import DataFrame as PolarsFrame
 
-#: Rows that `show` prints by default.
+#: Maximum number of rows that `show` prints by default.
 SHOWN_ROWS = 20
-#: Rows of a batch of a stream.
+#: Number of rows of a batch of a stream.
 BATCH_ROWS = 131_072
 
 
