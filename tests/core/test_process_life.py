@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -13,6 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,28 @@ def in_child(work: Callable[[], Any]) -> Any:
         child.kill()
     assert error is None, error
     return result
+
+
+@contextmanager
+def threads_at_work(work: Callable[[int, int], object]) -> Iterator[None]:
+    """Three threads repeat work during the block. It gets the number of its thread and of the repetition."""
+    stop = threading.Event()
+
+    def repeat(worker: int) -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            work(worker, number)
+
+    threads = [threading.Thread(target=repeat, args=(worker,)) for worker in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
 
 
 def ids(lake: tl.Lakehouse) -> list[int]:
@@ -149,20 +173,13 @@ def test_a_fork_while_other_threads_are_busy_leaves_the_child_free(tmp_path: Pat
     """A lock that another thread holds in the moment of the fork is never released in the child."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("nyc")
-    stop = threading.Event()
 
-    def busy(worker: int) -> None:
-        number = 0
-        while not stop.is_set():
-            lake.at().namespaces()
-            if worker == 0:
-                lake.create_namespace(f"busy{number}")
-            number += 1
+    def busy(worker: int, number: int) -> None:
+        lake.at().namespaces()
+        if worker == 0:
+            lake.create_namespace(f"busy{number}")
 
-    threads = [threading.Thread(target=busy, args=(worker,)) for worker in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with threads_at_work(busy):
         for number in range(10):
 
             def work(number: int = number) -> bool:
@@ -171,10 +188,6 @@ def test_a_fork_while_other_threads_are_busy_leaves_the_child_free(tmp_path: Pat
                 return fresh.exists(f"child{number}")
 
             assert in_child(work)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(PATIENCE_SECONDS)
     assert [name for name in lake.namespaces() if name.startswith("child")] == sorted(f"child{n}" for n in range(10))
 
 
@@ -183,25 +196,10 @@ def test_a_child_forked_while_others_commit_through_its_handle_commits_too(tmp_p
     ever.
     """
     lake = tl.create(str(tmp_path / "lake"))
-    stop = threading.Event()
-
-    def busy(worker: int) -> None:
-        number = 0
-        while not stop.is_set():
-            lake.create_namespace(f"w{worker}.n{number}")
-            number += 1
-
-    threads = [threading.Thread(target=busy, args=(worker,)) for worker in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with threads_at_work(lambda worker, number: lake.create_namespace(f"w{worker}.n{number}")):
         for number in range(7):
             made = in_child(lambda number=number: lake.create_namespace(f"child{number}"))
             assert made.name == f"child{number}"
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(PATIENCE_SECONDS)
     assert [name for name in lake.namespaces() if name.startswith("child")] == [f"child{n}" for n in range(7)]
 
 
@@ -213,31 +211,22 @@ def test_a_child_forked_while_others_use_the_store_has_connections_of_its_own(se
     lake.create_namespace("nyc")
     for number in range(4):
         lake._storage.put(f"files/{number}", str(number).encode() * 1000)
-    stop = threading.Event()
 
     def read(number: int) -> bool:
         return bytes(lake._storage.get(f"files/{number}")) == str(number).encode() * 1000
 
     wrong: list[int] = []
 
-    def busy(worker: int) -> None:
-        while not stop.is_set():
-            if not read(worker) or not lake.exists("nyc"):
-                wrong.append(worker)
+    def busy(worker: int, _: int) -> None:
+        if not read(worker) or not lake.exists("nyc"):
+            wrong.append(worker)
 
     def work() -> list[bool]:
         return [read(number % 4) and lake.at().namespaces() == ["nyc"] for number in range(12)]
 
-    threads = [threading.Thread(target=busy, args=(worker,)) for worker in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with threads_at_work(busy):
         for _ in range(5):
             assert in_child(work) == [True] * 12
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(PATIENCE_SECONDS)
     assert not wrong
     assert all(read(number) for number in range(4)), "the parent's connections are as they were"
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from dying_workers import let_workers_die
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
 from conformance.reachable import files_below
 from trinitylake.lakehouse.export import Export
-from trinitylake.lakehouse.object_copier import ObjectCopier
 from trinitylake.spark import export
 
 ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})
@@ -94,19 +92,7 @@ def test_a_task_that_dies_is_run_again(
     lake.export(copy, durability="none", mode="minimal")
     expected = contents(copy)
     shutil.rmtree(copy)
-    for name in ("_described_ranges", "_copied"):
-        original, marker = getattr(export, name), str(tmp_path / name)
-
-        def dying(copier: ObjectCopier, *rest: object, original=original, marker=marker) -> Iterator[pa.RecordBatch]:
-            for batch in original(copier, *rest):
-                try:
-                    os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-                except FileExistsError:
-                    yield batch
-                    continue
-                os._exit(1)
-
-        monkeypatch.setattr(export, name, dying)
+    let_workers_die(monkeypatch, export, ["_described_ranges", "_copied"], tmp_path)
     lake.export(copy, durability="none", engine=spark, mode="minimal")
     assert (tmp_path / "_described_ranges").exists()
     assert (tmp_path / "_copied").exists()

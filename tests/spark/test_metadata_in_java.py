@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import TableUpdate
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from test_replaced_specs import with_name_of_dropped_field
 
 import trinitylake as tl
 from rest import test_metadata_invariants
@@ -114,18 +115,7 @@ def test_java_loads_all_accepted_metadata(
 def test_java_reads_a_column_with_the_name_of_a_dropped_partition_field(
     spark: SparkSession, lake: tl.Lakehouse, version: str, transform: str
 ) -> None:
-    lake.create_namespace("n")
-    columns = {"id": "bigint", "p": "varchar"}
-    table = lake.create_table("n.t", columns, partition_spec=[transform], properties={"format-version": version})
-    table.append({"id": [1], "p": ["a"]})
-    name = table.partition_spec.fields[0].name
-    with table.update_spec() as update:
-        update.remove_field(name)
-    with table.update_schema() as update_schema:
-        update_schema.delete_column("p")
-    with table.update_schema() as update_schema:
-        update_schema.add_column(name, "varchar")
-    table.append({"id": [2], name: ["b"]})
+    table, _ = with_name_of_dropped_field(lake, version, transform)
     assert refusal(spark, table.iceberg.metadata.model_dump_json()) is None
 
 

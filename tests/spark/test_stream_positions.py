@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from flights import flights, rows
 from pyspark.sql.types import LongType, StringType, StructType
 
 import trinitylake as tl
@@ -16,18 +16,9 @@ from trinitylake.spark.stream_read import StreamReader
 SCHEMA = StructType().add("id", LongType()).add("carrier", StringType())
 
 
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "carrier": pa.array(["AA"] * len(ids), pa.string())})
-
-
 @pytest.fixture
 def source(lake: tl.Lakehouse) -> tl.Table:
-    """Rows 0 to 3 in four files, of versions 3 to 6."""
-    lake.create_namespace("nyc")
-    table = lake.create_table("nyc.flights", rows())
-    for id in range(4):
-        table.append(rows(id))
-    return table
+    return flights(lake)
 
 
 def reader_of(lake: tl.Lakehouse, **options: Any) -> StreamReader:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from flights import flights, rows
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -22,16 +23,7 @@ from trinitylake.spark.stream_write import StreamWriter
 
 @pytest.fixture
 def source(lake: tl.Lakehouse) -> tl.Table:
-    """Rows 0 to 3 in four files, of versions 3 to 6."""
-    lake.create_namespace("nyc")
-    table = lake.create_table("nyc.flights", rows())
-    for id in range(4):
-        table.append(rows(id))
-    return table
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "carrier": pa.array(["AA"] * len(ids), pa.string())})
+    return flights(lake)
 
 
 def ids(lake: tl.Lakehouse, name: str) -> list[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from dying_workers import let_workers_die
 from pyspark.sql import SparkSession
 
 import s3_server
@@ -19,7 +20,6 @@ import trinitylake as tl
 from conformance.reachable import Reachable, files_below
 from full_lakehouse import ROWS, full_lakehouse
 from local_files import age
-from trinitylake.base.pickling import StorageForTasks
 from trinitylake.lakehouse.vacuum_report import Vacuumed
 from trinitylake.spark import vacuum
 
@@ -111,21 +111,7 @@ def test_a_worker_that_dies_is_replaced(
 ) -> None:
     """Each sort of task loses its worker once, in the middle of its work."""
     expected = comparable(full.maintenance.vacuum(dry_run=True, paths=True))
-    for name in ("_read", "_classify", "_delete"):
-        original, marker = getattr(vacuum, name), str(tmp_path / name)
-
-        def dying(
-            carried: StorageForTasks, *rest: object, original=original, marker=marker
-        ) -> Iterator[pa.RecordBatch]:
-            for batch in original(carried, *rest):
-                try:
-                    os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-                except FileExistsError:
-                    yield batch
-                    continue
-                os._exit(1)
-
-        monkeypatch.setattr(vacuum, name, dying)
+    let_workers_die(monkeypatch, vacuum, ["_read", "_classify", "_delete"], tmp_path)
     assert comparable(full.maintenance.vacuum(paths=True, engine=spark)) == expected
     assert {"_read", "_classify", "_delete"} <= {path.name for path in tmp_path.iterdir()}
     assert Reachable(root).files <= files_below(root)

@@ -42,12 +42,8 @@ def test_rows_after_a_removed_partition_field_are_found(
     assert table.count() == 2
 
 
-@pytest.mark.parametrize("version", ["1", "2", "3"])
-@pytest.mark.parametrize("transform", ["p", "bucket(4, p)"])
-def test_a_column_takes_the_name_of_a_dropped_partition_field(lake: tl.Lakehouse, version: str, transform: str) -> None:
-    """Format version 1 keeps a removed field as `void`, so that after its column was dropped no column could take its
-    name again. Iceberg's Java allows the name since the source column is gone.
-    """
+def with_name_of_dropped_field(lake: tl.Lakehouse, version: str, transform: str) -> tuple[tl.Table, str]:
+    """The table `n.t` with a column that has the name of a dropped partition field, and that name."""
     lake.create_namespace("n")
     columns = {"id": "bigint", "p": "varchar"}
     table = lake.create_table("n.t", columns, partition_spec=[transform], properties={"format-version": version})
@@ -60,6 +56,16 @@ def test_a_column_takes_the_name_of_a_dropped_partition_field(lake: tl.Lakehouse
     with table.update_schema() as update_schema:
         update_schema.add_column(name, "varchar")
     table.append({"id": [2], name: ["b"]})
+    return table, name
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+@pytest.mark.parametrize("transform", ["p", "bucket(4, p)"])
+def test_a_column_takes_the_name_of_a_dropped_partition_field(lake: tl.Lakehouse, version: str, transform: str) -> None:
+    """Format version 1 keeps a removed field as `void`, so that after its column was dropped no column could take its
+    name again. Iceberg's Java allows the name since the source column is gone.
+    """
+    table, name = with_name_of_dropped_field(lake, version, transform)
     with table.update_spec() as update:
         update.add_field(name, "identity", name)
     table.append({"id": [3], name: ["b"]})
