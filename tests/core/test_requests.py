@@ -196,6 +196,16 @@ def test_a_scan_of_six_small_files_waits_only_for_what_it_cannot_know(shop: Shop
     assert len(files_read(trace)) == 5, trace
 
 
+def test_a_scan_skips_manifests_that_list_only_removed_files(shop: Shop) -> None:
+    """After a compaction each scan fetched the manifest that lists the former files, and parsed it in a thread."""
+    shop.lake.table("n.six").maintenance.compact(min_files=2)
+    table = shop.elsewhere().table("n.six")
+    manifests = table.iceberg.current_snapshot().manifests(table.iceberg.io)  # type: ignore[union-attr]
+    assert len(manifests) == 2
+    trace = shop.traced(lambda: table.scan().to_arrow())
+    assert len([path for path in trace.fetched(".avro") if "/snap-" not in path]) == 1, trace
+
+
 def test_a_table_of_a_transaction_is_read_as_one_outside(shop: Shop) -> None:
     lake = shop.elsewhere()
 

@@ -101,7 +101,9 @@ class FilesOfFilter:
         return bool(self._outcomes(self._of_fields(file.spec_id, file.partition, of_partition)) & TRUE)
 
     def may_be_in(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list files with rows that match."""
+        """Whether a manifest may list files with rows that match. A manifest of removed files does not."""
+        if not (manifest.has_added_files() or manifest.has_existing_files()):
+            return False
         if not self._fields.get(manifest.partition_spec_id) or not manifest.partitions:
             return True
         bounds = self._of_fields(manifest.partition_spec_id, manifest.partitions, of_manifest)
