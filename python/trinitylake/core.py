@@ -49,7 +49,7 @@ class HasKeySizes(Protocol):
 
 
 class KeySizes(NamedTuple):
-    """Maximum sizes of names in bytes of UTF-8; names in keys are padded to them with spaces (§4)."""
+    """Maximum sizes of names in bytes of UTF-8. Names in keys are padded with spaces to these sizes (§4)."""
 
     namespace_name_max_size_bytes: int = 100
     table_name_max_size_bytes: int = 100
@@ -57,7 +57,7 @@ class KeySizes(NamedTuple):
 
     @classmethod
     def of(cls, config: HasKeySizes | None) -> KeySizes:
-        """The sizes of a lakehouse as plain numbers, which can be sent to other processes; None for the defaults."""
+        """The name sizes of a lakehouse as plain numbers, which can be sent to other processes; None for defaults."""
         if config is None:
             return cls()
         return cls(

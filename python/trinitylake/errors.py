@@ -100,7 +100,7 @@ class CommitConflict(TrinityLakeError):
 
 
 class ProducerFenced(TrinityLakeError):
-    """Another writer took over the producer, so this writer must not write rows of it any more. End this writer."""
+    """Another writer took over the producer. End this writer; it must not write rows of this producer any more."""
 
     kind = "producer_fenced"
 
@@ -208,6 +208,6 @@ class NotALakehouse(TrinityLakeError):
 
 
 class LakehouseMoved(TrinityLakeError):
-    """The lakehouse is not at its recorded root. Read-only until `Lakehouse.relocate` records the present one."""
+    """The lakehouse is not at its recorded root. It is read-only until `Lakehouse.relocate` records the new root."""
 
     kind = "lakehouse_moved"

@@ -177,7 +177,9 @@ class _Run:
                 yield dataset
 
     def _dataset(self, kind: type[AnyDataset], name: str, reader: Reader, version: int) -> AnyDataset:
-        """A table or view. It goes by the name that people know; the location, by which engines name it, is another."""
+        """A table or view as a dataset. Its name is the one that people know; its location, the name for engines, is a
+        symlink.
+        """
         facets: dict[str, DatasetFacet] = {
             "dataSource": datasource_dataset.DatasourceDatasetFacet(self._lake.name or None, self._root),
             "version": dataset_version_dataset.DatasetVersionDatasetFacet(str(version)),
@@ -206,7 +208,7 @@ def _found(reader: Reader, name: str) -> tuple[Identifier, str | None]:
 
 
 def _place(location: str) -> symlinks_dataset.Identifier:
-    """A folder as OpenLineage names it: by its bucket and its path in there, on a local disk by `file` and its path."""
+    """A folder in OpenLineage's form: its bucket and the path in the bucket; on a local disk, `file` and the path."""
     scheme, _, path = location.partition("://")
     if scheme == "file":
         return symlinks_dataset.Identifier("file", path, "LOCATION")

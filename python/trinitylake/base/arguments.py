@@ -226,7 +226,7 @@ def options(values: Any, what: str) -> dict[str, str]:
 
 
 def mapping(values: Any, what: str) -> Mapping[Any, Any]:
-    """A mapping; the user of its values checks them. Raises `InvalidArgument`."""
+    """A mapping. The caller checks its values. Raises `InvalidArgument`."""
     if not isinstance(values, Mapping):
         raise InvalidArgument(f"{what} must be a mapping, got {_shown(values)}")
     return values
@@ -330,7 +330,7 @@ def checked(function: Function) -> Function:
 
 
 def checked_as(**others: Rule) -> Callable[[Function], Function]:
-    """`checked` with other rules for some parameters."""
+    """Like `checked`, with other rules for some parameters."""
 
     def decorate(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()

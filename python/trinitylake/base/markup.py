@@ -131,7 +131,7 @@ def framed(*parts: object) -> str:
 
 
 def shown(draw: Callable[[Owner], str]) -> Callable[[Owner], str]:
-    """Decorate `_repr_html_` so that it shows an error instead of raising it."""
+    """Decorator of `_repr_html_`, which shows an error instead of raising it."""
 
     @functools.wraps(draw)
     def run(self: Owner) -> str:

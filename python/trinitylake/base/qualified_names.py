@@ -33,7 +33,7 @@ def namespace_name(identifier: Identifier) -> str:
 
 
 def check_text(identifier: Identifier) -> None:
-    """Raise `InvalidName` for anything but UTF-8 text or a tuple of it."""
+    """Raise `InvalidName` for anything except valid text, or a tuple of valid texts."""
     if isinstance(identifier, str):
         if identifier.isascii():
             return

@@ -40,7 +40,7 @@ class Span:
             self._span.set_attribute(name, value)
 
     def part(self, operation: str) -> AbstractContextManager[Span]:
-        """A child of this span, whichever span is current."""
+        """A child of this span. The current span does not matter."""
         return _NO_PART if self._span is None else self._part(operation, self._span)
 
     @contextmanager
@@ -66,7 +66,7 @@ class Span:
             context.detach(token)
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span, with an error if one is given. Further calls do nothing."""
+        """End the span, with the error if one is given. Further calls do nothing."""
         if self._span is not None:
             if error is not None:
                 _fail(self._span, error)

@@ -75,7 +75,7 @@ def command(function: Command, group: typer.Typer = app) -> Command:
 
 
 def _user() -> str:
-    """Name of the user of the system; "" if it has none, as in a container."""
+    """Name of the system's user; "" without a name, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -142,7 +142,7 @@ def _erased(done: Erasure, path: str) -> RenderableType:
 
 
 def _listed(lines: list[Text], noun: str) -> list[Text]:
-    """The first lines, and how many more there are."""
+    """The first lines, and the number of the other lines."""
     more = len(lines) - _SHOWN
     return (
         lines

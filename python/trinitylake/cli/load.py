@@ -208,19 +208,19 @@ def load(
 
 
 def _types_of(lake: Lakehouse, table: str) -> dict[str, Type]:
-    """Types of the columns of a table, if it exists, that text can be converted to."""
+    """Types of the columns of an existing table to which text can be converted."""
     if not lake.exists(table):
         return {}
     return {column.name: column.type for column in lake.table(table).schema.columns if is_convertible(column.type)}
 
 
 def _nested_of(lake: Lakehouse, table: str) -> list[str]:
-    """Columns of a table, if it exists, with nested types."""
+    """Columns of an existing table with nested types."""
     return [one.name for one in lake.table(table).schema.columns if one.type.children] if lake.exists(table) else []
 
 
 def _required_of(lake: Lakehouse, table: str) -> list[str]:
-    """Columns of a table, if it exists, that have no NULL."""
+    """Required columns of an existing table."""
     return [one.name for one in lake.table(table).schema.columns if not one.nullable] if lake.exists(table) else []
 
 

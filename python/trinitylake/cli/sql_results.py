@@ -63,7 +63,7 @@ class ResultPrinter:
         self._path = path
 
     def show(self, query: Query) -> None:
-        """Print the rows of a query, streamed unless they are for people."""
+        """Print the rows of a query. Formats for programs are streamed."""
         started = time.perf_counter()
         if self._path:
             with Path(self._path).open("a", encoding="utf-8") as file:

@@ -330,7 +330,7 @@ class SqlShell:
                 readline.add_history(entry.replace(_LINE_BREAK, "\n"))
 
     def _remember(self, entered: str) -> None:
-        """Add a whole statement to the history, so that it is recalled as one."""
+        """Add a statement to the history as one entry, also if it has several lines."""
         if sys.platform == "win32":
             return
         with suppress(ImportError):

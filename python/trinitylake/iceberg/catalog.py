@@ -162,7 +162,7 @@ class TrinityLakeCatalog(ViewCatalog):
         return self.state().read("table", namespace, name)
 
     def _guarded(self, io: FileIO) -> FileIO:
-        """File access for external tables, given that of PyIceberg; the server restricts it."""
+        """Wraps PyIceberg's file access to external tables. The server overrides this to restrict the access."""
         return io
 
     def _federated(self, definition: TableDef) -> Table:

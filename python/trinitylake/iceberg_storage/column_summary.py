@@ -128,7 +128,7 @@ def _tighter(choose: Callable[..., Any], one: Any, other: Any) -> Any:
 
 
 def value_of_bytes(type: iceberg.IcebergType, data: bytes | None) -> Any:
-    """A bound, also one of a type that the column had before it was widened; None for NaN and for damaged bytes."""
+    """A bound as a value, also if the column had a narrower type before; None for NaN and for damaged bytes."""
     if data is None:
         return None
     try:
@@ -242,7 +242,7 @@ def _end_of_truncated(source: iceberg.IcebergType, upper: Any, width: int) -> An
 
 
 def successor(prefix: Any) -> Any:
-    """Smallest text or bytes above all values with a prefix, at most as long as it; None if there is none."""
+    """The smallest text or bytes above all values with a prefix, not longer than the prefix; None if there is none."""
     if isinstance(prefix, bytes):
         kept = prefix.rstrip(b"\xff")
         return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

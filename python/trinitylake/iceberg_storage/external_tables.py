@@ -140,7 +140,7 @@ def _named(metadata: TableMetadata, io: FileIO) -> Iterator[str]:
 
 
 def _plain(location: str) -> str:
-    """A location, without other spellings (`//`, `.` and `..`) of a file on a disk."""
+    """A location in its plain form: on a disk, without `//`, `.` and `..`."""
     scheme, colon, path = location.partition(":")
     is_local = location.startswith("/") or (colon and scheme.lower() == "file")
     return os.path.normpath("/" + (path if colon else location).lstrip("/")) if is_local else location

@@ -204,7 +204,7 @@ class LakehouseFileIO(FileIO):
             os.makedirs(path, exist_ok=True)
 
     def _path_behind_links(self, canonical: str) -> str | None:
-        """The path below a local root of a file URI that leads there through symbolic links, otherwise None."""
+        """The path below a local root to which a file URI leads through symbolic links; otherwise None."""
         if self._real_local_root is None or not canonical.startswith("file:///"):
             return None
         literal = canonical[len("file://") :]
@@ -282,7 +282,7 @@ class LakehouseFileIO(FileIO):
         return [(offset, part) for (offset, _), part in zip(ranges, parts, strict=True)]
 
     def opened(self, path: str) -> None:
-        """Record that a file is read now, perhaps one that was prefetched."""
+        """Record that a file is read now. The file may have been prefetched."""
         if (ahead := self._ahead.pop(path, None)) is not None:
             ahead.opened(path)
 

@@ -99,4 +99,4 @@ class FileWriter(io.RawIOBase):
             self.close()
 
     def __del__(self) -> None:
-        """Discard a stream that was never closed: `IOBase` would close it, and so write the file."""
+        """Discard a stream that was never closed. `IOBase` would close the stream, which would write the file."""

@@ -71,7 +71,7 @@ _A_VALUE = "a value: a number, a text in quotes, true or false; for NULL write `
 
 
 class _Token(NamedTuple):
-    """A token and where it begins. Its kind is the name of its group in `_TOKEN`; "end" behind the last one."""
+    """A token and its position. Its kind is the name of its group in `_TOKEN`, or "end" after the last token."""
 
     kind: str
     text: str
@@ -248,7 +248,7 @@ class _Parser:
         return make(column, StringLiteral(plain))
 
     def _took(self, text: str) -> bool:
-        """Read this word or sign if it is next; whether it was."""
+        """Read this word or sign if it is next. Returns whether it was read."""
         token = self.next
         if token.word != text and (token.kind != "sign" or token.text != text):
             return False

@@ -84,7 +84,7 @@ class MetadataCache:
             return metadata
 
     def put(self, key: CacheKey, metadata: TableMetadata) -> None:
-        """Cache the metadata of a file, if no other file can get its name. `key` is from before the file was read."""
+        """Cache the metadata of a file whose name is unique. `key` was computed before the file was read."""
         with self._lock:
             if key in self._entries or not is_named_once(key[0]):
                 return
@@ -213,7 +213,7 @@ def metadata_uri(metadata: TableMetadata, stem: str) -> str:
 
 
 def new_file_stem(previous_uri: str | None = None) -> str:
-    """A new name such as `00042-<uuid4>`, with the number after that of the previous file, and 0 without one."""
+    """A new file name such as `00042-<uuid4>`: the number of the previous file plus one, or 0 for the first file."""
     sequence = 0
     if previous_uri is not None and (match := _FILE_NAME.fullmatch(previous_uri.rsplit("/", 1)[-1])):
         sequence = int(match[1]) + 1

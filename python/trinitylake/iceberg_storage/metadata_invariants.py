@@ -208,7 +208,7 @@ def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
 
 
 def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -> None:
-    """Check metadata as a whole, as far as it differs from `base`, which is checked already."""
+    """Check metadata as a whole. Parts that are equal in `base`, which is already checked, are skipped."""
     if base is None or any(
         getattr(metadata, name) is not getattr(base, name)
         for name in ("schemas", "partition_specs", "sort_orders", "default_spec_id", "current_schema_id")
@@ -265,7 +265,7 @@ def _check_columns(metadata: TableMetadata) -> None:
 
 
 def check_defaults(metadata: TableMetadata) -> None:
-    """Check that the current schema and the defaults exist. PyIceberg raises `StopIteration` for a missing one."""
+    """Check that the current schema, spec and order exist. For a missing one PyIceberg raises `StopIteration`."""
     if metadata.current_schema_id not in {one.schema_id for one in metadata.schemas}:
         raise ValueError(f"the table has no schema {metadata.current_schema_id}, its current-schema-id")
     if metadata.default_spec_id not in {one.spec_id for one in metadata.partition_specs}:

@@ -61,7 +61,7 @@ def is_moment(type: IcebergType) -> bool:
 
 
 def _days(year: int, month: int, day: int, text: str) -> int:
-    """Days since the epoch of a day in any year: Python has those of the years 1 to 9999."""
+    """Days since the epoch of a day in any year. Python supports only the years 1 to 9999."""
     like = 2000 + year % _CYCLE_YEARS
     try:
         ordinal = date(like, month, day).toordinal()

@@ -79,7 +79,9 @@ class Blob(NamedTuple):
 
 
 def puffin_file(blobs: Iterable[Blob]) -> tuple[bytes, list[int]]:
-    """Bytes of a file with these blobs, and the offset of each; their snapshot is the one that adds the file."""
+    """The bytes of a file with these blobs, and the offset of each blob. The snapshot of a blob is the one that adds
+    the file.
+    """
     parts, offsets, described = [_MAGIC], [], []
     offset = len(_MAGIC)
     for blob in blobs:

@@ -63,7 +63,7 @@ class RangeReader(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes, all that is left without one; b"" at the end."""
+        """Up to `size` bytes; without `size` all remaining bytes. b"" at the end."""
         left = max(self._size_bytes - self._position, 0)
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted == 0:

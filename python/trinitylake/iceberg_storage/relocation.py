@@ -112,7 +112,7 @@ class TableRelocation:
         return metadata.model_copy(update=changes)
 
     def _relocated_uri(self, uri: str) -> str:
-        """A URI with the present root. URIs that have it, and URIs outside of the lakehouse, are unchanged."""
+        """A URI with the present root. A URI with this root, or outside of the lakehouse, is unchanged."""
         if canonical_uri(uri).startswith(self._present_root):
             return uri
         try:
@@ -202,7 +202,9 @@ class TableRelocation:
     def _avro(
         self, uri: str, relocate: Callable[[Record, dict[int, int]], None], new_name: str
     ) -> tuple[str, int | None]:
-        """Rewrite the rows of an Avro file, under its own schema; its URI, and the size if a new one was needed."""
+        """Rewrite the rows of an Avro file under its own schema. Returns the URI, and the size if a new file was
+        needed.
+        """
         data = self._rewritten(uri, relocate)
         if data is None:
             return self._relocated_uri(uri), None

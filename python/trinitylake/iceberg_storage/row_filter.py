@@ -125,7 +125,7 @@ class RowFilter:
 
     @classmethod
     def among(cls, schema: Schema, values: Mapping[str, Sequence[Any]]) -> RowFilter:
-        """A filter for rows whose columns have one of some values: encoded as in summaries, ascending, without NaN."""
+        """A filter for rows whose columns have one of these values: encoded as in summaries, ascending, without NaN."""
         fields = [(schema.find_field(name), found) for name, found in values.items()]
         paths = dict(_paths(schema.as_struct(), ()))
         tests = [_Test(one.field_id, one.field_type, paths[one.field_id], In, found) for one, found in fields]
@@ -343,7 +343,7 @@ class _Test(_Node):
 
 
 def _known(column: Any, answer: Any) -> Any:
-    """The answer for rows with a value, and null for others."""
+    """The result for rows with a value, combined with NULL for other rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -452,7 +452,7 @@ def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[typ
 
 
 def _value(literal: Literal[Any], type: IcebergType) -> Any:
-    """The value of a literal that is no number. Raises `ValueError` or `TypeError` if it is not of the type."""
+    """The value of a literal that is not a number. Raises `ValueError` or `TypeError` if it does not fit the type."""
     if isinstance(literal, StringLiteral) and is_moment(type):
         return units_since_epoch(literal.value, type)
     if isinstance(type, TimestampNanoType | TimestamptzNanoType):

@@ -89,7 +89,7 @@ def inherit_row_ids(entries: Sequence[ManifestEntry], manifest: ManifestFile) ->
 
 
 def as_new(file: DataFile) -> DataFile:
-    """A copy of a file for an entry that adds it: its rows get their ids from the commit."""
+    """A copy of a file for an entry with status "added", whose rows get their ids from the commit."""
     copy = with_fields(file, len(_FILE_FIELDS))
     copy[_IN_FILE] = None
     copy.spec_id = file.spec_id

@@ -41,7 +41,9 @@ YOUNG_KEPT = 500
 
 
 class Retention(NamedTuple):
-    """Retention of a branch: the `least` newest snapshots, and of the `among` newest those up to an age."""
+    """Retention of a branch: the newest `least` snapshots, and of the newest `among` snapshots those that are young
+    enough.
+    """
 
     least: float
     age_millis: float = 0
@@ -174,7 +176,7 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
 
 
 def _ancestors(metadata: TableMetadata, id: int | None) -> Iterator[Snapshot]:
-    """A snapshot and those before it, as far as the metadata has them."""
+    """A snapshot and its ancestors, as far as the metadata contains them."""
     seen: set[int] = set()
     while id is not None and id not in seen and (snapshot := metadata.snapshot_by_id(id)) is not None:
         seen.add(id)

@@ -38,7 +38,7 @@ class KnownManifests:
         self._lock = threading.Lock()
 
     def add(self, location: str) -> bool:
-        """Add a fingerprint; whether it is new."""
+        """Add a fingerprint. Returns whether it is new."""
         with self._lock:
             fingerprint = hash(location)
             is_new = fingerprint not in self._seen

@@ -83,5 +83,5 @@ def _outside(text: str, transaction_catalog: str, names_catalogs: bool) -> str:
 
 
 def tokens_of(statement: str) -> list[tuple[str, str]]:
-    """Kind and text of each token; the texts make up the statement. Kinds: other, quoted, word, sign."""
+    """Kind and text of each token. The joined texts are the statement. Kinds: other, quoted, word, sign."""
     return [(match.lastgroup or "", match.group()) for match in _TOKEN.finditer(statement)]

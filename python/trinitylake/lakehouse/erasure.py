@@ -291,7 +291,7 @@ class _ErasureRun:
             self._request.progress("rewritten", self._n_files)
 
     def _affected(self, found: Survey) -> list[str]:
-        """Paths of the metadata files whose content has to be replaced, those of the oldest state first.
+        """Paths of the metadata files whose content has to be replaced, beginning with those of the oldest state.
 
         This includes files in the folders of the tables that no kept version names: a row of an inner node that a newer
         message hides still references them (format §7). Some of these lack files, and cannot be read any more.

@@ -185,7 +185,7 @@ def objects_in(found: Iterable[pa.RecordBatch], sizes: tuple[int, int, int]) -> 
 
 
 def batches(items: Iterable[Item], size: int = _BATCH_OBJECTS) -> Iterator[list[Item]]:
-    """Lists of at most so many items."""
+    """Lists of at most `size` items."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch

@@ -90,7 +90,7 @@ def version_of_former_object(core: _core.Lakehouse, identifier: Identifier) -> i
 
 
 class _Walk:
-    """Goes through the history of one object, from `newest` down to `oldest`."""
+    """Walk through the history of one object, from `newest` down to `oldest`."""
 
     def __init__(self, core: _core.Lakehouse, newest: int, oldest: int) -> None:
         self._core = core

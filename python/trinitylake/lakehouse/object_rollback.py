@@ -187,7 +187,7 @@ class _Rollback:
         definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
 
     def _present_name(self, source: ObjectKey, id: str) -> ObjectKey | None:
-        """Present name of an object of the past: its own, or one that differs between the versions."""
+        """The present name of a past object: its own name, or the name after a move of its namespace."""
         base = self._core.base
         at_source = base.locate(*source)
         if at_source is not None and self._id(source.kind, at_source) == id:

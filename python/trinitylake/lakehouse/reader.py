@@ -183,7 +183,7 @@ class Reader(ABC):
         return Query(PreparedQuery(query, self._at_one_moment(), options))
 
     def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
-        """Run a statement that writes; None for any other. Raises `InvalidArgument` where nothing is written."""
+        """Run a writing statement; None for other statements. Raises `InvalidArgument` if this reader cannot write."""
         from trinitylake.lakehouse.sql_kinds import writing_statement
 
         if writing_statement(query) is None:

@@ -105,7 +105,7 @@ def relocate(
 
 
 def storage_with(storage: _core.Storage, former: Sequence[str]) -> _core.Storage:
-    """The same storage, where files may be named below these roots too. Raises `InvalidLocation` for a bad one."""
+    """The same storage, with further roots for the names of files. Raises `InvalidLocation` for an invalid root."""
     root, options, durability, other_roots = storage.__getnewargs__()
     return _core.Storage(root, options, durability, list(dict.fromkeys([*other_roots, *former]))) if former else storage
 

@@ -469,7 +469,7 @@ def _change_spec(table: Table, removed: list[str], added: list[tuple[PartitionFi
 
 
 def _field_name(table: Table, field: PartitionField) -> str:
-    """Name of a new partition field: that of an earlier field with the same transform, else one without an owner."""
+    """The name of a new partition field: the name of an earlier field with the same transform, or an unused name."""
     earlier = [one for spec in table.iceberg.specs().values() for one in spec.fields]
     for one in earlier:
         if _term(one) == _term(field):

@@ -101,7 +101,7 @@ _blocks = _Blocks()
 
 
 def warn_in_block(lakehouse: _core.Lakehouse) -> None:
-    """Warn about a statement of the lakehouse itself in the block of a transaction, once for each transaction."""
+    """Warn, once per transaction, if a block calls a statement of the lakehouse instead of the transaction."""
     for entry in list(_blocks.entered):
         transaction = entry[0]()
         if transaction is not None and transaction.is_open and entry[1] is not lakehouse:
@@ -574,7 +574,7 @@ class Transaction(OpenTransaction):
         return companion
 
     def _add_queued_appends(self, queued: _core.QueuedAppends) -> None:
-        """Commit queued appends, whose rows and those of others this transaction has staged."""
+        """Commit queued appends. This transaction has staged their rows and the rows of other processes."""
         self._queued_appends = queued
 
     def _take_metadata(self) -> list[tuple[str, bytes]]:

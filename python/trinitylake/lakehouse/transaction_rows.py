@@ -119,7 +119,7 @@ class _Page:
         self._listed: dict[str, ListedSnapshots] = {}
 
     def listed(self, table_id: str) -> ListedSnapshots | None:
-        """None for a table that was dropped, and for one whose files another catalog manages."""
+        """None for a dropped table, and for a table whose files another catalog manages."""
         last = self._last.get(table_id)
         if last is None or last.definition.table_type != MANAGED:
             return None

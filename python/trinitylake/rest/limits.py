@@ -58,7 +58,7 @@ MAX_IDLE_WORKERS, IDLE_WORKER_SECONDS, MAX_IDLE_WORKER_SIZE_BYTES = 2, 120.0, 38
 
 
 class Lease:
-    """A part of a `SharedLimit` that an owner has. `grow` adds to it."""
+    """The part of a `SharedLimit` that an owner uses. `grow` increases it."""
 
     def __init__(self, limit: SharedLimit, owner: str) -> None:
         self.owner = owner
@@ -66,7 +66,7 @@ class Lease:
         self._limit = limit
 
     def grow(self, amount: int) -> None:
-        """Add to the lease without waiting. Raises the refusal of the limit if that exceeds it."""
+        """Increase the lease without waiting. Raises the refusal of the limit if the limit would be exceeded."""
         self._limit.grow(self, amount)
 
 
@@ -182,7 +182,7 @@ class SharedLimit:
             self._admit()
 
     def _admit(self) -> None:
-        """Admit all waiters that fit, one of each owner in turn."""
+        """Admit all waiting requests that fit, alternating between owners."""
         is_changed = True
         while is_changed:
             is_changed = False

@@ -44,7 +44,7 @@ _CALL: contextvars.ContextVar[CallAtWork | None] = contextvars.ContextVar("call"
 
 
 def call_at_work() -> CallAtWork | None:
-    """The call of this context, if any."""
+    """The outbound call of the current context, if there is one."""
     return _CALL.get()
 
 

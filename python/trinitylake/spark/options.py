@@ -193,7 +193,7 @@ class Options:
 
 
 def _one_of(given: dict[str, str], name: str, other_name: str) -> str | None:
-    """An option that has two names. Raises `InvalidArgument` if both are given."""
+    """The value of an option that has two names. Raises `InvalidArgument` if both are given."""
     found = [value for key in (name, other_name) if (value := given.pop(key.lower(), None)) is not None]
     if len(found) == 2:
         raise InvalidArgument(f"{name} and {other_name} are the same option: give only one")

@@ -43,7 +43,9 @@ CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
 
 
 def package() -> str:
-    """The Maven coordinates of the runtime for the PySpark that is installed. Raises `InvalidArgument` for others."""
+    """The Maven coordinates of Iceberg's runtime for the installed PySpark. Raises `InvalidArgument` for other
+    versions.
+    """
     version = ".".join(pyspark.__version__.split(".")[:2])
     if version not in PACKAGES:
         known = ", ".join(PACKAGES)

@@ -65,7 +65,7 @@ def to_ipc(rows: pa.Table, columns: Schema | None = None) -> bytes:
 
 
 def of_ipc(data: bytes, schema: Schema | None = None) -> pa.Table:
-    """The inverse of `to_ipc`. Raises `OtherColumns` if the rows are for other columns than those of `schema`."""
+    """The inverse of `to_ipc`. Raises `OtherColumns` if the rows were prepared for another schema than `schema`."""
     with pa.ipc.open_stream(data) as stream:
         rows = stream.read_all()
     columns = (rows.schema.metadata or {}).get(_COLUMNS)

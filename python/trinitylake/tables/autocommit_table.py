@@ -414,7 +414,7 @@ class AutocommitTable(FrozenTable):
         self._show(written._definition, cast("TransactionTable", written)._committed_version)
 
     def _show(self, definition: TableDef, version: int | None) -> None:
-        """Replace the shown state of the table by that of a version."""
+        """Replace the state that this handle shows by the state in a version."""
         self._definition = definition
         self._version = version
         self._opened = None

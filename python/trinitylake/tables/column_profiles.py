@@ -33,7 +33,7 @@ class ColumnProfile(NamedTuple):
 def column_profiles(
     files: Sequence[DataFile], fields: Iterable[NestedField], types: pa.Schema, unknown: Collection[int] = ()
 ) -> list[ColumnProfile]:
-    """The profile of each field; `types` has their Arrow types, `unknown` are ids of fields with other metrics."""
+    """The profile of each field. `types` are the Arrow types; `unknown` are ids of fields with unreliable metrics."""
     n_rows = sum(file.record_count for file in files)
     return [
         ColumnProfile()

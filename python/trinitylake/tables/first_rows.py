@@ -87,7 +87,7 @@ def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYT
 
 
 def _opened(table: Table, task: FileScanTask, columns: list[str], room: int) -> tuple[LiveRows | None, int]:
-    """Reader of a file, and the bytes that it takes in memory; None if these exceed the limit."""
+    """The reader of a file and its size in memory; None if this size exceeds the limit."""
     if sum(one.file_size_in_bytes for one in task.delete_files) > MAX_DELETES_SIZE_BYTES:
         return None, 0
     live = LiveRows(table.metadata, table.io, [task])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FrozenTable(Table):
-    """A read-only table; its Iceberg metadata is read when it is first needed, and again after it was pickled."""
+    """A read-only table. Its Iceberg metadata is read at first use, and again after unpickling."""
 
     def __init__(
         self, storage: _core.Storage, namespace: str, name: str, definition: bytes, version: int | None

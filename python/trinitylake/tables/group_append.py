@@ -185,7 +185,7 @@ class AppendGroups(Generic[Payload]):
                 raise
 
     def _joins(self, own: Member[Payload]) -> bool:
-        """Become the leader if there is none, else join the queue. Returns False if that needs a batch first."""
+        """Become the leader, or join the queue of the leader. Returns False if joining needs a batch first."""
         with self._changed:
             if self._leader is None:
                 self._leader = own
@@ -199,7 +199,7 @@ class AppendGroups(Generic[Payload]):
             return True
 
     def _wait(self, own: Member[Payload]) -> None:
-        """Wait for the answer. Ctrl-C raises at once if no leader has taken the batch, else after the answer."""
+        """Wait for the answer. Ctrl-C interrupts the wait only while no leader has taken the batch."""
         try:
             own.wait()
         except BaseException:
@@ -280,7 +280,7 @@ _guard = threading.Lock()
 
 
 def groups_of(lakehouse: _core.Lakehouse, table_id: str, payload: type[Payload]) -> AppendGroups[Payload]:
-    """The groups of a table for one kind of payload. The caller keeps the result while an append may wait in it."""
+    """The groups of a table for one kind of payload. The caller must keep the result while an append may wait."""
     with _guard:
         return _groups.setdefault((id(lakehouse), table_id, payload), AppendGroups[Payload]())
 

@@ -115,7 +115,7 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that was rejected: the line of CSV in which it ends, or the number of the JSON value, from 1."""
+    """A rejected row: the line at which a CSV row ends, or the number of a JSON value, from 1."""
 
     file: str
     line: int | None
@@ -414,7 +414,7 @@ class InputFiles:
         return dict.fromkeys(columns, (text_conversion.BOOLEAN, *text_conversion.NUMBERS, *text_conversion.TIMES))
 
     def _json_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
-        """The fields of a JSON file: types that are candidates for texts and numbers, the exact type of nested ones."""
+        """The fields of a JSON file: candidate types for texts and numbers, exact types for nested values."""
         read = f"read_json({literal(str(path))}, sample_size = -1, convert_strings_to_integers = false"
         objects = f"read_json_objects({literal(str(path))})"
         described = self._described(f"{read})")

@@ -465,7 +465,7 @@ def _is_boolean_as_number(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _loses_zone(given: pa.DataType, target: pa.DataType) -> bool:
-    """Whether instants would become times without a zone, which are other times in other zones."""
+    """Whether a conversion would turn instants into times without a zone, whose meaning depends on the zone."""
     is_ = pa.types
     return bool(is_.is_timestamp(given) and given.tz and is_.is_timestamp(target) and not target.tz)
 
@@ -491,7 +491,7 @@ def _leaf_types(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType
 
 
 def _may_lose(given: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Arrow converts values that are no values of the other type, without an error."""
+    """Whether Arrow converts values without an error although they do not exist in the other type."""
     is_ = pa.types
     return bool(
         (is_.is_boolean(target) and (is_.is_integer(given) or is_.is_floating(given)))

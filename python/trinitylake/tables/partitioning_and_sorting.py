@@ -39,7 +39,7 @@ Given = TypeVar("Given", PartitionSpec, SortOrder)
 
 
 def words(given: Given | str | Iterable[str] | None, what: str) -> Given | tuple[str, ...] | None:
-    """A spec or order, or its expressions as a tuple. Raises `InvalidArgument` for anything else."""
+    """A spec or order object, or a tuple of its expressions. Raises `InvalidArgument` for anything else."""
     return given if given is None or isinstance(given, PartitionSpec | SortOrder) else texts(given, what)
 
 
@@ -68,7 +68,7 @@ def split_expressions(text: str) -> list[str]:
 
 
 def check_same_spec(given: PartitionSpec | str | Iterable[str], metadata: TableMetadata, table: str) -> None:
-    """Raises `InvalidArgument` if a table is not partitioned in the given way, whatever its fields are called."""
+    """Raise `InvalidArgument` if a table is partitioned in another way. The names of partition fields may differ."""
     schema = metadata.schema()
     wanted, present = partition_spec(given, schema), metadata.spec()
     texts = [

@@ -46,7 +46,7 @@ class RowResult(ABC):
 
     @checked
     def to_duckdb(self, table_name: str, connection: DuckDBPyConnection | None = None) -> DuckDBPyConnection:
-        """Register the rows as `table_name` in a duckdb connection, a new one in memory if none is given."""
+        """Register the rows as `table_name` in a DuckDB connection; without `connection`, in a new one in memory."""
         with optional_dependency("a connection of DuckDB"):
             import duckdb
 

@@ -17,7 +17,7 @@ from trinitylake.errors import InvalidArgument
 
 #: Scans produce large strings, so DuckDB must as well (`iceberg_storage/arrow_rows.py`).
 _ARROW: dict[str, str | bool | int | float | list[str]] = {"arrow_large_buffer_size": "true"}
-#: No object of the program around it.
+#: Queries cannot read Python objects of the surrounding program.
 _WITHOUT_VARIABLES: dict[str, str | bool | int | float | list[str]] = {"python_enable_replacements": "false"}
 #: No network, no extension.
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
@@ -126,7 +126,7 @@ def refusals(subject: str, *, quotes_rows: bool, quotes_text: bool = True) -> It
 
 @contextmanager
 def sandbox(subject: str, *, needs: str, quotes_rows: bool = False) -> Iterator[Any]:
-    """A connection that reaches nothing but what is registered in it, for one block. Raises as `refusals` does."""
+    """A connection for one block, with access only to objects that are registered in it. Raises as `refusals` does."""
     connection = connect(needs=needs)
     try:
         with refusals(subject, quotes_rows=quotes_rows):

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def _check_kept(open_core: Callable[[], _core.Transaction]) -> None:
-    """Called when a file is missing. Not a lambda, so that pickling it fails with a clear error."""
+    """Called when a file is missing. This is not a lambda, so that pickling it fails with a clear error."""
     open_core().check_retained()
 
 
@@ -114,7 +114,9 @@ class StagedTables:
     def add(
         self, namespace: str, name: str, staged: StagedTable, definition: TableDef, declared: Schema | None = None
     ) -> None:
-        """Stage a new managed table, over a staged one of this name. Raises as `Statements.create_table` does."""
+        """Stage a new managed table, which replaces a staged table of this name. Raises as `Statements.create_table`
+        does.
+        """
         describe(definition, staged.metadata, declared)
         # The commit adds the metadata location later, and writes the definition file then.
         self._open_core().create("table", namespace, name, serialize(definition))
@@ -151,7 +153,7 @@ class StagedTables:
         removed: Iterable[str],
         metadata_location: str | None,
     ) -> None:
-        """Change properties, where the table keeps them: a managed one in Iceberg, another in its definition."""
+        """Change properties: of a managed table in Iceberg's metadata, of other tables in the definition."""
         if metadata_location is not None and table.type != "external":
             raise InvalidArgument(
                 f"only an external table can be moved to other metadata; {table.name} is {table.type}"
@@ -201,7 +203,7 @@ class StagedTables:
         return {table: table._uses for table in self._tables.values()}
 
     def watch_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
-        """Read the tables that were used since `uses`, through whatever handle, so that the core watches them."""
+        """Read the tables that were used since `uses` through any handle, so that the core watches them."""
         changed = self._changed()
         for name, table in self._tables.items():
             if table not in changed and table._uses != uses.get(table, 0):

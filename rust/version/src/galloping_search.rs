@@ -49,7 +49,7 @@ impl GallopingSearch {
         GallopingSearch { low: known, phase: Phase::Gallop { steps: NEAR.to_vec() } }
     }
 
-    /// From an existing version, perhaps hundreds below the last one.
+    /// Starts at an existing version that may be hundreds below the last one.
     pub fn far(known: u64) -> GallopingSearch {
         GallopingSearch { low: known, phase: Phase::Gallop { steps: FAR.to_vec() } }
     }

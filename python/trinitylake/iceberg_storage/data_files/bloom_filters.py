@@ -154,7 +154,7 @@ def may_hold(file: InputFile, schema: Schema, keys: pa.Table, columns: Collectio
 
 
 def _places(file: pq.ParquetFile, schema: Schema, columns: Collection[str]) -> dict[str, int]:
-    """The positions of columns in a file, by their ids, without columns that it lacks or has more than once."""
+    """The positions of the columns that a file has exactly once, by their ids."""
     ids = leaf_ids(file.metadata, file.schema_arrow)
     asked = {name: schema.find_field(name).field_id for name in columns}
     return {name: ids.index(id) for name, id in asked.items() if ids.count(id) == 1}

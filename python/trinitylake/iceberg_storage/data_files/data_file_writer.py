@@ -383,7 +383,7 @@ def _metrics_of(schema: Schema, properties: Mapping[str, str]) -> FileMetrics:
 
 
 def _schema_of_files(schema: Schema) -> Schema:
-    """The schema with names that Avro, and so other engines, allow, without columns of the type `unknown`."""
+    """The schema of files: names are valid in Avro and so in other engines; no column has the type `unknown`."""
     return _schemas_of_files.of(
         schema, make=lambda: Schema(*_stored(sanitize_column_names(schema).fields), schema_id=schema.schema_id)
     )

@@ -154,7 +154,9 @@ def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
 
 
 def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:
-    """Upper bound of the size of a dictionary and of each of its texts: other pages do not shrink when decompressed."""
+    """Upper bound of the size of a dictionary. Pages do not shrink when they are decompressed, so it also bounds each
+    text.
+    """
     begin = column.dictionary_page_offset
     stored = column.data_page_offset - begin if begin else column.total_compressed_size
     return max(0, int(column.total_uncompressed_size - (column.total_compressed_size - stored) * 9 // 10))

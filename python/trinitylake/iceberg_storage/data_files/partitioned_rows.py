@@ -236,7 +236,7 @@ def values_of(record: Record) -> list[Any]:
 
 
 def spelled(partition: Record) -> tuple[Hashable, ...]:
-    """The values of a partition, equal to those of the same partition only: NaN is NaN, and -0.0 is not 0.0."""
+    """The values of a partition in a form that only equal partitions share: NaN equals NaN, -0.0 is not 0.0."""
     return tuple(_spelled(value) for value in values_of(partition))
 
 
@@ -247,7 +247,7 @@ def _spelled(value: Any) -> Hashable:
 
 
 def share_nan(partition: Record) -> None:
-    """Have NaN be one and the same object in all partitions, so that PyIceberg finds two of them equal."""
+    """Use one NaN object in all partitions, so that PyIceberg treats partitions with NaN as equal."""
     for number, value in enumerate(values_of(partition)):
         if isinstance(value, float) and math.isnan(value):
             partition[number] = math.nan
@@ -277,7 +277,7 @@ def _equals(column: str, value: Any) -> BooleanExpression:
 
 
 def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column, or the part of one whose name has dots."""
+    """A column, or a part of a column, by a name with dots."""
     import pyarrow.compute as pc
 
     if name in rows.column_names:

@@ -160,7 +160,9 @@ def positions_by_location(io: FileIO, deletes: Iterable[DataFile]) -> dict[str, 
 
 
 def _ascending(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The positions of all parts without duplicates. Those of one delete file are in order, if it is well-formed."""
+    """The sorted positions of all parts without duplicates. The positions in a well-formed delete file are already
+    sorted.
+    """
     positions = np.concatenate(parts)
     return positions if (positions[1:] > positions[:-1]).all() else np.unique(positions)
 

@@ -76,7 +76,7 @@ class ReadAhead(Generic[Part]):
             return rows
 
     def _fill(self, number: int) -> None:
-        """Read one part, as far as there is space. The part whose rows are wanted next always has space."""
+        """Read one part while memory permits. The part that the consumer needs next is always read."""
 
         def has_space() -> bool:
             is_wanted = number == self._current and not self._buffers[number]
@@ -104,6 +104,6 @@ _ACTIVE: WeakSet[ReadAhead[Any]] = WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """Stop threads whose rows are never taken: they must not run while the interpreter is torn down."""
+    """Stop all threads, because a thread must not run while the interpreter shuts down."""
     for one in list(_ACTIVE):
         one.stop()

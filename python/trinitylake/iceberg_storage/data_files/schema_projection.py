@@ -38,7 +38,7 @@ def has_plain_part_names(type: IcebergType) -> bool:
 
 
 def with_wider_types(schema: Schema, other: Schema) -> Schema:
-    """A schema whose primitive types are those of another schema where these are wider, also in nested columns."""
+    """A schema with the wider one of two types for each primitive column, also in nested columns."""
     others = index_by_id(other)
 
     def wider(kind: IcebergType, id: int) -> IcebergType:

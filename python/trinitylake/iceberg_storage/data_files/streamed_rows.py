@@ -58,7 +58,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
 
 
 def runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    """Runs of consecutive files that one thread reads: passing on each small file alone costs more than reading it."""
+    """Sequences of consecutive small files that one thread reads, because passing each file to a thread costs more."""
     run: list[FileScanTask] = []
     size_bytes = 0
     for task in tasks:

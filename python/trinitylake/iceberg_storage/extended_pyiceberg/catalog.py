@@ -48,6 +48,8 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
     def properties_summary(
         self, present: Properties, removals: set[str] | None, updates: Properties
     ) -> PropertiesUpdateSummary:
-        """Summary of changed properties: updated, removed, missing. Raises `ValueError` for one in both arguments."""
+        """Summary of changed properties: updated, removed, missing. Raises `ValueError` for a property in both
+        arguments.
+        """
         summary, _ = self._get_updated_props_and_update_summary(present, removals, updates)
         return summary

@@ -100,7 +100,7 @@ class MetadataBuilder:
         self._ids: dict[str, AssignedIds] = {}  # by the attribute that holds the id
 
     def apply(self, update: iceberg.TableUpdate) -> None:
-        """Apply one update. Raises `ValueError` if it does not fit; `InvalidArgument` is one, too."""
+        """Apply one update. Raises `ValueError`, or its subclass `InvalidArgument`, for an update that does not fit."""
         if isinstance(update, iceberg.SetPropertiesUpdate) and TableProperties.FORMAT_VERSION in update.updates:
             properties = dict(update.updates)
             self.apply(_upgrade_to(properties.pop(TableProperties.FORMAT_VERSION), self.metadata.format_version))
@@ -125,7 +125,7 @@ class MetadataBuilder:
             self.metadata = self.metadata.model_copy(update={"last_sequence_number": before.last_sequence_number})
 
     def _prepared(self, update: iceberg.TableUpdate) -> iceberg.TableUpdate | None:
-        """The update that PyIceberg applies; None for one without effect. Raises as `apply` does."""
+        """The update that PyIceberg applies; None if the update has no effect. Raises as `apply` does."""
         match update:
             case iceberg.RemoveSnapshotsUpdate():  # retention may have removed some
                 present = {one.snapshot_id for one in self.metadata.snapshots}
@@ -308,7 +308,9 @@ def apply_updates(base: TableMetadata, updates: Sequence[iceberg.TableUpdate]) -
 
 
 class StaleSnapshot(ValueError):
-    """A snapshot has a number of older metadata, for example of another branch. It must be produced again."""
+    """The sequence number or row id of a snapshot is outdated, for example after a commit to another branch. Produce it
+    again.
+    """
 
 
 def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:

@@ -117,7 +117,7 @@ def key_filter(rows: pa.Table, columns: Sequence[str], max_keys: int = MAX_KEYS)
 
 
 def match_filter(rows: pa.Table, columns: list[str]) -> BooleanExpression:
-    """A filter that matches the rows with the same values as one of `rows`, which have no NULL."""
+    """A filter that matches all rows whose values equal those of a row of `rows`, which have no NULL."""
     import pyarrow as pa
 
     keys = pa.table([_literals(rows.column(name)) for name in columns], names=columns)

@@ -226,7 +226,7 @@ class ReadOnlyCatalog(NoopCatalog):
 
 
 def scan_of(table: Table, **options: Any) -> ReadAheadScan:
-    """A scan of any PyIceberg table, also one of another catalog; `options` are those of `Table.scan`."""
+    """A scan of any PyIceberg table, also of another catalog. `options` are as for `Table.scan`."""
     return ReadAheadScan(table.metadata, table.io, catalog=table.catalog, table_identifier=table.name(), **options)
 
 
@@ -237,7 +237,7 @@ def files_of_branch(
     case_sensitive: bool = True,
     branch: str | None = MAIN_BRANCH,
 ) -> list[PlannedFile]:
-    """The files of the head of a branch that may hold rows that match, under the current schema."""
+    """The files of a branch's newest snapshot that may contain matching rows, under the current schema."""
     snapshot = metadata.snapshot_by_name(branch)
     if snapshot is None:
         return []

@@ -110,7 +110,7 @@ class FilesOfFilter:
         return bool(self._outcomes(bounds) & TRUE)
 
     def _of_fields(self, spec_id: int, values: Any, summarize: Callable[..., ColumnSummary]) -> Summaries:
-        """Summaries of columns by the partition fields, for each of which there is one of `values`."""
+        """Summaries of the source columns of partition fields, from one value for each field."""
 
         def summary(id: int) -> ColumnSummary:
             found = ANYTHING

@@ -361,7 +361,7 @@ class StagedTransaction(Transaction):
         self._commit_snapshot(producer.add(files).remove(gone))
 
     def rewrite_manifests(self) -> None:
-        """List the data files of the main branch in manifests of the target size, by partition, as one snapshot."""
+        """Rewrite the manifests of the main branch as one snapshot: target size, sorted by partition."""
         self._commit_snapshot(self._producer(Operation.REPLACE))
 
     @contextmanager
@@ -385,7 +385,7 @@ class StagedTransaction(Transaction):
 
     @contextmanager
     def _as_statement(self, name: str) -> Iterator[None]:
-        """Context manager: the changes inside are one statement, or part of the enclosing one."""
+        """Context manager: the changes inside belong to one statement, or to the enclosing statement."""
         check_writable(self.table_metadata)
         if self._statement:
             yield
@@ -494,7 +494,7 @@ class SchemaUpdate(UpdateSchema):
 
 
 def set_and_remove(table: Table, properties: Mapping[str, str], removed: Iterable[str]) -> None:
-    """Set properties of a table and remove others, as far as it has them, in one commit."""
+    """Set and remove properties of a table in one commit. Properties that the table lacks are not removed."""
     present = [name for name in dict.fromkeys(removed) if name in table.metadata.properties]
     if properties or present:
         with table.transaction() as change:

@@ -44,7 +44,7 @@ from trinitylake.iceberg_storage.metadata_invariants import MAX_LONG
 _LOWEST = (-(2**31), -(2**63))
 #: Engines cut bounds after 16 characters or more, so longer bounds may be equal although the values are not.
 _WHOLE_TEXT_MAX_LENGTH = 15
-#: Each byte of a Parquet file is at most one page header, and a page has at most 2^31 - 1 rows.
+#: Upper bound of rows for each byte of a Parquet file: a page takes more than a byte and has at most 2^31 - 1 rows.
 _MAX_ROWS_PER_BYTE = 2**31 - 1
 #: Bytes of a bound. A column that was widened may have the bounds of its former type; Java fails on other lengths.
 _BOUND_SIZES: dict[type[iceberg.IcebergType], tuple[int, ...]] = {
@@ -223,7 +223,7 @@ def _check_format(file: DataFile) -> None:
 
 
 def _check_metrics(file: DataFile, columns: Mapping[int, iceberg.PrimitiveType]) -> None:
-    """Check that counts and bounds of the columns of a data file agree: readers skip files by them."""
+    """Check that the counts and bounds of the columns of a data file agree, because readers skip files by them."""
     for id, count in (file.value_counts or {}).items():
         nulls = (file.null_value_counts or {}).get(id, 0)
         if nulls > count or (id in columns and count != file.record_count):

@@ -144,7 +144,7 @@ def _list_reader(avro_schema: str) -> tuple[Schema, Reader]:
 
 
 def _with_snapshot(io: FileIO, manifest: ManifestFile) -> ManifestFile:
-    """A manifest with the snapshot that added it: from its entries if the list of format version 1 leaves it out."""
+    """A manifest with its adding snapshot, which is read from its entries if the list of format version 1 omits it."""
     if manifest.added_snapshot_id is None:
         entries = read_entries(io, manifest, discard_deleted=False)
         added = [entry.snapshot_id for entry in entries if entry.status != ManifestEntryStatus.EXISTING]

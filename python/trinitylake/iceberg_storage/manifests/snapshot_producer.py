@@ -211,7 +211,7 @@ class SnapshotProducer:
         return rewritten
 
     def _without_removed(self, manifests: list[ManifestFile]) -> tuple[list[ManifestFile], list[ManifestFile]]:
-        """New manifests, with the removed files and with other files of their manifests, and unchanged manifests."""
+        """New manifests for removed files and for the other files of their manifests, and the unchanged manifests."""
         wanted = self._removed.keys()
         may_list = self._may_list_removed()
         new: list[ManifestFile] = []

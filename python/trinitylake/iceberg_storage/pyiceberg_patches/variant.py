@@ -27,7 +27,7 @@ class VariantType(PrimitiveType):
 
 
 def variants_in(schema: Schema) -> list[str]:
-    """The names of the columns of a schema that are variants or hold some."""
+    """The names of columns that are variants or contain variants."""
     return [field.name for field in schema.fields if any(_variants(field.field_type))]
 
 

@@ -28,7 +28,7 @@ from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 
 class OverlappingFiles:
-    """Files of a snapshot, with a test whether another file may hold rows in the same partitions and bounds."""
+    """Files of a snapshot. Tests whether another file may contain rows in the same partitions and bounds."""
 
     def __init__(self, files: Iterable[DataFile], metadata: TableMetadata) -> None:
         moved = columns_with_moved_names(metadata)

@@ -135,7 +135,7 @@ class Rebase:
     def _redo(
         self, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata
     ) -> tuple[TableMetadata, TableMetadata]:
-        """Rebase one commit, from `ours` to `theirs`; returns both with the commit applied."""
+        """Rebase one commit from `ours` to `theirs`. Returns both with the commit applied."""
         old, new = MetadataBuilder(ours), MetadataBuilder(theirs)
         redone_branches: set[str] = set()
         updates: list[TableUpdate] = []

@@ -133,7 +133,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Searched:
-    """Result of a search in `n_keys` keys; it continues after `position`."""
+    """Result of a search in `n_keys` keys. The next search continues after `position`."""
 
     found: list[Found]
     n_keys: int

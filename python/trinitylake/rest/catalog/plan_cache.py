@@ -35,7 +35,7 @@ class PlanCache:
                 self._size_bytes -= _size_bytes_of(evicted)
 
     def get(self, key: tuple[str, ...], start: int) -> tuple[bytes, int | None] | None:
-        """A part and the number of the next one, if any; None for a part that is not cached."""
+        """A part of a plan, and the number of the next part, if any; None if the part is not cached."""
         with self._lock:
             parts = self._plans.get(key, {})
             if (part := parts.get(start)) is None:

@@ -153,7 +153,7 @@ def _check_own_properties(transaction: Transaction, change: TableChange) -> None
 
 
 def _rehearse(transaction: Transaction, change: TableChange) -> None:
-    """Check that a change can be staged, without staging it. Raises as `stage`."""
+    """Check that a change can be staged. Stages nothing. Raises as `stage` does."""
     namespace, name = change.table
     if change.is_creation and not change.updates:
         return

@@ -271,7 +271,7 @@ class App:
         return Response("ready\n" if ready else "the storage fails\n", 200 if ready else 503, media_type="text/plain")
 
     def _asked_storage(self) -> asyncio.Task[int]:
-        """A read of the latest version; only one is in progress at a time."""
+        """Read the latest version. Only one read is in progress at a time."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(run_sync(lambda: self.service.lake.version))
         return self._asking
@@ -330,7 +330,7 @@ def _too_large(limit: int) -> RestError:
 
 
 def _head_refusal(scope: Scope) -> Response | None:
-    """The refusal of a request for its head. It closes the connection: nothing after the head is read."""
+    """The response that refuses a request by its head. It closes the connection, because the body is not read."""
     names = {name for name, _ in scope["headers"]}
     size_bytes = sum(len(name) + len(value) for name, value in scope["headers"])
     # The parser limits only heads that arrive in several parts.

@@ -97,7 +97,7 @@ class _Connections:
             handshake.add_done_callback(self._handshakes.discard)
 
     def _end_oldest(self) -> None:
-        """End the connection that is silent for the longest time. The event loop sees its end, and closes it."""
+        """Close the connection that has been silent for the longest time, through the event loop."""
         if self._silent:
             with suppress(OSError):
                 self._silent.pop(next(iter(self._silent))).shutdown(socket.SHUT_RDWR)
@@ -142,7 +142,7 @@ class _Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Respond to a request that violates HTTP; then uvicorn's parser cannot find the next one."""
+        """Respond to a request that violates HTTP, after which uvicorn's parser cannot find the next request."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             response = not_http()
             headers = [*response.raw_headers, (b"connection", b"close")]

@@ -111,7 +111,7 @@ def _seen_differences(call: Call, before: int, after: int) -> list[dict[str, Any
 def _difference(
     call: Call, before: int, after: int, start: int, limit: int, *, by_transaction: bool
 ) -> tuple[list[dict[str, Any]], int]:
-    """Some rows of a difference, and their total number. A worker computes it: it may contain all objects."""
+    """Some rows of a difference, and the total number of rows. A worker computes the difference, which may be large."""
     lake = call.service.lake
     job = DifferenceJob(StorageForTasks(lake._storage), after, before, start, limit, by_transaction)
     document = work(call, job) if has_workers(call) else job.document(lake._core)

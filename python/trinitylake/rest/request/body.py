@@ -38,7 +38,7 @@ def check_values(body: bytes | bytearray) -> int:
 
 
 class BodyLimits:
-    """Limits on the large bodies of one server, and on its heavy ones, of which one is processed at a time."""
+    """Limits of one server on large bodies, and on heavy bodies, of which one is processed at a time."""
 
     def __init__(self) -> None:
         busy = "too many large requests at the same time: try again"

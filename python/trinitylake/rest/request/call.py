@@ -76,7 +76,7 @@ SEPARATOR = "\x1f"
 
 
 class Delegation(Protocol):
-    """Access delegation for data files. `S3Delegation` implements it above this module, which it needs."""
+    """Access delegation for data files. `S3Delegation`, which imports this module, implements it."""
 
     @property
     def signs(self) -> bool:

@@ -105,7 +105,7 @@ def _transactions(call: Call, version: int, id: str) -> list[CommittedTransactio
 
 
 def _require_remembered(call: Call, key: str) -> None:
-    """Refuse a key that is older than an expired version, which it may have committed."""
+    """Refuse a key that may have been used for a version that has expired."""
     if key[14] != _TIMED:
         return
     made_at_millis = int(key.replace("-", "")[:12], 16)

@@ -60,7 +60,7 @@ def namespaces_response(call: Call, catalog: ServedCatalog, parent: Name) -> Res
 
 
 def _expected(size: int | None) -> int:
-    """Number of keys to read first: one more than the page shows whether another page follows."""
+    """Number of keys to read first: one more than the page, to know whether another page follows."""
     return MAX_KEYS_AT_ONCE if size is None else min(size + 1, MAX_KEYS_AT_ONCE)
 
 

@@ -30,7 +30,7 @@ _DOT = re.compile(r"(?<!\\)\.")
 
 
 class Role(IntEnum):
-    """Rights of a principal; each role includes those before it."""
+    """Rights of a principal. Each role includes all roles before it."""
 
     READER = 1
     WRITER = 2

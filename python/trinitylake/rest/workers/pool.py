@@ -225,7 +225,7 @@ class _Worker:
         self.process.kill()
 
     def end(self) -> None:
-        """Kill it, and remove its temporary files."""
+        """Kill the worker and remove its temporary files."""
         self.kill()
         self.process.wait()
         self._connection.close()

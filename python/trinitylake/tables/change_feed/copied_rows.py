@@ -20,7 +20,7 @@ _MAX_BREAKS_PER_ROW = 1 / 64
 
 
 class CopiedRun(NamedTuple):
-    """Consecutive rows of both sides: the number of the first row on each, and how many they are."""
+    """Consecutive equal rows of both sides: the number of the first row on each side, and the number of rows."""
 
     removed: int
     added: int

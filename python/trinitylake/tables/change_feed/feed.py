@@ -99,7 +99,7 @@ class ListedSnapshots(NamedTuple):
 
 @dataclass(frozen=True)
 class _Step:
-    """A version with the state of the table before and after it, and its number among those with changes of rows."""
+    """A version, the table before and after it, and its number among the versions that changed rows."""
 
     step: TableStep
     ordinal: int

@@ -62,7 +62,7 @@ class SideRows(NamedTuple):
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """Rows of one kind of change; those of an update are in pairs, the preimage first."""
+    """Rows of one kind of change. Updated rows are in pairs, the preimage first."""
 
     kind: Literal["insert", "delete", "update"]
     rows: pa.Table
@@ -116,7 +116,7 @@ def _compare_in_parts(rows: Iterable[SideRows], schema: pa.Schema, identity: Row
 
 
 class _RowFile:
-    """Rows in a temporary file: written, then read once, which deletes it."""
+    """Rows in a temporary file, which are written once and read once. Reading deletes the file."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="trinitylake-rows-"))  # noqa: SIM115
@@ -200,7 +200,7 @@ def _common_ids(removed: pa.ChunkedArray, added: pa.ChunkedArray) -> tuple[_Numb
 
 
 def _pairs_by_key(removed: pa.Table, added: pa.Table, key: Sequence[str]) -> tuple[_Numbers, _Numbers]:
-    """The rows whose key occurs once on each side, as their numbers there."""
+    """Row numbers on both sides of the rows whose key occurs exactly once on each side."""
     both = pa.concat_tables([removed, added]).select(key).combine_chunks()
     codes = _classes(both, signatures(both.columns, both.num_rows))
     sides = codes[: removed.num_rows], codes[removed.num_rows :]
@@ -244,7 +244,7 @@ def _filtered(rows: pa.Table, stays: npt.NDArray[np.bool_]) -> pa.Table:
 
 
 def _classes(rows: pa.Table, marks: Signatures) -> _Numbers:
-    """A number for each row; equal rows, and no others, have the same number."""
+    """A number for each row. Two rows have the same number if and only if they are equal."""
     _, first, codes = np.unique(marks, return_index=True, return_inverse=True)
     pending = np.flatnonzero(first[codes] != np.arange(len(codes)))
     representatives = list(first)

@@ -40,7 +40,7 @@ ChangedTables: TypeAlias = dict[TableName, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table as one version has it."""
+    """The state of a table in one version."""
 
     version: int
     key: TableName

@@ -231,7 +231,7 @@ def _first_bad_row(rows: EventRows, table: pa.Table, conform: Callable[[pa.Table
 
 
 def _first_bad(count: int, convert: Callable[[int], object]) -> int:
-    """Place of the row with which the conversion of the first rows fails; that of all `count` rows does."""
+    """Position of the first row with which the conversion of the rows up to it fails. All `count` rows fail."""
 
     def fails(number: int) -> bool:
         try:

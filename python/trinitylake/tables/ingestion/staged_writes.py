@@ -58,7 +58,7 @@ def sequence_numbers(table: StagedTable) -> tuple[int, int]:
 
 
 class StagedTable(DescribedTable, Protocol):
-    """A table in a transaction, as far as a writer uses it."""
+    """The parts of a transaction's table that a writer uses."""
 
     @property
     def id(self) -> str: ...
@@ -68,7 +68,7 @@ class StagedTable(DescribedTable, Protocol):
 
 
 class WritingTransaction(Protocol):
-    """A transaction, as far as a writer uses it."""
+    """The parts of a transaction that a writer uses."""
 
     @property
     def id(self) -> str: ...
@@ -150,7 +150,9 @@ class Target(NamedTuple):
     writer: str | None
 
     def table_in(self, transaction: WritingTransaction) -> StagedTable:
-        """The table in a transaction. Raises `ObjectNotFound` if it was dropped, even if another one has its name."""
+        """The table in a transaction. Raises `ObjectNotFound` if the table was dropped, even if another table has its
+        name.
+        """
         table: StagedTable = transaction.table(self.name)
         if table.id != self.id:
             name = full_name(*split(self.name))
@@ -233,7 +235,9 @@ def stage(
 
 
 def _fail_later_writes(writes: Iterable[Write], staged: Staged) -> None:
-    """Fail the writes of a producer after its failed write: else the table would pass the number of that write."""
+    """Fail the writes of a producer after its failed write. Otherwise the stored number would pass that of the failed
+    write.
+    """
     errors: dict[str, TrinityLakeError] = {}
     for write in writes:
         if write.sequence is None or write in staged.duplicates:
@@ -250,7 +254,7 @@ def _new_writes(
     durable: Mapping[str, int | None],
     staged: Staged,
 ) -> list[Write]:
-    """The valid writes that the table does not have yet. Adds the others to `staged`, and producers to `producers`."""
+    """The valid writes that are new for the table. Adds the other writes to `staged`, and producers to `producers`."""
     new: list[Write] = []
     last: dict[str, int | None] = {}
     for write in writes:

@@ -71,7 +71,7 @@ _MAX_SEQUENCE = (1 << 63) - 1
 
 
 class WritableLakehouse(Protocol):
-    """A lakehouse, as far as a writer uses it."""
+    """The parts of a lakehouse that a writer uses."""
 
     @property
     def _core(self) -> CoreLakehouse: ...
@@ -325,7 +325,7 @@ class TableWriter:
         return self._rows >= self._limits.max_rows or self._size_bytes >= self._limits.max_size_bytes
 
     def _take(self) -> list[Write] | None:
-        """Wait until the buffer is due, and empty it; None when the writer is closed and the buffer empty."""
+        """Wait until the buffer is due, and take its content; None if the writer is closed and the buffer is empty."""
         with self._changed:
             while not self._buffer or not self._is_due():
                 if self._is_closed and not self._buffer:
@@ -386,7 +386,7 @@ class TableWriter:
         self._begin_compaction(staged)
 
     def _begin_compaction(self, staged: Staged) -> None:
-        """Compact the table in another thread if it has had enough commits, of any writer, since the last time."""
+        """Compact the table in another thread if all writers together made enough commits since the last time."""
         self._compacted = max(self._compacted, staged.compacted)
         is_running = self._compaction is not None and self._compaction.is_alive()
         if (

@@ -29,7 +29,7 @@ def json_rows(lines: Iterable[bytes], first_line: int = 1) -> TextRows:
 
 
 def _text_rows(records: Iterable[tuple[bytes, bytes]], parse: Callable[[bytes], _Row], line: int) -> TextRows:
-    """Parse records, given with their line breaks and without; empty ones are skipped."""
+    """Parse records, given with and without their line breaks. Empty records are skipped."""
     rows: list[_Row] = []
     texts: list[str] = []
     lines: list[int] = []
@@ -142,7 +142,7 @@ class Records:
         self.rest = b""
 
     def __call__(self, part: bytes) -> list[bytes]:
-        """The records that a part completes. Raises `InvalidArgument` for an incomplete one that is too large."""
+        """The records that a part completes. Raises `InvalidArgument` if an incomplete record is too large."""
         records = list(self._records(self.rest + part))
         self.rest = records.pop()
         if len(self.rest) > MAX_ROW_SIZE_BYTES:

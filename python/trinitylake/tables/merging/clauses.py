@@ -199,7 +199,7 @@ def _parsed(connection: Any, text: str) -> Any:
 
 
 def _named_columns(connection: Any, text: str) -> set[str] | None:
-    """The columns of the target that an expression reads; None if it may read any."""
+    """The target columns that an expression reads; None if it may read any column."""
     named: set[str] = set()
     for names in _references(_parsed(connection, text)):
         if names[0].lower() == "source":

@@ -126,7 +126,7 @@ class _Added:
 
 
 def commit_files(change: Transaction, done: Rewritten, inserted: int) -> RowCounts:
-    """Commit one snapshot without the removed and with the added files; none if nothing changed."""
+    """Commit one snapshot that removes and adds these files; no snapshot if nothing changed."""
     counts = RowCounts(done.updated, done.deleted, inserted)
     if isinstance(change, StagedTransaction):
         change.count_rows(counts)

@@ -253,7 +253,7 @@ class FileRewrite:
 
 
 def _with_lineage(after: pa.Table, before: pa.Table, changed: np.ndarray) -> pa.Table:
-    """Updated rows with the lineage that the rows had, if they have one; NULL is the last update of a changed row."""
+    """Updated rows with the row ids of the old rows, if they have ids. A changed row has NULL as its last update."""
     if ROW_ID.name in after.column_names or ROW_ID.name not in before.column_names:
         return after
     last = pc.if_else(pa.array(changed), pa.scalar(None, pa.int64()), before[LAST_UPDATED.name])

@@ -30,7 +30,7 @@ def key_names(columns: Sequence[str]) -> list[str]:
 
 
 def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
-    """Raises `InvalidArgument` that names keys which more than one row has. Keys with a null are no duplicates."""
+    """Raise `InvalidArgument` with the keys that more than one row has. Keys with a NULL are no duplicates."""
     names = key_names(columns)
     keys = pa.table(dict(zip(names, join_columns(rows, columns), strict=True)))
     if len(names) == 1 and _all_differ(keys[0].drop_null()):

@@ -191,7 +191,7 @@ def _hits(found: Sequence[FoundRows]) -> tuple[pa.Table, list[Clause], dict[int,
 
 
 def _one_below_the_other(columns: dict[str, list[pa.ChunkedArray]], counts: Sequence[int]) -> pa.Table:
-    """A table with all columns; those of one way of changing rows are null in the rows of others."""
+    """Rows of all kinds of changes in one table. Columns of one kind are null in rows of the other kinds."""
     filled = {}
     for name, (values,) in columns.items():
         number = int(name.partition(".")[0])

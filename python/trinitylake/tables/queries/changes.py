@@ -261,7 +261,7 @@ def _selection(statement: Update | Delete) -> Callable[[str, str], str]:
 
 
 def _filled(before: str, start: str, end: str) -> Callable[[str, str], str]:
-    """Function that makes a query of the table between `start` and `end`, and of the columns that it selects."""
+    """Returns a function that fills the table and the selected columns into a query, between `start` and `end`."""
     return lambda target, picked: f"{before}SELECT {picked} {start}{target}{end}"
 
 

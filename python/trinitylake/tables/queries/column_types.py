@@ -132,7 +132,7 @@ def with_uuids(schema: pa.Schema, types: Sequence[str], connection: Any) -> pa.S
 
 
 def _with_uuids(kind: pa.DataType, duckdb_type: Any) -> pa.DataType:
-    """An Arrow type with UUIDs where DuckDB's has them."""
+    """An Arrow type, with UUIDs in the places where the DuckDB type has UUIDs."""
     if duckdb_type.id == _UUID.lower():
         return pa.uuid()
     if duckdb_type.id not in ("struct", "list", "array", "map") or _UUID not in str(duckdb_type):

@@ -173,7 +173,7 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, allowing_option:
 
 
 def tree_of(connection: Any, sql: str) -> dict[str, Any]:
-    """DuckDB's syntax tree of a text, or its error. Raises `InvalidArgument` for one that is nested too deeply."""
+    """DuckDB's syntax tree of a text, or its error. Raises `InvalidArgument` for a text that is nested too deeply."""
     [(given,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     try:
         tree: dict[str, Any] = json.loads(given)
@@ -188,7 +188,7 @@ def _refusal(what: str, allowing_option: str) -> str:
 
 
 def _parts(node: dict[str, Any], sql: str) -> Parts:
-    """The name of a table or view. Raises `InvalidArgument` for one of more than three parts."""
+    """The name of a table or view. Raises `InvalidArgument` for a name of more than three parts."""
     if len(node.get("qualified_name", {}).get("path", ())) > 3:  # in DuckDB 2.0; 1.5 does not parse it
         raise InvalidArgument(f"{shortened(sql)}: {_TOO_MANY_PARTS}")
     return node.get("catalog_name", ""), node.get("schema_name", ""), node.get("table_name", "")

@@ -205,7 +205,7 @@ class PreparedQuery:
                 connection.execute(f"CREATE VIEW {one.in_sql} AS {text}")
 
     def _confine_views(self) -> None:
-        """Bind the views on a connection that reaches nothing, so that DuckDB itself resolves their names."""
+        """Bind the views on a connection without access to files, so that DuckDB resolves the names in them."""
         connection = connect(needs=NEEDS)
         try:
             self._create(connection, {})

@@ -105,7 +105,7 @@ class TableSource:
         ]
 
     def add_lineage(self, column_names: Container[str]) -> None:
-        """Add the columns of the row lineage that a query names, in format version 3. `*` returns them then, too."""
+        """Add the row lineage columns that a query names, in format version 3. `*` then returns them, too."""
         metadata = self._scan.table_metadata
         if metadata.format_version < ROW_IDS_SINCE:
             return
@@ -144,7 +144,7 @@ class TableSource:
         return f"error({literal(text)})"
 
     def planned(self, pushed: Pushed | None) -> PlannedRows:
-        """The files that can hold matching rows; without a filter all files, and NaN counts as requested."""
+        """The files that may contain matching rows; without a filter all files. NaN counts as requested."""
         filter = AlwaysTrue() if pushed is None else pushed.filter
         self._note_scan(filter, None)
         scan = self._scan.filter(filter)
@@ -185,7 +185,7 @@ class TableSource:
         return (local, path) if is_as_recorded else None
 
     def rows(self, planned: PlannedRows, registered: str) -> str:
-        """A query for the planned rows; `registered` is the name of those that we read."""
+        """A query for the planned rows. `registered` is the name of the rows that our own scan reads."""
         columns = list(zip(map(quoted, self._names), self._types, strict=True))
         # Bounds in Parquet leave NaN out.
         in_files = [

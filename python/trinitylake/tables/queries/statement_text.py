@@ -55,7 +55,7 @@ class Cursor:
         self._at += 1
 
     def took(self, *words: str) -> bool:
-        """Read these words if they are next; whether they were."""
+        """Read these words if they are next. Returns whether they were read."""
         following = [token.word for token in self._tokens[self._at : self._at + len(words)]]
         if following != list(words):
             return False
@@ -63,7 +63,7 @@ class Cursor:
         return True
 
     def expect(self, *words: str) -> None:
-        """Read these words. Raises `InvalidArgument` for others."""
+        """Read these words. Raises `InvalidArgument` if other words follow."""
         if not self.took(*words):
             raise self.unexpected(f"expected {' '.join(words)}")
 
@@ -148,7 +148,7 @@ class Cursor:
         raise self.unexpected("expected )")
 
     def assignments(self, *until: str) -> dict[str, str]:
-        """Columns and their values, up to one of these words outside of brackets."""
+        """Columns and their new values, up to one of these words outside of brackets."""
         found: dict[str, str] = {}
         while True:
             if self.sign == "(":
@@ -316,7 +316,7 @@ def statement_of(connection: Any, sql: str) -> Statement | None:
 
 
 def split_explain(sql: str) -> tuple[str, str]:
-    """EXPLAIN with its options, or "", and the statement after it."""
+    """EXPLAIN with its options, or "", and the rest of the statement."""
     if first_word(sql) != "EXPLAIN":
         return "", sql
     cursor = Cursor(sql)

@@ -1,4 +1,5 @@
-//! The checked versions that a fault affects. A record of a transaction id that only expired keys name is no fault.
+//! Finds the checked versions that a fault affects. The missing record of a transaction id is no fault if the newest
+//! version no longer has its key.
 
 use std::sync::Arc;
 
