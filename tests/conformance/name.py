@@ -65,12 +65,15 @@ def check_stored_path(path: str, max_size_bytes: int) -> None:
         require(segment not in ("", ".", ".."), f"{path!r} has no segment {segment!r}")
 
 
-def check_optimized(path: str, *originals: str) -> None:
-    """The whole path is the optimized form of an original: the flattened name, or one with slashes."""
+def check_optimized(path: str, original: str = "") -> None:
+    """The whole path is the optimized form of its original path.
+
+    A path whose name is another one, as of an object that was renamed or has a name that was cut, shows no slashes.
+    """
     flattened = path.split("/", 3)[3].partition("-")[2]
-    require(
-        path in {optimized(original) for original in (flattened, *originals)}, f"the prefix of {path!r} is its hash"
-    )
+    if original.replace("/", "-") != flattened:
+        original = flattened
+    require(path == optimized(original), f"the prefix of {path!r} is its hash")
 
 
 def original_definition_path(name: ObjectName, path: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.extensions import check_extensions
 from conformance.lakehouse import SeedLakehouse, SeedVersion
-from conformance.name import optimized
+from conformance.name import check_optimized, optimized
 from conformance.node_writer import KEY, PNODE, TXN, VALUE, Rows, to_bytes, to_rows
 from conformance.rule import BrokenRule
 from golden import archive
@@ -200,6 +200,14 @@ def test_a_folder_that_is_not_of_the_hash_is_found() -> None:
     patient.rename_leaf(digit + patient.leaf[1:])
     with pytest.raises(BrokenRule, match="is its hash"):
         patient.check()
+
+
+def test_the_hash_of_a_name_without_its_slashes_is_found() -> None:
+    """A reader took the hash of the flattened name for that of the original path."""
+    original = "table-a/b-n-6fcb514b-b878-4c9d-95b7-8dc3a7ce6fd8.binpb"
+    check_optimized(optimized(original), original)
+    with pytest.raises(BrokenRule, match="is its hash"):
+        check_optimized(optimized(original.replace("/", "-")), original)
 
 
 @pytest.mark.parametrize("kind", ["namespace", "lakehouse"])
