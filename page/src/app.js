@@ -111,6 +111,9 @@ async function show() {
     lakehouse = await source.lakehouse(signal);
     drawFrame(route);
     if (!makes) throw Object.assign(new Error("This page has no such part."), { code: 404 });
+    if (rootOfFiles && lakehouse.may[route.page] === false) {
+      throw Object.assign(new Error("This page reads files without a server. Run trinitylake serve to see this part."), { code: 501 });
+    }
     main.setAttribute("aria-busy", "true");
     if (isFirst) replace(main, waiting());
     const found = await makes({ source, lakehouse, route, signal, names, field: sidebar.field });
@@ -145,7 +148,7 @@ function titleOf(route) {
 }
 
 function problem(error) {
-  const heads = { 403: "No access", 404: "Not found", 410: "Expired", 413: "Too large to show", 429: "Too many requests", 0: "No answer" };
+  const heads = { 403: "No access", 404: "Not found", 410: "Expired", 413: "Too large to show", 429: "Too many requests", 501: "Needs a server", 0: "No answer" };
   return h("div", { class: "problem" }, h("h1", { tabindex: "-1" }, heads[error.code] ?? "Something went wrong"),
     note("bad", shown(error.message)),
     h("p", {}, h("a", { href: "#/" }, "Go to the overview"), " · ", h("button", { type: "button", class: "link", onclick: restart }, "Try again")));

@@ -2,6 +2,7 @@
 
 import { Refused } from "../server.js";
 import { parquetMetadataAsync, parquetReadObjects } from "hyparquet";
+import { sqlType } from "../types.js";
 import { records } from "./avro.js";
 import { Damaged, decompressor } from "./core.js";
 import { profilesOf } from "./profiles.js";
@@ -86,7 +87,7 @@ function answerOf(metadata) {
   return {
     schema, fields,
     answer: {
-      columns: fields.map((one) => ({ name: one.name, type: typeof one.type === "object" ? one.type.type : one.type })),
+      columns: fields.map((one) => ({ name: one.name, type: sqlType(one.type) })),
       rows: [], problem: "", "omitted-columns": schema.fields.slice(MAX_COLUMNS).map((one) => one.name),
     },
   };
