@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from pyiceberg.expressions import AlwaysTrue
@@ -97,6 +97,7 @@ PREDICATES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(predicate=PREDICATES, columns=st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
 def test_lazy_and_eager_are_equal(table: Any, predicate: pl.Expr, columns: list[str]) -> None:
     """NaN is larger than all for polars and equal to nothing for Arrow: a filter that was handed on lost rows."""
@@ -107,6 +108,7 @@ def test_lazy_and_eager_are_equal(table: Any, predicate: pl.Expr, columns: list[
     assert_frame_equal(lazy, eager, check_row_order=False)
 
 
+@settings(max_examples=40)
 @given(predicate=PREDICATES, limit=st.integers(0, 25), head=st.integers(0, 25))
 def test_limits_count_before_conditions(table: Any, predicate: pl.Expr, limit: int, head: int) -> None:
     lazy = table.scan(limit=limit).to_polars(lazy=True)
