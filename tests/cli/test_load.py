@@ -571,7 +571,7 @@ def test_integer_in_a_column_of_floats_is_exact(loader: Loader, type: str, exact
         loader.run(*files, "shop.texts", "--create")
         assert loader.lake.table("shop.texts").scan().to_arrow()["a"].to_pylist() == [str(rounded), "1.5"]
     refused = loader.load(f"a\n{rounded}\n", "--type", f"a={type}", code=2)
-    assert f"{str(rounded)!r} in column a is no {parse_type(type)}" in refused.stderr
+    assert f"{str(rounded)!r} in column a is not a valid {parse_type(type)}" in refused.stderr
     loader.load(f"a\n{exact}\n-{exact}\n1e20\n1.5\n", "--type", f"a={type}")
     assert loader.rows()[:2] == [{"a": float(exact)}, {"a": -float(exact)}]
 

@@ -141,5 +141,5 @@ def _reopened(
 
 
 def names_checked(missing: type[Exception]) -> errors_as:
-    """Raise `missing` for an invalid name in the block."""
+    """Context manager: an invalid name inside the block raises `missing`."""
     return errors_as(lambda error: missing(str(error)) if isinstance(error, InvalidName) else None)

@@ -141,7 +141,7 @@ def _spooled(rows: pa.RecordBatchReader, target: pa.Schema) -> Spool:
 
 
 def read_all(data: Any, schema: Callable[[], Schema] | None = None) -> pa.Table:
-    """All rows of an input of `taken`, in memory. Raises as `taken` does."""
+    """All rows of an input that `taken` accepts, in memory. Raises as `taken` does."""
     with taken(data, repeatable=False, schema=schema) as rows:
         return rows if isinstance(rows, pa.Table) else rows.read_all()
 
@@ -253,7 +253,7 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
         except (pa.ArrowNotImplementedError, OverflowError):  # a nested UUID, or an integer beyond 64 bits
             made = pa.array(simple_values(values))
         if pa.types.is_date32(made.type) and any(isinstance(value, datetime) for value in values):
-            # Arrow makes a date of each if the first value is one.
+            # Arrow converts all values to dates if the first value is a date.
             moments = (datetime.combine(value, time()) if type(value) is date else value for value in values)
             made = pa.array(moments, pa.timestamp("us"))
         return made

@@ -257,7 +257,9 @@ impl Publisher {
                 return Err(unknown(format!("versions below {oldest} have expired, and it may be void")));
             }
             Err(error) => {
-                return Err(unknown(format!("whether it has expired cannot be read: {error}")));
+                return Err(unknown(format!(
+                    "the expiry boundary cannot be read, so the version may have expired: {error}"
+                )));
             }
         }
         let taken = Unpublished::NameTaken;
@@ -294,7 +296,9 @@ impl Publisher {
             version: number,
         };
         match boundary {
-            Err(error) => Err(unknown(format!("whether it has expired cannot be read: {error}"))),
+            Err(error) => Err(unknown(format!(
+                "the expiry boundary cannot be read, so the version may have expired: {error}"
+            ))),
             Ok(Some((oldest, published_millis))) if oldest > number => {
                 self.versions.distrust_boundary();
                 match self.look_back(created, published_millis).await {

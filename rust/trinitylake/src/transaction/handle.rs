@@ -150,7 +150,7 @@ impl Transaction {
         &self.pending
     }
 
-    /// Whether the user chose its id, or it was saved.
+    /// Whether the user chose the id, or the transaction was saved.
     pub fn has_chosen_id(&self) -> bool {
         self.saved.has_record
     }
