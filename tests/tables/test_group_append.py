@@ -171,6 +171,15 @@ def test_an_id_commits_once_and_fails_no_other_append_of_its_group(
     assert results[1 - first] == results[2 - first]
 
 
+def test_rows_of_a_writer_share_a_version_with_other_appends(events: tl.Lakehouse) -> None:
+    """The writer read the table after its rows, so it always committed by itself: two servers competed."""
+    with events.table("raw.events").writer(max_delay="0 s") as writer:
+        futures = together(events, appending(events, rows(1)), lambda: writer.write(rows(2)).result())
+    assert all(future.exception() is None for future in futures)
+    assert len(events.log(1)[0].transactions) == 2
+    assert ids(events) == [1, 2]
+
+
 def test_transactions_that_did_more_than_append_commit_by_themselves(events: tl.Lakehouse) -> None:
     def reading() -> None:
         with events.transaction() as txn:

@@ -221,6 +221,9 @@ def stage(
     for one in found.tables:
         if one.num_rows:
             alike.setdefault(one.schema, []).append(one)
+    # Before the rows: a transaction that reads the table after an append does not share its commit.
+    newest, staged.compacted = sequence_numbers(table)
+    staged.newest = newest + len(alike)
     for tables in alike.values():  # several schemas only if some rows lack columns with default values
         table.append(pa.concat_tables(tables).combine_chunks())
     if target.dead_letter_table is not None and found.rejected:
@@ -230,7 +233,6 @@ def stage(
     staged.advanced = {write.producer: write.sequence for write in new if write.sequence is not None}
     for name, sequence in staged.advanced.items():
         producers[name].store(sequence, target.writer)
-    staged.newest, staged.compacted = sequence_numbers(table)
     return staged
 
 

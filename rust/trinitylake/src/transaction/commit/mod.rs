@@ -204,12 +204,14 @@ impl Transaction {
         Ok(Submission { coordination, attempt, last_version, fits_in_root, ..submission })
     }
 
-    /// Whether the transaction joins the intent queue.
+    /// Whether the transaction joins the intent queue. One that others forced to rebase does not: its intent would be
+    /// in conflict with the next version as well, while their owners commit.
     fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()
             && !self.depends_on_past
             && self.shares_roots
+            && self.effort.is_none_or(|effort| effort.redone == 0)
             && self.lakehouse.commits().is_contended()
     }
 
