@@ -32,15 +32,8 @@ from pyiceberg.expressions import (
     In,
     IsNaN,
     IsNull,
-    LessThan,
-    LessThanOrEqual,
     LiteralPredicate,
     Not,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
-    NotNull,
-    NotStartsWith,
     Or,
     SetPredicate,
     StartsWith,
@@ -88,16 +81,8 @@ _NUMBERS = (LongLiteral, FloatLiteral, DoubleLiteral, DecimalLiteral)
 _LARGEST_FLOAT = (2 - 2.0**-23) * 2.0**127
 _BITS = {IntegerType: 31, LongType: 63}
 _MAX_DIGITS = 400
-#: Negations of predicates. Of the order predicates, only `>` and `>=` remain.
-_NEGATED: dict[type, type] = {
-    NotNull: IsNull,
-    NotNaN: IsNaN,
-    NotEqualTo: EqualTo,
-    NotIn: In,
-    NotStartsWith: StartsWith,
-    LessThan: GreaterThanOrEqual,
-    LessThanOrEqual: GreaterThan,
-}
+#: Tests; the other predicates are negations of them.
+_KINDS = (IsNull, IsNaN, StartsWith, In, EqualTo, GreaterThan, GreaterThanOrEqual)
 
 
 @dataclass(frozen=True)
@@ -395,12 +380,13 @@ class _Compiling:
         except ValueError:
             raise ValueError(self._unknown_column(predicate.term)) from None
         self.field_ids.add(field.field_id)
-        kind: type = next(one for one in type(predicate).__mro__ if one in _NEGATED or one in _KINDS)
-        test = self._test(_NEGATED.get(kind, kind), field, predicate)
-        return _Not(test) if kind in _NEGATED else test
+        if isinstance(predicate, _KINDS):
+            return self._test(field, predicate)
+        return _Not(self._test(field, ~predicate))
 
-    def _test(self, kind: type, field: NestedField, predicate: UnboundPredicate) -> _Test:
+    def _test(self, field: NestedField, predicate: BooleanExpression) -> _Test:
         path = self._paths[field.field_id]
+        kind: type = next(one for one in _KINDS if isinstance(predicate, one))
         values: list[Any] = []
         try:
             if isinstance(predicate, SetPredicate):
@@ -413,9 +399,6 @@ class _Compiling:
             raise ValueError(f"column {'.'.join(path)!r}: {error}") from None
         numbers = sorted(value for value in values if not _is_nan(value))
         return _Test(field.field_id, field.field_type, path, kind, numbers, len(numbers) < len(values))
-
-
-_KINDS = (IsNull, IsNaN, StartsWith, In, EqualTo, GreaterThan, GreaterThanOrEqual)
 
 
 def _parts(filter: BooleanExpression, kind: type) -> Iterator[BooleanExpression]:
