@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -33,7 +33,7 @@ from trinitylake.iceberg_storage.prefetch import Prefetch
 from trinitylake.iceberg_storage.range_reader import RangeReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from trinitylake._core import FileInParts, Storage
 
@@ -237,11 +237,8 @@ class LakehouseFileIO(FileIO):
 
     def read(self, path: str) -> bytes:
         """Read a whole file. Raises as `missed` does."""
-        try:
+        with self.reading(path):
             return self.storage.get(path)
-        except Exception as error:
-            self.raise_if_missing(path, error)
-            raise
 
     def read_ahead(self, files: Iterable[tuple[str, int]]) -> None:
         """Start to fetch files of a remote store that will be read in this order.
@@ -291,11 +288,8 @@ class LakehouseFileIO(FileIO):
 
         Raises as `missed` does.
         """
-        try:
+        with self.reading(path):
             return self.storage.get_end(path, max_size_bytes)
-        except Exception as error:
-            self.raise_if_missing(path, error)
-            raise
 
     def local_path(self, path: str) -> str | None:
         """The local path of a file, without symbolic links; None if the root is not local.
@@ -386,18 +380,20 @@ class LakehouseFileIO(FileIO):
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """The bytes of a range; fewer if the file is shorter. Raises as `missed` does."""
-        try:
+        with self.reading(path):
             return self.storage.get_range(path, offset, length)
-        except Exception as error:
-            self.raise_if_missing(path, error)
-            raise
 
-    def raise_if_missing(self, path: str, error: Exception) -> None:
-        """Raise as `missed` does if `error` was raised because the file does not exist."""
-        if isinstance(error, (MissingFile, VersionExpired, TransactionExpired)):
-            return
-        if isinstance(error, FileNotFoundError) or not self.storage.exists(path):
-            self.missed(path, error)
+    @contextmanager
+    def reading(self, path: str) -> Iterator[None]:
+        """Raise as `missed` does for an error in the block, if the file does not exist."""
+        try:
+            yield
+        except (MissingFile, VersionExpired, TransactionExpired):
+            raise
+        except Exception as error:
+            if isinstance(error, FileNotFoundError) or not self.storage.exists(path):
+                self.missed(path, error)
+            raise
 
     def missed(self, path: str, error: Exception | None = None) -> NoReturn:
         """Raise the error for a file that does not exist.
@@ -427,11 +423,8 @@ class LakehouseInputFile(InputFile):
 
     def __len__(self) -> int:
         if self._size_bytes is None:
-            try:
+            with self._io.reading(self.path):
                 self._size_bytes = self._io.storage.size(self.path)
-            except Exception as error:
-                self._io.raise_if_missing(self.path, error)
-                raise
         return self._size_bytes
 
     def exists(self) -> bool:

@@ -39,7 +39,7 @@ def view_definition(metadata: ViewMetadata) -> ViewDef:
 
     Raises `InvalidArgument` for a view without SQL, with two texts in one dialect, or with a reserved property.
     """
-    version = _current_version(metadata)
+    version, schema = _current(metadata)
     representations: dict[str, str] = {}
     dialects: set[str] = set()
     for representation in version.representations:
@@ -50,7 +50,6 @@ def view_definition(metadata: ViewMetadata) -> ViewDef:
         representations[dialect] = representation.root.sql
     if reserved := [name for name in metadata.properties if name.startswith(OWN_PROPERTY_PREFIX)]:
         raise InvalidArgument(f"properties that start with {OWN_PROPERTY_PREFIX!r} are reserved: {reserved}")
-    schema = _schema(metadata, version.schema_id)
     return new_view_def(
         representations,
         id=metadata.view_uuid,
@@ -72,11 +71,11 @@ def view_metadata(definition: ViewDef, default_location: str) -> ViewMetadata:
         return _first_metadata(definition, own, default_location)
     try:
         metadata = ViewMetadata.model_validate({**json.loads(kept), **own})
-        changed = _text_of(_current_version(metadata)) != _definition_text(definition)
-        _schema(metadata, _current_version(metadata).schema_id)
+        version, _ = _current(metadata)
     except (ValidationError, ValueError, TypeError) as error:
         raise CorruptFile(f"the Iceberg metadata of the view is damaged: {error}") from error
-    return _with_version(metadata, definition) if changed else metadata
+    is_changed = _text_of(version) != _definition_text(definition)
+    return _with_version(metadata, version, definition) if is_changed else metadata
 
 
 def read_view_metadata(io: FileIO, location: str) -> ViewMetadata:
@@ -85,7 +84,7 @@ def read_view_metadata(io: FileIO, location: str) -> ViewMetadata:
         data = file.read()
     try:
         metadata = ViewMetadata.model_validate_json(data)
-        _schema(metadata, _current_version(metadata).schema_id)
+        _current(metadata)
     except (ValidationError, ValueError) as error:
         raise CorruptFile(f"{location}: not Iceberg view metadata: {error}", path=location) from error
     return metadata
@@ -115,10 +114,9 @@ def _first_metadata(definition: ViewDef, own: dict[str, Any], location: str) -> 
     return new_view_metadata(definition.id, location, schema, version, own["properties"])
 
 
-def _with_version(metadata: ViewMetadata, definition: ViewDef) -> ViewMetadata:
-    """Metadata with one more version, the one in the definition."""
+def _with_version(metadata: ViewMetadata, last: ViewVersion, definition: ViewDef) -> ViewMetadata:
+    """Metadata with one more version, the one in the definition, after the last one."""
     schema = _declared_schema(definition, max(schema.schema_id for schema in metadata.schemas) + 1)
-    last = _current_version(metadata)
     number = max(version.version_id for version in metadata.versions) + 1
     version = _version(definition, number, schema.schema_id, last.timestamp_ms)
     return metadata.model_copy(
@@ -157,18 +155,15 @@ def _log_entry(version: ViewVersion) -> ViewHistoryEntry:
     return ViewHistoryEntry.model_validate({"timestamp-ms": version.timestamp_ms, "version-id": version.version_id})
 
 
-def _current_version(metadata: ViewMetadata) -> ViewVersion:
-    for version in metadata.versions:
-        if version.version_id == metadata.current_version_id:
-            return version
-    raise ValueError(f"the current version {metadata.current_version_id} is not among the versions")
-
-
-def _schema(metadata: ViewMetadata, schema_id: int) -> IcebergSchema:
-    for schema in metadata.schemas:
-        if schema.schema_id == schema_id:
-            return schema
-    raise ValueError(f"the schema {schema_id} of the current version is not among the schemas")
+def _current(metadata: ViewMetadata) -> tuple[ViewVersion, IcebergSchema]:
+    """The current version and its schema. Raises `ValueError` if one of them is missing."""
+    versions = {version.version_id: version for version in reversed(metadata.versions)}
+    schemas = {schema.schema_id: schema for schema in reversed(metadata.schemas)}
+    if (version := versions.get(metadata.current_version_id)) is None:
+        raise ValueError(f"the current version {metadata.current_version_id} is not among the versions")
+    if version.schema_id not in schemas:
+        raise ValueError(f"the schema {version.schema_id} of the current version is not among the schemas")
+    return version, schemas[version.schema_id]
 
 
 def _text_of(version: ViewVersion) -> tuple[dict[str, str], str]:

@@ -183,18 +183,8 @@ class ReadAheadTable(Table):
         options: Properties = EMPTY_DICT,
         limit: int | None = None,
     ) -> ReadAheadScan:
-        return ReadAheadScan(
-            table_metadata=self.metadata,
-            io=self.io,
-            row_filter=row_filter,
-            selected_fields=selected_fields,
-            case_sensitive=case_sensitive,
-            snapshot_id=snapshot_id,
-            options=options,
-            limit=limit,
-            catalog=self.catalog,
-            table_identifier=self.name(),
-        )
+        given = row_filter, selected_fields, case_sensitive, snapshot_id, options, limit
+        return ReadAheadScan(self.metadata, self.io, *given, self.catalog, self.name())
 
 
 class ReadOnlyTable(ReadAheadTable):
