@@ -83,7 +83,7 @@ def test_manifest_of_another_table_is_corrupt_for_every_reader(
 
     exchanged = file("n.b")
     shutil.copyfile(file("n.a"), exchanged)
-    with pytest.raises(tl.CorruptFile, match=r"is that of snapshot|is another manifest than its list names") as caught:
+    with pytest.raises(tl.CorruptFile, match=r"belongs to snapshot|is another manifest than its list names") as caught:
         READERS[reader](tl.open(str(root)), tmp_path)
     assert exchanged.name in str(caught.value.path)
     findings = tl.open(str(root)).maintenance.fsck("all", files=True).findings
