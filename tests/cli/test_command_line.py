@@ -175,6 +175,8 @@ def test_query_without_tables_does_not_import_pyiceberg(root: str) -> None:
         ("cat shop.orders -o /none/x.csv", 1, "file_error: No such file or directory: /none/x.csv"),
         ("diff -2 -1", 2, "write -- before a negative version, as in 'trinitylake diff -- -1'"),
         ("diff -- -1 | grep 'table shop.orders'", 0, ""),
+        ("sql 'delete from shop.orders where idd = 1'", 2, 'Candidate bindings: "id"'),
+        ("sql 'update shop.orders set id = idd'", 2, 'Candidate bindings: "id"'),
         ("sql -f /none/x.sql", 2, "cannot read /none/x.sql: No such file or directory"),
         ("count shop.order", 4, "did you mean shop.orders?"),
         ("--root x ls", 2, "write options after it"),

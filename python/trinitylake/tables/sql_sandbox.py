@@ -80,8 +80,8 @@ def connect(
     return connection
 
 
-#: Parts of DuckDB's errors that quote or suggest text which is not the caller's.
-_OWN_TEXT = re.compile(r"\n\nLINE .*|\nCandidate bindings: .*", re.DOTALL)
+#: Columns of the library, which DuckDB suggests in errors.
+_OWN_COLUMN = re.compile(r'(, )?"trinitylake:[^"]*"')
 
 
 @contextmanager
@@ -91,12 +91,15 @@ def refusals(subject: str, *, quotes_rows: bool, quotes_text: bool = True) -> It
     Args:
         subject: what errors begin with.
         quotes_rows: whether DuckDB's words about a query that has begun to run may be shown, which quote rows.
-        quotes_text: whether the text is the caller's, so that DuckDB may quote it and suggest names of it.
+        quotes_text: whether the text is the caller's, so that DuckDB may quote it.
     """
     import duckdb
 
     def words(error: Exception) -> str:
-        return str(error) if quotes_text else _OWN_TEXT.sub("", str(error))
+        if quotes_text:
+            return str(error)
+        text = _OWN_COLUMN.sub("", str(error).partition("\n\nLINE ")[0])
+        return text.replace("bindings: , ", "bindings: ").removesuffix("\nCandidate bindings: ")
 
     about_the_text = (
         duckdb.ParserException,
