@@ -161,7 +161,7 @@ def test_targets_that_overlap_or_are_not_empty_are_refused(shop: tl.Lakehouse, t
         with pytest.raises(tl.InvalidLocation):
             shop.export(target, mode="minimal")
     other = tl.create(tmp_path / "other", durability="none")
-    with pytest.raises(tl.InvalidArgument, match="no export of this one"):
+    with pytest.raises(tl.InvalidArgument, match="not an export of this one"):
         shop.export(tmp_path / "other", mode="minimal")
     assert other.version == 0
     shop.export(tmp_path / "copy", durability="none", mode="minimal")
