@@ -41,8 +41,8 @@ class TableWriters:
     def write(self, key: Key, data: object, producer: str | None, sequence: int | None) -> Acknowledgement:
         """Add rows to a table.
 
-        Raises `ObjectNotFound` if the table does not exist, and `InvalidArgument` if it is not managed or as
-        `TableWriter.write` does.
+        Raises `ObjectNotFound` if the table, or the namespace of the dead-letter table, does not exist, and
+        `InvalidArgument` if the table is not managed or as `TableWriter.write` does.
         """
         with self._lock:
             writer, _ = self._writers.get(key) or (self._opened(key), 0.0)
@@ -69,6 +69,8 @@ class TableWriters:
         table = self._lake.table(name)
         if table.type != "managed":
             raise InvalidArgument(f"table {full_name(*name)} is {table.type}: only managed tables can be ingested into")
+        if dead_letter_table is not None:  # a writer may create the table, and only an admin its namespace
+            self._lake.namespace(dead_letter_table[0])
         target = Target(name, table.id, dead_letter_table, writer=None)
         limits = Limits(MAX_DELAY_SECONDS, max_rows=100_000, max_size_bytes=64 << 20)
         return TableWriter(self._lake, target, table, limits, None, CommitInfo(), partial(self._compact, name))
