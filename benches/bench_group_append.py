@@ -103,6 +103,11 @@ def group_append(bench: Bench) -> None:
         written = sum(count for kind, count in requests.items() if kind.startswith("PUT"))
         bench.figure(f"{what}: files a second, with those of the lakehouse", [written / done.took], "1/s")
         assert lake.table("n.t").count() >= len(done.each) * peers.ROWS
+    # Its catalog is a file on this disk, without the latency of a store. With 64 threads its inserts conflict.
+    peer = _append_for(bench.size(10, 2), 1, _inlining(bench))
+    what = "DuckLake, one thread, rows inlined in a catalog on this disk"
+    bench.figure(f"{what}: appends a second", [peer.per_second], "1/s")
+    bench.figure(f"{what}: p99", [peer.percentile(0.99)], "s")
 
 
 def group_append_local(bench: Bench) -> None:
