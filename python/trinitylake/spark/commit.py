@@ -224,7 +224,8 @@ def _remove_partitions(change: StagedTransaction, files: list[DataFile], snapsho
         columns = [schema.find_column_name(field.source_id) or "" for field in spec.fields]
         change.delete(in_partitions(written.values(), columns), snapshot_properties)
         return
-    # No filter tells which rows are in a bucket: the files of the partition go, and any other change is a conflict.
+    # No filter can select the rows of a bucket. So all files of the partition are removed, and any other change of it
+    # is a conflict.
     with change.looking_for("overwrite", ALWAYS_TRUE):
         deletes = RowDeletes({})
         for task in files_of_branch(metadata, change.io, ALWAYS_TRUE, True, MAIN_BRANCH):

@@ -313,7 +313,7 @@ class TableHistory:
             trail.last = Position(trail.next, table.id, _current(table))
 
     def _adds_files(self, version: int, table: Table, snapshot: Snapshot) -> bool:
-        """Whether a snapshot appended files. Raises `InvalidArgument` if it removed rows, and that is not ignored."""
+        """Whether a snapshot appended files. Raises `InvalidArgument` for removed rows, unless these are ignored."""
         operation = _operation(snapshot)
         if operation not in (Operation.APPEND, Operation.REPLACE) and not self._options.ignore_changes:
             raise InvalidArgument(

@@ -7,18 +7,30 @@
 pub mod bloom_filter;
 mod manifests;
 mod metadata;
-mod reference;
 
 use bytes::Bytes;
 
 use trinitylake_base::error::Result;
 
-pub use metadata::Metadata;
-pub use reference::{Form, Named};
+pub use metadata::{Metadata, read as in_metadata};
 
-/// Files that a metadata file references.
-pub fn in_metadata(bytes: &Bytes, path: &str) -> Result<Metadata> {
-    metadata::read(bytes, path)
+/// Kind of a file, which determines the references that it contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    ManifestList,
+    Manifest,
+    /// No references: a data file or statistics.
+    Content,
+    /// No references: a delete file.
+    Deletes,
+}
+
+/// A reference to a file of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// As stored in the referencing file, usually a URI.
+    pub location: String,
+    pub form: Form,
 }
 
 /// Files that a manifest list or a manifest references. `path` is for errors.

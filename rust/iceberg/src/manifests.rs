@@ -4,7 +4,7 @@ use apache_avro::Reader;
 use apache_avro::types::Value;
 use bytes::Bytes;
 
-use super::reference::{Form, Named};
+use super::{Form, Named};
 use trinitylake_base::error::{Error, Result};
 
 /// Status of a manifest entry: the snapshot that wrote the manifest removed the file.

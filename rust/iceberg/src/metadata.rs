@@ -6,7 +6,7 @@ use std::io::Read;
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::reference::{Form, Named};
+use super::{Form, Named};
 use trinitylake_base::error::{Error, Result};
 
 /// First bytes of compressed metadata. The content decides, not the file name.
@@ -56,7 +56,7 @@ struct Statistics {
     statistics_path: String,
 }
 
-pub(super) fn read(bytes: &Bytes, path: &str) -> Result<Metadata> {
+pub fn read(bytes: &Bytes, path: &str) -> Result<Metadata> {
     let damaged = |why: String| Error::corrupt(path, format!("not Iceberg table metadata: {why}"));
     let document: Document = if bytes.starts_with(&GZIP_MAGIC) {
         let mut plain = Vec::new();

@@ -11,15 +11,11 @@ use crate::arrow;
 /// For each value whether the file may contain it. `None` if the filter cannot be evaluated.
 #[pyfunction]
 #[pyo3(signature = (filter, values))]
-fn bloom_filter_may_hold<'py>(
+pub fn bloom_filter_may_hold<'py>(
     py: Python<'py>,
     filter: &[u8],
     values: PyArray,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let found = iceberg::bloom_filter::may_hold(filter, values.array());
     found.map(|found| arrow::array(py, Arc::new(found))).transpose()
-}
-
-pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(bloom_filter_may_hold, module)?)
 }

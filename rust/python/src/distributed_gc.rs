@@ -192,7 +192,6 @@ impl Known for Mark {
     }
 }
 
-/// Classifies files.
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Classifier {
     /// `None` while it is in use.

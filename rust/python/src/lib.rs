@@ -41,7 +41,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fsck::add_to(module)?;
     tree_copy::add_functions(module)?;
     paths_and_keys::add_functions(module)?;
-    bloom_filter::add_functions(module)?;
+    module.add_function(wrap_pyfunction!(bloom_filter::bloom_filter_may_hold, module)?)?;
     bulk_registration::add_functions(module)?;
     node_file::add_functions(module)
 }

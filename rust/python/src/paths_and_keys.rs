@@ -6,13 +6,11 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3_arrow::{PyArray, PyRecordBatch};
-use trinitylake::arrow_columns;
-use trinitylake::definition_file;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::NameSizes;
-use trinitylake::object_name;
-use trinitylake::path;
 use trinitylake::root_uri::RootUri;
+use trinitylake::{arrow_columns, definition_file};
+use trinitylake::{object_name, path};
 
 use crate::arrow;
 use crate::errors::to_python;

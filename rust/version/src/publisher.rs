@@ -22,8 +22,7 @@ use trinitylake_format::config::TreeConfig;
 use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::codec::{Encoded, decode, encode};
-use trinitylake_format::node::mutable_node::node_system_rows;
-use trinitylake_format::node::mutable_node::{MutableNode, Text};
+use trinitylake_format::node::mutable_node::{MutableNode, Text, node_system_rows};
 use trinitylake_format::path::root_path;
 use trinitylake_storage::create_readback::{Claim, claim as claim_file};
 use trinitylake_storage::response_dates::dated;
@@ -254,7 +253,9 @@ impl Publisher {
         match oldest {
             Ok(oldest) if oldest <= number => {}
             Ok(oldest) => {
-                return Err(unknown(format!("versions below {oldest} have expired, and it may be void")));
+                return Err(unknown(format!(
+                    "versions below {oldest} have expired, so the version may be void"
+                )));
             }
             Err(error) => {
                 return Err(unknown(format!(

@@ -157,7 +157,7 @@ def plain_column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
 
 
 def _units(plain: pa.ChunkedArray, transform: Transform[Any, Any], type: IcebergType) -> pa.ChunkedArray:
-    """Years, months, days or hours since 1970 of days, microseconds or nanoseconds since then."""
+    """Converts days, microseconds or nanoseconds since 1970 to years, months, days or hours since 1970."""
     import numpy as np
     import pyarrow as pa
 

@@ -74,7 +74,7 @@ class Intervening:
     def check_rows(
         self, read: RowsRead, staged: Schema, metadata: TableMetadata, is_serializable: bool = False
     ) -> None:
-        """Check that a statement would find the same rows again; `staged` is the schema that it was staged under.
+        """Check that a statement would find the same rows again. `staged` is the schema at the time of the statement.
 
         `is_serializable` ignores isolation levels in the properties of the table.
         """

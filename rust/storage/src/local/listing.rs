@@ -1,7 +1,6 @@
 //! The files below a folder: whole listings, and one step of a walk.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use super::file_operations::{Folder, file_info, is_absent};
 use super::temporary_files::is_temporary_name;

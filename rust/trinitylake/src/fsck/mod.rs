@@ -36,7 +36,6 @@ use node_place::{BadNode, Place};
 use root_listing::NODE_CACHE_SIZE_BYTES;
 pub use root_listing::{RootListing, Scope};
 
-/// The results of one step.
 #[derive(Debug, Default)]
 pub struct Step {
     pub findings: Vec<Finding>,

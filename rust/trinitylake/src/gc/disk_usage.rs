@@ -4,8 +4,7 @@
 //! only versions reference which an expiry would delete. An unreferenced file is garbage. Nothing is deleted, and no
 //! version is published.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::file_classifier::Classified;

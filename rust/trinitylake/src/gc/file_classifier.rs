@@ -13,7 +13,6 @@ use crate::storage::{FileInfo, Storage};
 /// Maximum number of folders in the cache.
 const MAX_KNOWN_FOLDERS: usize = 10_000;
 
-/// Class of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classified {
     /// Referenced, or a file that gc never deletes.
@@ -37,7 +36,6 @@ pub trait Known {
     fn is_in_table(&self, path: &str) -> bool;
 }
 
-/// Classifies files.
 #[derive(Debug)]
 pub struct Classifier {
     storage: Arc<dyn Storage>,

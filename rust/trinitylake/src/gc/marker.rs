@@ -16,7 +16,6 @@ use crate::error::Result;
 use crate::storage::Storage;
 use crate::version::gc_markers::{Collecting, announce, under_way};
 
-/// Marker of one collection.
 #[derive(Debug)]
 pub(super) struct GcMarker {
     storage: Arc<dyn Storage>,

@@ -45,7 +45,6 @@ impl Sweep {
         self.walk.next().await
     }
 
-    /// Classifies one file.
     pub async fn classify(&mut self, file: &FileInfo, marks: &Marks) -> Result<Classified> {
         self.classifier.classify(file, marks).await
     }

@@ -9,8 +9,7 @@ use crate::lakehouse_definition::LakehouseDefinition;
 use crate::path::root_version;
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::handle::Transaction;
-use crate::version::log_summary::TableChange;
-use crate::version::log_summary::{Clause, Rows, Summary, shown};
+use crate::version::log_summary::{Clause, Rows, Summary, TableChange, shown};
 
 impl Transaction {
     /// Sets the description of the change of a table, replacing an earlier one. `InvalidArgument` if it is not

@@ -26,8 +26,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::transaction::commit::outcome::ConflictingTable;
-use crate::transaction::commit::outcome::Conflicts;
+use crate::transaction::commit::outcome::{ConflictingTable, Conflicts};
 use crate::version::publisher::Unpublished;
 
 /// Why a transaction is certainly not committed.
