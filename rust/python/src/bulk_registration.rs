@@ -152,7 +152,6 @@ pub fn parts_of(names: NameSizes, batches: AnyRecordBatch) -> PyResult<(Vec<Leaf
     Ok((leaves, loose))
 }
 
-/// Removes the padding of keys.
 #[pyfunction]
 fn unpadded_keys<'py>(
     py: Python<'py>,

@@ -155,7 +155,6 @@ pub trait Storage: Send + Sync + Debug {
     }
     /// Deletes the file. Succeeds if the file does not exist.
     async fn delete(&self, path: &str) -> Result<()>;
-    /// Whether the file exists.
     async fn exists(&self, path: &str) -> Result<bool> {
         match self.head(path).await {
             Ok(_) => Ok(true),

@@ -66,7 +66,6 @@ impl StoreTime {
         self.now_millis.saturating_sub(other.now_millis)
     }
 
-    /// Age of a file.
     pub fn age_millis(&self, file: &FileInfo) -> u64 {
         self.now_millis.saturating_sub(file.modified_millis)
     }

@@ -42,7 +42,6 @@ pub struct Step {
     pub tables: Vec<FoundTable>,
 }
 
-/// The progress of a check.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub versions: u64,

@@ -32,7 +32,6 @@ impl Count {
     }
 }
 
-/// Result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Version of the fence; `None` if there was nothing to delete, or in a dry run.
@@ -72,14 +71,12 @@ impl Report {
     }
 }
 
-/// Progress of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Marked(u64),
     Swept(u64),
 }
 
-/// Callback for progress.
 pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// Callback that does nothing.

@@ -24,7 +24,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Summary of all changes so far.
     pub fn summary(&self) -> Summary {
         let writes = &self.changes.writes;
         let moved: HashSet<&str> =
