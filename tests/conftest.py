@@ -13,6 +13,7 @@ import os
 import uuid
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,12 +21,17 @@ from hypothesis import HealthCheck, settings
 import trinitylake as tl
 from written_manifests import check_written_manifests
 
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
+
 # pytest imports readline, which tells every process that is started from here that there is a terminal of 80 columns.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
 
 STORAGES = ("memory", "disk")
+SPARK = "tests/spark/"
 
 # No test fails because a machine is slow: on a busy one, drawing four examples took 1.3 s and counted as a failure.
 settings.register_profile("deep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,10 +52,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = config.getoption("--lane")
     config.hook.pytest_deselected(items=[item for item in items if lane(item) != chosen])
     items[:] = [item for item in items if lane(item) == chosen]
+    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))  # they take longest, so they start first
     if not os.environ.get("TRINITYLAKE_DEEP") and not any("[" in argument for argument in config.args):
         once = _each_case_once(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in once])
         items[:] = [item for item in items if item in once]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """One process runs all tests with Spark: a session takes 15 s of processor time and 1 GiB of memory."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class SparkInOneProcess(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return SPARK if nodeid.startswith(SPARK) else super()._split_scope(nodeid)
+
+    return SparkInOneProcess(config, log)
 
 
 def _each_case_once(items: list[pytest.Item]) -> set[pytest.Item]:
