@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal, NamedTuple, Protocol
 
@@ -87,11 +88,15 @@ def ingest(
         source = _Source(stack.enter_context(_opened(file, follow)), is_csv)
         on_progress = stack.enter_context(counting("ingesting", "rows"))
         # Each chunk is one commit. A writer that collected chunks could commit those after a row that does not fit.
-        writer = stack.enter_context(
-            target.writer(
-                max_delay="0 s", producer=producer, dead_letter_table=dead_letter, message=message, author=author
-            )
+        open_writer = partial(
+            target.writer,
+            max_delay="0 s",
+            producer=producer,
+            dead_letter_table=dead_letter,
+            message=message,
+            author=author,
         )
+        writer = stack.enter_context(open_writer())
         last = writer.last_sequence() if producer is not None else None
         rows_of: Callable[[Iterable[bytes], int], TextRows] = json_rows
         if is_csv:
@@ -101,16 +106,25 @@ def ingest(
         source.skip_to(last or 0)
         if follow:
             stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        for records, begin, end in source.chunks(delay_seconds):
-            rows = rows_of(records, source.line or 1)
-            future = writer.write(rows, sequence=None if producer is None else end)
-            try:
-                done = _Progress(done.rows + len(rows.rows), done.rejected, future.result(), end)
-            except InvalidArgument as error:
-                place = name if source.line is not None else f"{name}, lines after byte {begin:,}"
-                raise InvalidArgument(f"{place}: {error}; use --dead-letter TABLE") from error
-            done = done._replace(rejected=done.rejected + future.rows_rejected)
-            on_progress("ingested", done.rows)
+        for chunk in source.chunks(delay_seconds):
+            parts = [chunk]
+            while parts:
+                part = parts.pop()
+                rows = rows_of(part.records, part.line or 1)
+                future = writer.write(rows, sequence=None if producer is None else part.end)
+                try:
+                    version = future.result()
+                except InvalidArgument as error:
+                    if len(part.records) == 1:
+                        place = name if part.line is not None else f"{name}, lines after byte {part.begin:,}"
+                        raise InvalidArgument(f"{place}: {error}; use --dead-letter TABLE") from error
+                    # The rows before the one that does not fit are written. After a failure, a writer takes no more of
+                    # the producer.
+                    writer = stack.enter_context(open_writer())
+                    parts += reversed(part.halves())
+                    continue
+                done = _Progress(done.rows + len(rows.rows), done.rejected + future.rows_rejected, version, part.end)
+                on_progress("ingested", done.rows)
     text = Text(f"{counted(done.rows - done.rejected, 'row')} ingested into {table}")
     if done.rejected:
         text.append(f"\n{counted(done.rejected, 'row')} rejected, see {dead_letter}", "yellow")
@@ -125,6 +139,35 @@ class _Progress(NamedTuple):
     rejected: int = 0
     version: int | None = None
     end: int = 0
+
+
+class _Chunk(NamedTuple):
+    """Consecutive records.
+
+    Attributes:
+        line: number of the line where the first record begins; None if it is unknown.
+        begin: position of the first byte.
+    """
+
+    records: list[bytes]
+    line: int | None
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """Position after the last byte."""
+        return self.begin + sum(map(len, self.records))
+
+    def halves(self) -> tuple[_Chunk, _Chunk]:
+        """The records in two chunks."""
+        half = len(self.records) // 2
+        first = _Chunk(self.records[:half], self.line, self.begin)
+        line = None if self.line is None else self.line + _count_lines(first.records)
+        return first, _Chunk(self.records[half:], line, first.end)
+
+
+def _count_lines(records: list[bytes]) -> int:
+    return sum(record.count(b"\n") for record in records)
 
 
 class _Input(Protocol):
@@ -192,14 +235,10 @@ def _opened(file: str, follows: bool) -> Iterator[_Input]:
 
 
 class _Source:
-    """The records of an input.
-
-    Attributes:
-        line: number of the line where the last chunk begins; None after a jump into a file.
-    """
+    """The records of an input. Their lines are unknown after a jump into a file."""
 
     def __init__(self, input: _Input, has_quotes: bool) -> None:
-        self.line: int | None = 1
+        self._line: int | None = 1
         self._input = input
         self._records = Records(has_quotes)
         self._ended: list[bytes] = []
@@ -213,8 +252,7 @@ class _Source:
         if not self._ended:
             raise InvalidArgument("the input has no header: it is empty")
         record = self._ended.pop(0)
-        self._end += len(record)
-        self._count_lines([record])
+        self._pass([record])
         return record.rstrip(b"\r\n")
 
     def skip_to(self, end: int) -> None:
@@ -222,13 +260,12 @@ class _Source:
         if end <= self._end:
             return
         if (is_record_end := self._input.seek(end)) is not None:
-            self.line = None
+            self._line = None
             self._ended, self._records.rest, self._end, self._is_at_end = [], b"", end, False
         else:
             while self._end < end and (self._ended or not self._is_at_end):
                 if self._ended:
-                    self._count_lines(self._ended[:1])
-                    self._end += len(self._ended.pop(0))
+                    self._pass([self._ended.pop(0)])
                 else:
                     self._read()
             is_record_end = self._end == end
@@ -238,8 +275,8 @@ class _Source:
                 "another --producer"
             )
 
-    def chunks(self, delay_seconds: float) -> Iterator[tuple[list[bytes], int, int]]:
-        """Yield the records that arrived within a time, and the positions of their first and after their last byte."""
+    def chunks(self, delay_seconds: float) -> Iterator[_Chunk]:
+        """Yield the records that arrived within a time."""
         chunk: list[bytes] = []
         size_bytes, due = 0, 0.0
         while chunk or self._ended or not self._is_at_end:
@@ -251,14 +288,14 @@ class _Source:
             size_bytes += sum(map(len, self._ended))
             self._ended = []
             if chunk and (self._is_at_end or size_bytes >= _CHUNK_SIZE_BYTES or time.monotonic() >= due):
-                begin, self._end = self._end, self._end + size_bytes
-                yield chunk, begin, self._end
-                self._count_lines(chunk)
+                yield _Chunk(chunk, self._line, self._end)
+                self._pass(chunk)
                 chunk, size_bytes = [], 0
 
-    def _count_lines(self, records: list[bytes]) -> None:
-        if self.line is not None:
-            self.line += sum(record.count(b"\n") for record in records)
+    def _pass(self, records: list[bytes]) -> None:
+        self._end += sum(map(len, records))
+        if self._line is not None:
+            self._line += _count_lines(records)
 
     def _read(self) -> None:
         part = self._input.read()
