@@ -113,8 +113,8 @@ def test_a_delete_file_that_was_replaced_is_replaced_again(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("winner", "add", "why"),
     [
-        (lambda s: s.table.append(cities(a=[2])), None, "leave room"),
-        (lambda s: s.table.append(cities(a=[2])), cities(a=[101]), "leave room"),
+        (lambda s: s.table.append(cities(a=[2])), None, "bounds do not exclude rows"),
+        (lambda s: s.table.append(cities(a=[2])), cities(a=[101]), "bounds do not exclude rows"),
         (lambda s: rewrite(s, "a"), None, "which another commit removed"),
         (lambda s: s.table.delete("id = 2"), None, "which another commit removed"),
         (lambda s: s.table.delete("city = 'a'"), cities(a=[101]), "which another commit removed"),

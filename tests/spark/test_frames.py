@@ -241,7 +241,7 @@ def test_a_server_elsewhere_takes_the_place_of_the_drivers_own(spark: SparkSessi
             tx.sql("INSERT INTO nyc.flights VALUES (4, 'B6')")
             spark.sql(f"DELETE FROM {tx}.nyc.planes WHERE id = 1")
             assert shop.version == version
-            with pytest.raises(tl.InvalidArgument, match="no checks over HTTP"):
+            with pytest.raises(tl.InvalidArgument, match="checks cannot be sent to a server over HTTP"):
                 tx.add_check("SELECT true")
         assert tx.version == shop.version == version + 1
         assert shop.log(1)[0].message == "remote"

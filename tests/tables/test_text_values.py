@@ -11,8 +11,9 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.definitions.declared_types import parse_type
+from trinitylake.iceberg_storage.data_files.value_checks import leaf_arrays
 from trinitylake.tables.ingestion.text_rows import json_rows
-from trinitylake.tables.input_rows import _leaves, fitting
+from trinitylake.tables.input_rows import fitting
 from trinitylake.tables.text_conversion import conversion
 
 TEXTS = {
@@ -90,7 +91,7 @@ def test_texts_are_converted_as_in_csv(type: str) -> None:
                     fitting(column, pa.field("v", target))
                 continue
             made = fitting(column, pa.field("v", target))
-            leaf = next(one for one in _leaves(made) if one.type == kind)
+            leaf = next(one for one in leaf_arrays(made) if one.type == kind)
             assert {str(one) for one in leaf if one.is_valid} == {str(value)}, (text, target)
 
 

@@ -33,7 +33,7 @@ export async function maintenance({ source, signal }) {
   replace(place, estimate(found, button));
   if (found.state === "running") watch(found).catch(() => {});
   return h("div", {}, heading("Maintenance"),
-    h("p", { class: "quiet lead" }, "Maintenance compacts small files, expires old versions and deletes files that nothing needs. This page changes nothing: trinitylake maintain does, or the server on its schedule."),
+    h("p", { class: "quiet lead" }, "Maintenance compacts small files, expires old versions and deletes files that nothing needs. This page only shows the state. The command trinitylake maintain runs maintenance, and the server runs it on its schedule."),
     h("div", { class: "columns" }, card("Policy", policy(found.policy)), h("div", {}, card("Last run by this server", lastRun(found)), card("Last steps in the log", lastSteps(found["last-steps"])))), place);
 }
 
