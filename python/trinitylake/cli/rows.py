@@ -45,7 +45,7 @@ def head(
     as_json: Json = False,
 ) -> None:
     """Print the first rows of a table."""
-    rows = _scan(_source(root, options, at), table, where, columns, limit).to_arrow()
+    rows = _scan(open_lakehouse(root, options).at(at), table, where, columns, limit).to_arrow()
     if as_json:
         print_json(rows.to_batches())
     else:
@@ -62,7 +62,7 @@ def count(
     as_json: Json = False,
 ) -> None:
     """Count the rows of a table."""
-    number = _scan(_source(root, options, at), table, where).count()
+    number = _scan(open_lakehouse(root, options).at(at), table, where).count()
     emit({"table": table, "rows": number}, Text(f"{number:,}"), as_json)
 
 
@@ -86,7 +86,7 @@ def cat(
     to_terminal = output is None and sys.stdout.isatty()
     if to_terminal and format == "parquet":
         raise InvalidArgument("a terminal cannot show Parquet: use --output FILE or a pipe")
-    reader = _scan(_source(root, options, at), table, where, columns, limit).to_arrow_batch_reader()
+    reader = _scan(open_lakehouse(root, options).at(at), table, where, columns, limit).to_arrow_batch_reader()
     with _target(output) as target, counting("reading") as on_progress:
         done = 0
         with _writer(format, target, reader.schema, to_terminal) as write:
@@ -126,11 +126,6 @@ def print_rows(rows: pa.Table) -> None:
 
     values = list(zip(*map(python_values, rows.columns), strict=True))
     print(text_table(Preview(rows.column_names, values), console().width))
-
-
-def _source(root: str, options: list[str] | None, at: str | None) -> Reader:
-    lake = open_lakehouse(root, options)
-    return lake if at is None else lake.at(at)
 
 
 def _scan(
