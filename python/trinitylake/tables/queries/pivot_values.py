@@ -54,7 +54,8 @@ def with_pivot_values(sql: str, values_of: Callable[[str], list[str | None]]) ->
                 f"{shortened(sql)}: {column} has no values; write them after it: {column} IN ('a', 'b')"
             )
         listed = ", ".join("'" + one.replace("'", "''") + "'" for one in values)
-        text = text[:end] + f" IN ({listed})".encode() + text[end:]
+        # DuckDB 2.0 reads `a % 2 IN (…)` as a comparison of the remainder.
+        text = text[: end - len(column.encode())] + f"({column}\n) IN ({listed})".encode() + text[end:]
     return text.decode()
 
 
