@@ -11,6 +11,7 @@ The message of each transaction says what it did, so a dictionary of rows can re
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import threading
@@ -50,10 +51,10 @@ def append_for_ever(lake: tl.Lakehouse, reports: Path, key: str) -> None:
 def change_for_ever(lake: tl.Lakehouse, key: str) -> None:
     """Delete and merge random rows, compact the table, and expire its snapshots."""
     chance = random.Random(key)
-    while True:
+    for change in itertools.count(chance.randrange(4)):
         table = lake.table("raw.events")
         with suppress(tl.CommitConflict):
-            match chance.randrange(4):
+            match change % 4:
                 case 0:
                     bucket = chance.randrange(BUCKETS)
                     table.delete(f"bucket = {bucket}", message=f"delete {bucket}")
@@ -109,6 +110,20 @@ class Observer:
         if len(self.reads) % 5 == 0:
             with suppress(tl.CommitConflict):
                 self.lake.maintenance.expire(keep=50)
+
+    def groups(self) -> list[list[str]]:
+        """The messages of each version with several transactions."""
+        return [messages for messages in self.log.values() if len(messages) > 1]
+
+    def has_shared_groups(self) -> bool:
+        """Whether a version has appends of several processes."""
+        return any(len({message.split(" ")[1].split("-")[0] for message in group}) > 1 for group in self.groups())
+
+    def has_all_kinds(self, coordination: str) -> bool:
+        """Whether the log contains groups, also of several processes if there is a queue, and changes of rows."""
+        kinds = {message.split(" ")[0] for messages in self.log.values() for message in messages}
+        is_grouped = len(self.groups()) > 3 and (coordination == "none" or self.has_shared_groups())
+        return is_grouped and {"delete", "merge"} <= kinds
 
     def check(self, reports: Path) -> None:
         """Repeat the log, and compare it with what was read and acknowledged."""
@@ -197,17 +212,17 @@ def test_histories_with_kills_have_a_serial_order(tmp_path: Path, coordination: 
                     reaper.kill_one()
                 if number % 3 == 0:
                     observer.look()
+            patience_ends = time.monotonic() + 100
+            while not observer.has_all_kinds(coordination) and time.monotonic() < patience_ends:
+                observer.look()
         finally:
             reaper.kill_all()
         observer.look()
         assert lake.maintenance.fsck(files=True).is_sound
     assert not (errors := [path.read_text() for path in reports.glob("error of *")]), errors[0]
     observer.check(reports)
-    groups = [messages for messages in observer.log.values() if len(messages) > 1]
-    assert len(groups) > 3
-    shared = any(len({message.split(" ")[1].split("-")[0] for message in group}) > 1 for group in groups)
-    assert shared == (coordination == "queue"), "a version with appends of several processes"
-    assert {"delete", "merge"} <= {message.split(" ")[0] for messages in observer.log.values() for message in messages}
+    assert observer.has_all_kinds(coordination)
+    assert observer.has_shared_groups() == (coordination == "queue")
 
 
 def commit_ids_for_ever(store: Store, name: str, reports: Path) -> None:

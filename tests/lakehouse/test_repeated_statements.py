@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
+from local_files import age
 from trinitylake.tables import spool
 from trinitylake.tables.spool import Spool
 
@@ -141,6 +143,30 @@ def test_large_stream_is_spooled_to_disk_for_a_retry(
     assert beaten_once() == 2
     assert on_disk == [True]
     assert numbers.scan().count() == 50_002
+
+
+def test_a_statement_runs_again_after_each_garbage_collection_that_overtook_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append beside an erasure, which collects twice, failed with `TransactionExpired`."""
+    lake = tl.create(tmp_path, durability="none")
+    lake.create_namespace("a")
+    numbers = lake.create_table("a.numbers", TABLE)
+    abandoned, commit = [], tl.Transaction.commit
+
+    def overtaken(self: tl.Transaction, **options: Any) -> int:
+        if len(abandoned) < 3:
+            abandoned.append(lake.begin())
+            abandoned[-1].table("a.numbers").overwrite(TABLE)  # whose files no version will name
+            age(tmp_path)
+            assert lake.maintenance.vacuum(grace="1 second").version is not None
+        return commit(self, **options)
+
+    monkeypatch.setattr(tl.Transaction, "commit", overtaken)
+    numbers.append(TABLE)
+    monkeypatch.undo()
+    assert len(abandoned) == 3
+    assert rows_of(lake.table("a.numbers")) == [(3, "c"), (4, "d")]
 
 
 def test_an_error_of_the_input_ends_the_statement(lake: tl.Lakehouse, numbers: tl.Table) -> None:

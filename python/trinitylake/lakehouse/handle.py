@@ -26,16 +26,14 @@ STATEMENT_MAX_ATTEMPTS = 10
 
 
 def retry_conflicts(attempt: Callable[[], Result], attempts: int = STATEMENT_MAX_ATTEMPTS) -> Result:
-    """Repeat `attempt` on the latest version after a conflict. Raises its last `CommitConflict`.
+    """Repeat `attempt` on the latest version after a conflict, or after a garbage collection that it did not survive.
 
     There is no pause: the core waits between its attempts to create a root, and a conflict means that the objects have
-    changed, so waiting would not help.
+    changed, so waiting would not help. Raises the last `CommitConflict` or `TransactionExpired`.
     """
     for _ in range(attempts - 1):
-        try:
+        with suppress(CommitConflict, TransactionExpired):
             return attempt()
-        except CommitConflict:
-            continue
     return attempt()
 
 
@@ -148,17 +146,14 @@ class Handle:
 
     def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: CommitInfo) -> Result:
         """Raises `_OutOfDate`, with the transaction rolled back, if it fails and `base` is not the latest version."""
-        try:
-            with self.begin(message=note.message, author=note.author, base=base) as transaction:
-                try:
-                    return statement(transaction)
-                except Exception as error:
-                    with suppress(TrinityLakeError):  # the first error says more than one of this request
-                        if self.core.latest().number != base.number:
-                            raise _OutOfDate from error
-                    raise
-        except TransactionExpired as error:  # by its commit: `base` has expired
-            raise _OutOfDate from error
+        with self.begin(message=note.message, author=note.author, base=base) as transaction:
+            try:
+                return statement(transaction)
+            except Exception as error:
+                with suppress(TrinityLakeError):  # the first error says more than one of this request
+                    if self.core.latest().number != base.number:
+                        raise _OutOfDate from error
+                raise
 
     def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
         """Commit a change of the `LakehouseDef` (format §6), repeated on the newer one after a lost race."""
