@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import linecache
+import signal
 import sys
+import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
+from threading import Event
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -344,12 +349,14 @@ def test_ctrl_c_at_any_line_loses_no_other_append(
         interrupt = Interrupt(line)
         appends: list[Callable[[], object]] = [appending(lake, rows(number)) for number in range(3)]
         appends[victim] = partial(interrupt, appends[victim])
-        futures = together(lake, *appends)
+        futures = together(lake, *appends, in_transaction(lake, rows(3)))
         landed = Counter(ids(lake))
         for number, future in enumerate(futures):
             if number != victim:
-                assert future.exception() is None, f"line {line}"
-                assert landed[number] == 1, f"line {line}"
+                is_withdrawn = number == 3 and isinstance(future.exception(), tl.CommitConflict)
+                assert is_withdrawn or future.exception() is None, f"line {line}: {future.exception()!r}"
+                assert landed[number] == (0 if is_withdrawn else 1), f"line {line}"
+                seen["withdrawn"] += is_withdrawn
         error = futures[victim].exception()
         assert landed[victim] <= 1, f"line {line}"
         if interrupt.left > 0:
@@ -367,6 +374,104 @@ def test_ctrl_c_at_any_line_loses_no_other_append(
 def lose_race(*_: object, **__: object) -> None:
     """Another process has changed the table, so the group appends in the queue."""
     raise group_append.LostRace
+
+
+@pytest.mark.parametrize("fault", ["", "fail", "lose", "refuse"])
+def test_ctrl_c_at_any_request_of_the_queue_answers_every_append(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a leader whose appends could not be withdrawn became `CommitStateUnknown`, so a program continued.
+
+    The n-th write of the leader raises KeyboardInterrupt, for every n, before or after the store executes the write, or
+    after the store has begun to refuse all writes. Rows of a process that died are in the queue, too, and another
+    process leads after the interrupted one.
+    """
+    monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
+    is_appending = False
+
+    def interrupt(*_: object) -> None:
+        handled.set()
+        if is_appending:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with slow_s3(0, 0) as s3:
+            lake = tl.create(s3.uri("lake"), storage_options=s3.options, properties={"commit.coordination": "queue"})
+            other = tl.open(lake.uri, storage_options=s3.options)
+            lake.create_namespace("raw")
+            lake.create_table("raw.events", SCHEMA)
+            seen = Counter[str]()
+            number, is_interrupted = 0, True
+            while is_interrupted:
+                number += 1
+                first, handled, writes = 10 * number, Event(), count(1)
+                queued_by_a_dead_process(other, rows(first + 9))
+
+                def strike(
+                    key: str, number: int = number, handled: Event = handled, writes: count[int] = writes
+                ) -> str:
+                    if (write := next(writes)) == number:
+                        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+                        handled.wait(0.2)  # some calls are not interrupted: they end first
+                    return fault if write == number or (write > number and fault == "refuse") else ""
+
+                followers = [
+                    appending(lake, rows(first + 1)),
+                    in_transaction(lake, rows(first + 2)),
+                    in_transaction(lake, rows(first + 3)),
+                ]
+                error: BaseException | None = None
+                with following(lake, *followers) as futures:
+                    s3.on_put = strike
+                    try:
+                        is_appending = True
+                        lake.table("raw.events").append(rows(first))
+                    except KeyboardInterrupt as raised:
+                        error = raised
+                    is_appending = False
+                s3.on_put = lambda key: ""
+                is_interrupted = handled.is_set()
+                other.table("raw.events").append(rows(first + 4))
+                found = Counter(ids(other))
+                assert found[first] <= 1
+                assert error is not None or found[first] == 1
+                assert found[first + 9] == 1, "the rows of the dead process"
+                for id, future in enumerate(futures, first + 1):
+                    failure = future.exception()
+                    is_withdrawn = isinstance(failure, tl.CommitConflict) and id > first + 1
+                    step = f"write {number}: {failure!r}"
+                    assert failure is None or is_withdrawn or fault == "refuse", step
+                    is_unknown = isinstance(failure, tl.CommitStateUnknown)
+                    assert found[id] == (failure is None) or (is_unknown and found[id] == 1), step
+                    seen[f"{type(failure).__name__} after {type(error).__name__}"] += 1
+                lake.table("raw.events").append(rows(first + 5))  # no thread waits for the dead leader
+            failed = "CommitStateUnknown" if fault == "refuse" else "CommitConflict"
+            assert seen[f"{failed} after KeyboardInterrupt"]
+            assert seen["NoneType after KeyboardInterrupt"] or fault == "refuse"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@contextmanager
+def following(lake: tl.Lakehouse, *appends: Callable[[], object]) -> Iterator[list[Future[object]]]:
+    """Run appends as members of the group that the next append in this thread leads. Waits for them at the end."""
+    table_id = lake.table("raw.events").id
+    groups = groups_of(lake._core, table_id, Batch)
+    futures: list[Future[object]] = []
+    is_locked = Event()
+
+    def arrive() -> None:
+        with table_locks.held([table_id]):
+            is_locked.set()
+            for count, append in enumerate(appends, 1):
+                wait_for(lambda: groups._leader is not None)
+                futures.append(threads.submit(append))
+                wait_for(lambda count=count: len(groups._waiting) == count)  # type: ignore[misc]
+
+    with ThreadPoolExecutor(len(appends) + 1) as threads:
+        arrived = threads.submit(arrive)
+        is_locked.wait()
+        yield futures
+        arrived.result()
 
 
 def lakes_with_queue(tmp_path: Path) -> tuple[tl.Lakehouse, tl.Lakehouse]:

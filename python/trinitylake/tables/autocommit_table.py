@@ -301,13 +301,15 @@ class AutocommitTable(FrozenTable):
                 with suppress(LostRace):
                     return self._append_queued(rows, columns, batch, queued, others, own)
         except BaseException as error:
-            if queued.withdraw() is None:
-                for member in members:
-                    if member.batch is not None and member.batch.entry is not None:
-                        member.settle(CommitConflict(f"another append of the group failed, begin again: {error}"))
-                raise
-            if not isinstance(error, Exception):
-                raise
+            try:
+                if queued.withdraw() is None:
+                    for member in members:
+                        if member.batch is not None and member.batch.entry is not None:
+                            member.settle(CommitConflict(f"another append of the group failed, begin again: {error}"))
+                    raise
+            finally:
+                if not isinstance(error, Exception):  # Ctrl-C, also if the appends cannot be withdrawn
+                    raise error
         version = entries[0].committed_version
         assert version is not None
         with suppress(TrinityLakeError):  # the rows are committed: this handle shows them after `refresh`
