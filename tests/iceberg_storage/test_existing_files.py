@@ -139,6 +139,28 @@ def test_columns_of_an_added_file_are_refused_or_read_as_they_are(lake: tl.Lakeh
     assert taken == TAKEN.get(given, set())
 
 
+@pytest.mark.parametrize("shape", ["plain", "dictionary", "struct", "list", "map"])
+def test_an_added_file_whose_texts_are_not_utf_8_is_refused(lake: tl.Lakehouse, shape: str) -> None:
+    """A writer in C++ had stored Latin-1 as texts. The file was added, and `SELECT *` failed on the table, as did each
+    UPDATE; nothing named the file."""
+    stored = pa.array([b"a", b"\xe9t\xe9", None, b"b"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), len(stored), stored.buffers())
+    offsets = pa.array(range(len(texts) + 1), pa.int32())
+    column = {
+        "plain": texts,
+        "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1, 1, None], pa.int32()), texts.slice(0, 2)),
+        "struct": pa.StructArray.from_arrays([texts], ["a"]),
+        "list": pa.ListArray.from_arrays(offsets, texts),
+        "map": pa.MapArray.from_arrays(offsets, pa.array([*"abcd"]), texts),
+    }[shape]
+    kind = pa.string() if shape == "dictionary" else column.type
+    table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("v", kind)]))
+    location = written(table, {"k": pa.array(range(len(column))), "v": column})
+    with pytest.raises(InvalidArgument, match=rf"column v of {location}: a text is not UTF-8"):
+        table.iceberg.add_files([location])
+    assert lake.table("n.t").count() == 0
+
+
 @pytest.mark.parametrize(
     ("ids", "is_taken"),
     [

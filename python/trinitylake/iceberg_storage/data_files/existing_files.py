@@ -17,20 +17,22 @@ from pyiceberg.schema import Schema, index_name_by_id, sanitize_column_names
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
-from pyiceberg.types import BinaryType, DecimalType, StringType
+from pyiceberg.types import DecimalType, StringType
 
 from trinitylake.base.foreign_errors import errors_as, own_error
 from trinitylake.iceberg_storage.column_summary import value_of_bytes
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
+from trinitylake.iceberg_storage.data_files.value_checks import check_values
 from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 
 
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
     """Manifest entry of an existing file in the current partition spec.
 
-    Raises `InvalidArgument` for columns that do not fit the table, and for rows of more than one partition.
+    Reads the columns whose values the footer does not prove, among them all texts. Raises `InvalidArgument` for columns
+    and values that do not fit the table, and for rows of more than one partition.
     """
     with errors_as(lambda error: own_error(error, path)):
         file, reader, schema, spec = io.new_input(path), LiveRows(metadata, io, ()), metadata.schema(), metadata.spec()
@@ -55,8 +57,9 @@ def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFi
         )
         added.spec_id = metadata.default_spec_id
         if unproved := _unproved_columns(schema, columns, present):
-            for _ in reader.batches(FileScanTask(added), unproved):
-                pass
+            for batch in reader.batches(FileScanTask(added), unproved):
+                for name, column in zip(unproved, batch.columns, strict=True):
+                    check_values(column, f"{name} of {path}")
         return added
 
 
@@ -118,7 +121,7 @@ def _unproved_columns(schema: Schema, columns: pa.Schema, present: Schema) -> li
                     f"column {name!r} has the type {has}, not {wanted}: append the rows of the file instead"
                 )
             is_scaled = pa.types.is_timestamp(field.type) and field.type.unit in ("s", "ms")
-            if is_scaled or (isinstance(has, BinaryType) and isinstance(wanted, StringType)):
+            if is_scaled or isinstance(wanted, StringType):
                 unproved.append(schema.find_field(ids[column.name]).name)
     return list(dict.fromkeys(unproved))
 
