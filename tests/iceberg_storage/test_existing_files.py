@@ -241,7 +241,24 @@ def bucket_of_a_double(metadata: dict[str, Any]) -> None:
     metadata["partition-specs"] = [{"spec-id": 0, "fields": [field]}]
 
 
-@pytest.mark.parametrize("change", [second_schema, second_column, field_of_no_column, bucket_of_a_double])
+def id_of_a_dropped_column(metadata: dict[str, Any]) -> None:
+    """An added column would get the id of a dropped one, and show its values."""
+    metadata["last-column-id"] = 1
+
+
+def id_of_a_former_partition(metadata: dict[str, Any]) -> None:
+    field = {"source-id": 1, "field-id": 1001, "name": "p", "transform": "bucket[4]"}
+    metadata["partition-specs"].append({"spec-id": 1, "fields": [field]})
+    metadata["last-partition-id"] = 1000
+
+
+CHANGES = (
+    *(second_schema, second_column, field_of_no_column, bucket_of_a_double),
+    *(id_of_a_dropped_column, id_of_a_former_partition),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_registration_checks_what_a_commit_checks(lake: tl.Lakehouse, change: Callable[[dict[str, Any]], None]) -> None:
     """Metadata with two schemas of one id was refused in a commit, and registered: no other reader could load it."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("x", pa.float64())]))

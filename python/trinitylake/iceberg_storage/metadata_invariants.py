@@ -211,7 +211,10 @@ def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -
     """Check metadata as a whole. Parts that are equal in `base`, which is already checked, are skipped."""
     if base is None or any(
         getattr(metadata, name) is not getattr(base, name)
-        for name in ("schemas", "partition_specs", "sort_orders", "default_spec_id", "current_schema_id")
+        for name in (
+            *("schemas", "partition_specs", "sort_orders", "default_spec_id", "current_schema_id"),
+            *("last_column_id", "last_partition_id"),
+        )
     ):
         _check_columns(metadata)
     if base is not None and (metadata.current_schema_id, metadata.current_snapshot_id) != (
@@ -235,6 +238,15 @@ def _check_columns(metadata: TableMetadata) -> None:
         if len(set(ids)) < len(ids):
             raise ValueError(f"two {what} of the table have one id: {sorted(ids)}")
     check_defaults(metadata)
+    # A lower number would give the id of a former column to a new one, which files have values for.
+    columns = {id for one in metadata.schemas for id in one.field_ids}
+    fields = {field.field_id for one in metadata.partition_specs for field in one.fields}
+    for used, last, what in (
+        (columns, metadata.last_column_id, "last-column-id"),
+        (fields, metadata.last_partition_id, "last-partition-id"),
+    ):
+        if last is not None and max(used, default=0) > last:
+            raise ValueError(f"the table has the id {max(used)}, but its {what} is {last}")
     schema = metadata.schema()
     for field in (one for spec in metadata.partition_specs for one in spec.fields):
         # Java binds all specs, also those that are not the default, to the current schema.
