@@ -18,7 +18,14 @@ from typer.testing import CliRunner
 import trinitylake as tl
 from trinitylake import _core
 from trinitylake.cli.app import app
-from trinitylake.definitions import new_view_def, serialize
+from trinitylake.definitions import (
+    ViewDef,
+    new_id,
+    new_namespace_def,
+    new_table_def,
+    new_view_def,
+    serialize,
+)
 from trinitylake.iceberg import TrinityLakeCatalog
 
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -134,6 +141,81 @@ def test_registration_failed_names_every_object(lake: tl.Lakehouse) -> None:
     assert kinds == ["invalid_argument", "invalid_location", "corrupt_file", "invalid_argument", "invalid_name"]
     assert "5 objects" in str(caught.value)
     assert lake.version == 0
+
+
+def test_bytes_that_are_not_the_definition_of_the_object_are_refused(lake: tl.Lakehouse) -> None:
+    """Any message parses as any other one. The definition of a view was registered as that of a namespace, and one of a
+    table whose metadata does not exist as a table: then no reader could list the namespace, or open the table."""
+    with lake.transaction() as txn:
+        txn.create_namespace("old")
+        txn.create_table("old.t", ROWS).append(ROWS)
+    location = lake.table("old.t").iceberg.metadata_location
+    path = location.rpartition("/lake/")[2]
+
+    id = lake.table("old.t").id
+
+    def table(id: str = id, **options: Any) -> bytes:
+        return serialize(new_table_def(id, **options))
+
+    good = table(format_properties={"metadata_location": path, "manifest_list": "gone"}, properties={"a": "b"})
+    federated = {"trinitylake.catalog": "c", "trinitylake.table": "a.b"}
+    wrong = {
+        "a view as a namespace": ("namespace", VIEW),
+        "a table as a namespace": ("namespace", good),
+        "a namespace as a view": ("view", serialize(new_namespace_def())),
+        "a table as a view": ("view", good),
+        "a view without a query": ("view", serialize(ViewDef(id=new_id()))),
+        "a namespace as a table": ("table", serialize(new_namespace_def())),
+        "a view as a table": ("table", VIEW),
+        "a whole file": ("view", _core.encode_definition_file("a.binpb", VIEW)),
+        "a damaged definition": ("table", good[:-3]),
+        "a table without metadata": ("table", table()),
+        "metadata that does not exist": ("table", table(format_properties={"metadata_location": path + "x"})),
+        "metadata of another table": ("table", table(new_id(), format_properties={"metadata_location": path})),
+        "metadata outside of the root": ("table", table(format_properties={"metadata_location": "../x"})),
+        "an external table inside": (
+            "table",
+            table(table_type="external", format_properties={"metadata_location": location}),
+        ),
+        "a federated table with code": (
+            "table",
+            table(table_type="federated", format_properties={**federated, "py-catalog-impl": "x.Y"}),
+        ),
+    }
+    rows = [
+        {
+            "kind": kind,
+            "namespace": "n" if kind != "namespace" else f"n{number}",
+            "name": f"x{number}",
+            "definition": one,
+        }
+        for number, (kind, one) in enumerate(wrong.values())
+    ]
+    for row in rows:
+        row["name"] = None if row["kind"] == "namespace" else row["name"]
+    version = lake.version
+    with pytest.raises(tl.RegistrationFailed) as caught:
+        lake.register(objects(namespace("n"), *rows))
+    assert len(caught.value.objects) == len(wrong)
+    assert lake.version == version
+    lake.register(
+        objects(
+            namespace("n"),
+            {"kind": "table", "namespace": "n", "name": "t", "definition": good},
+            {
+                "kind": "table",
+                "namespace": "n",
+                "name": "f",
+                "definition": table(table_type="federated", format_properties=federated),
+            },
+        )
+    )
+    assert (lake.table("n.t").count(), lake.table("n.t").schema.names, lake.table("n.f").type) == (
+        3,
+        ("id",),
+        "federated",
+    )
+    assert lake.maintenance.fsck("all", data=True).is_sound
 
 
 def test_objects_that_break_a_rule_are_refused_together(lake: tl.Lakehouse) -> None:

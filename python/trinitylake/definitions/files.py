@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from trinitylake import _core
 from trinitylake.definitions import trinitylake_pb2 as proto
@@ -87,11 +88,7 @@ def new_view_def(
     Raises:
         InvalidArgument: without any representation, or for an empty query.
     """
-    if not representations:
-        raise InvalidArgument("a view needs a query in at least one SQL dialect")
-    for dialect, sql in representations.items():
-        if not dialect.strip() or not sql.strip():
-            raise InvalidArgument(f"a view needs a dialect and a query, got {dialect!r}: {sql!r}")
+    _check_representations(representations.items())
     return proto.ViewDef(
         id=id or new_id(),
         schema=schema.to_definition() if isinstance(schema, Schema) else schema,
@@ -99,6 +96,14 @@ def new_view_def(
         default_namespace=default_namespace,
         properties=_text_properties(properties),
     )
+
+
+def _check_representations(representations: Collection[tuple[str, str]]) -> None:
+    if not representations:
+        raise InvalidArgument("a view needs a query in at least one SQL dialect")
+    for dialect, sql in representations:
+        if not dialect.strip() or not sql.strip():
+            raise InvalidArgument(f"a view needs a dialect and a query, got {dialect!r}: {sql!r}")
 
 
 def parse_lakehouse_def(data: bytes) -> proto.LakehouseDef:
@@ -200,6 +205,24 @@ ObjectDefinition: TypeAlias = proto.NamespaceDef | proto.TableDef | proto.ViewDe
 def parse_definition(kind: str, data: bytes, path: str = "") -> ObjectDefinition:
     """Read the definition of a namespace, table or view; `path` goes into the message of `CorruptFile`."""
     return PARSERS[kind](data, path)  # type: ignore[return-value]
+
+
+def parse_given_definition(kind: str, data: bytes) -> ObjectDefinition:
+    """Read the definition of a namespace, table or view that a caller passes, without checksum and path.
+
+    The bytes of another message mostly parse as well. Raises `CorruptFile`, `UnsupportedVersion`, and `InvalidArgument`
+    for fields that the message does not have, among them the checksum and the path of a file, and for a view without a
+    query. The files that a table definition names are not read.
+    """
+    definition = parse_definition(kind, data)
+    if unknown := [field.field_number for field in UnknownFieldSet(definition)]:
+        raise InvalidArgument(
+            f"the definition of a {kind} has no field {unknown[0]}: it is the definition of another object, a whole "
+            "definition file, or of a newer format"
+        )
+    if isinstance(definition, proto.ViewDef):
+        _check_representations([(one.dialect, one.sql) for one in definition.representations])
+    return definition
 
 
 def object_id(kind: str, data: bytes, path: str = "") -> str:

@@ -501,9 +501,10 @@ class Lakehouse(Statements):
         Args:
             objects: Arrow data, or with `engine` also a Spark DataFrame, in any order, with the columns `kind`
                 ("namespace", "table" or "view"), `namespace` and `name` (null or "" for a namespace), and for each
-                object one of `location` (the path below the root of an existing definition file), `definition`
-                (its bytes), `metadata_location` (of a table: an Iceberg metadata file; below the root the table
-                becomes managed, elsewhere external) or, for a namespace, `properties` (a map, may be null).
+                object one of `location` (the path below the root of an existing definition file, which is not opened),
+                `definition` (its message; that of a table names its metadata file), `metadata_location` (of a table: an
+                Iceberg metadata file; below the root the table becomes managed, elsewhere external) or, for a
+                namespace, `properties` (a map, may be null).
             message: stored in the log.
             author: stored in the log.
             replace: objects that exist are replaced, as if dropped and created.

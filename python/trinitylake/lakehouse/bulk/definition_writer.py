@@ -15,7 +15,7 @@ from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import full_name
 from trinitylake.core import KeySizes
-from trinitylake.definitions import PARSERS, new_namespace_def, serialize
+from trinitylake.definitions import TableDef, new_namespace_def, parse_given_definition, serialize
 from trinitylake.errors import InvalidArgument, InvalidLocation, RefusedObject, StorageError, TrinityLakeError
 
 #: Maximum number of files that are read at the same time.
@@ -113,7 +113,7 @@ class DefinitionWriter:
     def prepare(self, rows: Iterable[ObjectRow]) -> Iterator[bytes | RefusedObject | None]:
         """Build the definition of each row; None for a row with a location. Files are read in parallel."""
         rows = list(rows)
-        opened = self._opened() if any(row.metadata_location is not None for row in rows) else None
+        opened = self._opened() if any(row.kind == "table" and row.location is None for row in rows) else None
         with ThreadPoolExecutor(READ_THREADS) as pool:
             yield from pool.map(partial(self._prepare, opened), rows)
 
@@ -159,21 +159,24 @@ class DefinitionWriter:
         except TrinityLakeError as error:
             return row.refused(error)
         except FileNotFoundError as error:
-            return row.refused(InvalidArgument(f"{row.metadata_location}: there is no such file ({error})"))
+            return row.refused(InvalidArgument(f"the metadata of the table names a file that does not exist: {error}"))
 
     def _definition(self, opened: Opened | None, row: ObjectRow) -> bytes:
-        if row.definition is not None:
-            PARSERS[row.kind](row.definition, "")
-            return row.definition
-        if row.kind == "namespace":
-            return serialize(new_namespace_def(None, row.properties))
-        if row.kind == "table" and row.metadata_location is not None:
-            from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-            from trinitylake.tables.registered_table import registered_table
+        given = None if row.definition is None else parse_given_definition(row.kind, row.definition)
+        if row.kind == "table" and (given is not None or row.metadata_location is not None):
+            given = self._table(opened, given if isinstance(given, TableDef) else row.metadata_location or "")
+        elif given is None and row.kind == "namespace":
+            given = new_namespace_def(None, row.properties)
+        if given is None:
+            wanted = "location, definition or metadata_location" if row.kind == "table" else "location or definition"
+            raise InvalidArgument(f"a {row.kind} needs a {wanted}")
+        return serialize(given)
 
-            table = registered_table(LakehouseFileIO(self.storage), row.metadata_location, self.file_io_properties)
-            if table.incoming and opened is not None:
-                require_uncollected(*opened, pa.array(table.incoming, pa.string()))
-            return serialize(table.definition)
-        wanted = "location, definition or metadata_location" if row.kind == "table" else "location or definition"
-        raise InvalidArgument(f"a {row.kind} needs a {wanted}")
+    def _table(self, opened: Opened | None, given: TableDef | str) -> TableDef:
+        from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+        from trinitylake.tables.registered_table import registered_table
+
+        table = registered_table(LakehouseFileIO(self.storage), given, self.file_io_properties)
+        if table.incoming and opened is not None:
+            require_uncollected(*opened, pa.array(table.incoming, pa.string()))
+        return table.definition
