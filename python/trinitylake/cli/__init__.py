@@ -29,6 +29,7 @@ def main() -> None:
     atexit.register(end)  # the first one, which runs after all others
     gc.set_threshold(400_000)  # of 100,000 objects that imports for `head` create, none is garbage
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # pydantic searches all installed packages for plugins
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of numpy, for linear algebra only
 
     from trinitylake.base.import_hook import ImportHook
     from trinitylake.cli.app import app
