@@ -95,9 +95,9 @@ class KeysOfFile:
     sequence_number: int
 
     @property
-    def field_ids(self) -> set[int]:
+    def columns(self) -> list[Schema]:
         """The columns that are compared."""
-        return {id for one in self.keys for id in one.columns.schema.field_ids}
+        return [one.columns.schema for one in self.keys]
 
     def others(self, batch: pa.RecordBatch, present: Schema, constants: Mapping[int, Any]) -> pa.RecordBatch:
         """The rows whose key is not deleted. `batch`, `present` and `constants` are as for `project`."""

@@ -40,9 +40,14 @@ from trinitylake.iceberg_storage.data_files.row_lineage import (
     without_positions,
 )
 from trinitylake.iceberg_storage.data_files.schema_projection import project
+from trinitylake.iceberg_storage.identity_cache import IdentityCache
 from trinitylake.iceberg_storage.name_mapping import columns_with_ids
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.iceberg_storage.row_filter import RowFilter
+
+_POSITION_ALONE = Schema(POSITION)
+#: Files of a plan mostly have the same columns. To compute schemas takes half of the time to read a small file.
+_schemas: IdentityCache[Schema] = IdentityCache()
 
 
 class LiveRows:
@@ -62,6 +67,7 @@ class LiveRows:
         self._schema = metadata.schema()
         self._io = io
         self._columns: tuple[pq.FileMetaData, Schema] | None = None
+        self._selections: dict[tuple[str, ...], Schema] = {}
         self._variants = {
             schema.find_field(name).field_id: name for schema in metadata.schemas for name in variants_in(schema)
         }
@@ -83,8 +89,10 @@ class LiveRows:
         if columns is None:
             yield from self._read(task, self._schema, chosen=chosen)
             return
+        if (wanted := self._selections.get(tuple(columns))) is None:
+            wanted = self._selections[tuple(columns)] = selected(self._schema, columns)
         # `select` keeps the order of the table.
-        for batch in self._read(task, selected(self._schema, columns), chosen=chosen):
+        for batch in self._read(task, wanted, chosen=chosen):
             yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
 
     def matching(
@@ -109,7 +117,7 @@ class LiveRows:
 
     def positions(self, task: FileScanTask, filter: RowFilter | None = None) -> np.ndarray:
         """The positions of the rows of one file that match a filter, ascending."""
-        found = [batch.column(0).to_numpy() for batch in self.matching(task, Schema(POSITION), filter)]
+        found = [batch.column(0).to_numpy() for batch in self.matching(task, _POSITION_ALONE, filter)]
         return np.concatenate([np.empty(0, np.int64), *found])
 
     def deleted(self, task: FileScanTask) -> np.ndarray:
@@ -141,15 +149,19 @@ class LiveRows:
 
     def _with_columns_of(self, filter: RowFilter, projected: Schema) -> Schema:
         """The projected columns, and whole columns for what the filter compares in addition."""
-        missing = filter.field_ids - set(projected.field_ids)
-        if not missing:
-            return projected
-        fields = {field.field_id: field for field in projected.fields}
-        for field in self._schema.fields:
-            if field.field_id in missing or not missing.isdisjoint(Schema(field).field_ids):
-                fields[field.field_id] = field
-        own = [fields.pop(field.field_id) for field in self._schema.fields if field.field_id in fields]
-        return Schema(*own, *fields.values())
+
+        def made() -> Schema:
+            missing = filter.field_ids - set(projected.field_ids)
+            if not missing:
+                return projected
+            fields = {field.field_id: field for field in projected.fields}
+            for field in self._schema.fields:
+                if field.field_id in missing or not missing.isdisjoint(Schema(field).field_ids):
+                    fields[field.field_id] = field
+            own = [fields.pop(field.field_id) for field in self._schema.fields if field.field_id in fields]
+            return Schema(*own, *fields.values())
+
+        return _schemas.of(self._schema, filter, projected, make=made)
 
     def _read(
         self,
@@ -190,11 +202,7 @@ class LiveRows:
                 groups = self._row_groups(file, present, filter)
             if groups == []:
                 return
-            ids = {id for id in wanted.field_ids if not isinstance(wanted.find_type(id), ListType | MapType)}
-            compared = set() if keys is None else keys.field_ids
-            needed = prune_columns(present, ids | compared, select_full_types=False)
-            if not needed.fields and wanted.fields:
-                needed = Schema(present.fields[0])  # for the number of rows
+            needed = _pruned(present, wanted, *(() if keys is None else keys.columns))
             constants = self._constants(task, present)
             batches = batches_of(stream, file, [field.name for field in needed.fields], groups)
             if is_computed or gone is not None or chosen is not None:
@@ -226,10 +234,7 @@ class LiveRows:
         with self._io.new_input(location).open() as stream:
             file = orc.ORCFile(stream)
             present = self._iceberg_schema(file.schema, format_version=2)  # Arrow has nanoseconds for all timestamps
-            ids = {id for id in wanted.field_ids if not isinstance(wanted.find_type(id), ListType | MapType)}
-            needed = prune_columns(present, ids, select_full_types=False)
-            if not needed.fields:
-                needed = Schema(present.fields[0])  # for the number of rows
+            needed = _pruned(present, wanted)
             names = [field.name for field in needed.fields]
             batches = _numbered(file.read_stripe(stripe, names) for stripe in range(file.nstripes))
             if (gone := self.deletes.get(location)) is not None:
@@ -325,6 +330,17 @@ class LiveRows:
         """Whether a column of a file is a variant, or has some, for which PyIceberg has no type."""
         id = (column.metadata or {}).get(b"PARQUET:field_id")
         return id is not None and int(id) in self._variants
+
+
+def _pruned(present: Schema, *wanted: Schema) -> Schema:
+    """The columns of a file, or parts of them, that are in one of some schemas; its first column if none is."""
+
+    def made() -> Schema:
+        ids = {id for one in wanted for id in one.field_ids if not isinstance(one.find_type(id), ListType | MapType)}
+        needed = prune_columns(present, ids, select_full_types=False)
+        return needed if needed.fields else Schema(present.fields[0])  # for the number of rows
+
+    return _schemas.of(present, *wanted, make=made)
 
 
 def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
