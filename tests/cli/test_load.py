@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 import s3_server
 import trinitylake as tl
 from trinitylake.cli.app import app
-from trinitylake.definitions.declared_types import parse_type
+from trinitylake.definitions.sql_types import parse_type
 
 
 class Loader:

@@ -11,7 +11,7 @@ from typing import Any
 
 import trinitylake as tl
 from trinitylake import _core
-from trinitylake.definitions.declared_types import parse_type
+from trinitylake.definitions.sql_types import parse_type
 
 FOLDER = Path(__file__).resolve().parent
 #: Its last root holds definitions whose files do not exist.

@@ -30,9 +30,9 @@ from trinitylake.errors import RefusedObject, RegistrationFailed, TrinityLakeErr
 from trinitylake.iceberg import load, table_writing
 from trinitylake.iceberg_storage import incoming_files
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
+from trinitylake.iceberg_storage.initial_metadata import new_metadata
 from trinitylake.iceberg_storage.manifests import snapshot_producer
 from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
-from trinitylake.iceberg_storage.new_metadata import new_metadata
 from trinitylake.lakehouse.bulk.definition_writer import ObjectRow
 from trinitylake.lakehouse.bulk.registration import definition_writer
 from trinitylake.rest import RestServer

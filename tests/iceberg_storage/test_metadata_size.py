@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from trinitylake.base.parsed_size import count_values
+from trinitylake.base.json_memory_size import count_values
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, parsed_size_bytes, sized
 from trinitylake.iceberg_storage.metadata import parsed
 

@@ -20,7 +20,7 @@ import trinitylake as tl
 from rest.client import TOKEN, Client, running
 from rest.conftest import ROOT, WALT
 from rest.shop import COLUMNS
-from trinitylake.base.parsed_size import count_values, parsed_size_bytes
+from trinitylake.base.json_memory_size import count_values, parsed_size_bytes
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import sized
 from trinitylake.iceberg_storage.metadata import MetadataCache, read_metadata

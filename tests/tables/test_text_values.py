@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from trinitylake.definitions.declared_types import parse_type
+from trinitylake.definitions.sql_types import parse_type
 from trinitylake.iceberg_storage.data_files.value_checks import leaf_arrays
+from trinitylake.tables.duckdb_text_conversion import conversion
 from trinitylake.tables.ingestion.text_rows import json_rows
 from trinitylake.tables.input_rows import fitting
-from trinitylake.tables.text_conversion import conversion
 
 TEXTS = {
     "real": ["NaN", "Infinity", "-Infinity", "inf", "16777216", "16777217", "0.1", "1e300", "3.4e38", "1e-60", "x", ""],

@@ -28,15 +28,15 @@ from trinitylake.cli.command import (
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import counted, counting, emit, emit_warning, grid, size_text
 from trinitylake.definitions import as_schema
-from trinitylake.definitions.declared_types import parse_type
+from trinitylake.definitions.sql_types import parse_type
 from trinitylake.errors import InvalidArgument, ObjectNotFound
+from trinitylake.tables.duckdb_text_conversion import is_convertible
 from trinitylake.tables.input_files import ENCODINGS, TextOptions, format_of, input_files
-from trinitylake.tables.text_conversion import is_convertible
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trinitylake.definitions.declared_types import Type
+    from trinitylake.definitions.sql_types import Type
     from trinitylake.lakehouse.lakehouse import Lakehouse
 
 #: Maximum number of rows that `--bad-rows` accepts without `--max-bad-rows`. They are kept in memory.

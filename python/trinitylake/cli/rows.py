@@ -121,8 +121,8 @@ def print_changed_rows(feeds: Iterable[tuple[str, pa.RecordBatchReader]], as_jso
 
 def print_rows(rows: pa.Table) -> None:
     """Print rows for people, in the width of the terminal."""
+    from trinitylake.tables.display_values import python_values
     from trinitylake.tables.queries.text_table import Preview, text_table
-    from trinitylake.tables.row_values import python_values
 
     values = list(zip(*map(python_values, rows.columns), strict=True))
     print(text_table(Preview(rows.column_names, values), console().width))
@@ -159,7 +159,7 @@ def _target(output: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _writer(format: Format, target: BinaryIO, schema: pa.Schema, to_terminal: bool) -> Iterator[Any]:
-    from trinitylake.tables.row_values import json_texts
+    from trinitylake.tables.display_values import json_texts
 
     if format == "json":
         yield lambda batch: target.write("".join(f"{line}\n" for line in json_texts(batch)).encode())
@@ -180,7 +180,7 @@ def csv_writer(target: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBa
     import pyarrow as pa
     from pyarrow import csv
 
-    from trinitylake.tables.row_values import for_csv
+    from trinitylake.tables.display_values import for_csv
 
     none = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     with csv.CSVWriter(target, for_csv(none).schema) as writer:
@@ -189,7 +189,7 @@ def csv_writer(target: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBa
 
 def print_json(batches: Iterable[pa.RecordBatch], out: TextIO | None = None) -> None:
     """Print rows as one JSON list, streamed, on standard output by default."""
-    from trinitylake.tables.row_values import json_texts
+    from trinitylake.tables.display_values import json_texts
 
     separator = "["
     for line in chain.from_iterable(map(json_texts, batches)):

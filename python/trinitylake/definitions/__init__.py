@@ -1,6 +1,6 @@
 """Definitions of lakehouses, namespaces, tables and views: schemas, types and definition files (format §6).
 
-`declared_types.py` (grammar in `sql_type_grammar.py`) and `schema.py` contain the classes for users;
+`sql_types.py` (grammar in `sql_type_grammar.py`) and `schema.py` contain the classes for users;
 `stored_schema.py`, `iceberg_types.py` and `arrow_types.py` convert columns; `files.py` builds, reads and writes
 definition files.
 `trinitylake_pb2.py` is generated (`scripts/generate_definitions.py`).
@@ -8,7 +8,6 @@ definition files.
 Importing this package imports neither PyIceberg nor pyarrow.
 """
 
-from trinitylake.definitions.declared_types import Column, Type, list_of, map_of, parse_type, struct_of
 from trinitylake.definitions.files import (
     MAJOR_VERSION,
     MANIFEST_LIST,
@@ -37,6 +36,7 @@ from trinitylake.definitions.schema import (
     as_schema,
     to_iceberg_schema,
 )
+from trinitylake.definitions.sql_types import Column, Type, list_of, map_of, parse_type, struct_of
 from trinitylake.definitions.trinitylake_pb2 import (
     EXTERNAL,
     FEDERATED,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from trinitylake.definitions.declared_types import (
+from trinitylake.definitions.sql_types import (
     DEFAULT_FRACTION_DIGITS,
     MAX_DECIMAL_PRECISION,
     MAX_FRACTION_DIGITS,

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinitylake.definitions.declared_types import Column, Type, as_type
+from trinitylake.definitions.sql_types import Column, Type, as_type
 from trinitylake.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.types import IcebergType, NestedField
 
-    from trinitylake.definitions.declared_types import TypeLike
+    from trinitylake.definitions.sql_types import TypeLike
 
 #: Maximum length of a type in a definition.
 _FIXED_MAX_LENGTH = (1 << 31) - 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from trinitylake.definitions import iceberg_types
 from trinitylake.definitions import trinitylake_pb2 as proto
-from trinitylake.definitions.declared_types import (
+from trinitylake.definitions.sql_types import (
     Column,
     ColumnLike,
     Type,

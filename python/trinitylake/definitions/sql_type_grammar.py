@@ -1,6 +1,6 @@
 """The grammar of SQL types: `"numeric(10,2)"`, `"array<int>"`, `"row(a int, b map<varchar, double precision>)"`.
 
-It accepts types of Postgres, Trino and Spark. `declared_types.parse_type` makes a `Type` of it, and checks lengths and
+It accepts types of Postgres, Trino and Spark. `sql_types.parse_type` makes a `Type` of it, and checks lengths and
 precisions; `str(type)` is the inverse.
 """
 

@@ -6,7 +6,7 @@ Values for which the message has no field are stored in properties of the column
 from __future__ import annotations
 
 from trinitylake.definitions import trinitylake_pb2 as proto
-from trinitylake.definitions.declared_types import TYPE_KINDS, Column, Type
+from trinitylake.definitions.sql_types import TYPE_KINDS, Column, Type
 from trinitylake.errors import UnsupportedVersion
 
 #: Keys of `Column.properties` for values without a field in the message.

@@ -48,8 +48,8 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyTable
 from trinitylake.iceberg_storage.external_tables import load_external
 from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.initial_metadata import new_metadata
 from trinitylake.iceberg_storage.metadata import metadata_folder, read_metadata
-from trinitylake.iceberg_storage.new_metadata import new_metadata
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction

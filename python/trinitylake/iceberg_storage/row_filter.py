@@ -68,7 +68,7 @@ from pyiceberg.types import (
 from trinitylake.base.arguments import hint
 from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.iceberg_storage.column_summary import ColumnSummary
-from trinitylake.iceberg_storage.moment_text import is_moment, units_since_epoch
+from trinitylake.iceberg_storage.datetime_text import is_moment, units_since_epoch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -174,8 +174,8 @@ class _Rollback:
 
     def _copy_metadata(self, definition: TableDef, target: ObjectKey, location: str) -> None:
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+        from trinitylake.iceberg_storage.initial_metadata import cloned_metadata
         from trinitylake.iceberg_storage.locations import default_location
-        from trinitylake.iceberg_storage.new_metadata import cloned_metadata
         from trinitylake.tables.table_definition import metadata_path, name_metadata
 
         io = LakehouseFileIO(self._storage)

@@ -26,7 +26,7 @@ from trinitylake.definitions.schema import to_iceberg_schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
-from trinitylake.tables.queries.column_types import with_uuids
+from trinitylake.tables.queries.duckdb_types import with_uuids
 from trinitylake.tables.queries.named_objects import Names
 from trinitylake.tables.queries.parsed_query import shortened
 from trinitylake.tables.queries.prepared import NEEDS

@@ -18,7 +18,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.sql_definitions import Alter, Definitions, declared_columns
 from trinitylake.tables.merge import WriteResult, committed
 from trinitylake.tables.queries.changes import Changes
-from trinitylake.tables.queries.column_types import with_uuids
+from trinitylake.tables.queries.duckdb_types import with_uuids
 from trinitylake.tables.queries.named_objects import Names
 from trinitylake.tables.queries.parsed_query import shortened
 from trinitylake.tables.queries.planning import planning

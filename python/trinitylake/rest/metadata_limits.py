@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyiceberg.io import InputStream
 
-from trinitylake.base.parsed_size import parsed_size_bytes
+from trinitylake.base.json_memory_size import parsed_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
 from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
 from trinitylake.rest.errors import RestError

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from trinitylake.spark import functions
     from trinitylake.spark.change_read import consume
     from trinitylake.spark.connection import catalog_at, connect, disconnect
+    from trinitylake.spark.foreach_batch import BatchTransaction, foreach_batch
     from trinitylake.spark.frames import clustered, write
     from trinitylake.spark.functions import register_functions
-    from trinitylake.spark.micro_batches import BatchTransaction, foreach_batch
     from trinitylake.spark.row_changes import SparkMerge, delete, merge, update
     from trinitylake.spark.source import TrinityLakeDataSource
     from trinitylake.spark.sql_transaction import OutsideTransaction, SparkTransaction, resume, run, transaction
@@ -59,8 +59,8 @@ __all__ = [
 
 # Loaded when they are first asked for: name -> module. A Python worker of Spark needs one or two of them.
 _LAZY = {
-    "BatchTransaction": "trinitylake.spark.micro_batches",
-    "foreach_batch": "trinitylake.spark.micro_batches",
+    "BatchTransaction": "trinitylake.spark.foreach_batch",
+    "foreach_batch": "trinitylake.spark.foreach_batch",
     "OutsideTransaction": "trinitylake.spark.sql_transaction",
     "SparkTransaction": "trinitylake.spark.sql_transaction",
     "TrinityLakeDataSource": "trinitylake.spark.source",

@@ -14,7 +14,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.uuid_values import has_uuids, texts_of_uuids
+from trinitylake.tables.uuid_casts import has_uuids, texts_of_uuids
 
 #: Time zone argument: Spark 4.2 and later need it for timestamps; Spark 4.1 assumes UTC.
 _IN_UTC: Any = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}

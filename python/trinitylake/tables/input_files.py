@@ -1,8 +1,8 @@
 """Rows of CSV, JSON and Parquet files, read as a stream and without loss.
 
 The dialect of a CSV file is explicit: DuckDB's detection drops rows that do not fit its guess. Each row has as many
-fields as the header. `text_conversion.py` converts values. A row that does not fit is an error that names file, line
-and text, or goes to `InputFiles.bad_rows` if that is allowed.
+fields as the header. `duckdb_text_conversion.py` converts values. A row that does not fit is an error that names file,
+line and text, or goes to `InputFiles.bad_rows` if that is allowed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import available_timezones
 
 from trinitylake import _core
-from trinitylake.definitions.declared_types import Type
+from trinitylake.definitions.sql_types import Type
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables import text_conversion
-from trinitylake.tables.queries.column_types import with_uuids
+from trinitylake.tables import duckdb_text_conversion as conversion
+from trinitylake.tables.queries.duckdb_types import with_uuids
 from trinitylake.tables.sql_sandbox import arrow_result, connect, literal, quoted, refusals
-from trinitylake.tables.uuid_values import uuids_of_texts
+from trinitylake.tables.uuid_casts import uuids_of_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -332,7 +332,7 @@ class InputFiles:
                 self.notes.append(f"column {name} has values of several kinds: its type is VARCHAR, with JSON text")
         for name, types in columns.items():
             fixed = self._options.types.get(name)
-            copied = types if isinstance(types, str) else text_conversion.TEXT
+            copied = types if isinstance(types, str) else conversion.TEXT
             self._types[name] = fixed or detected.get(name) or copied
         with self._translated(self._paths[0]):
             schema = self._schema_of(self._converted(self._paths[0]))
@@ -349,7 +349,7 @@ class InputFiles:
             if known := ", ".join(quoted(name) for name in names if name in columns):
                 samples.append(f"(SELECT {known} FROM ({text}) LIMIT {SAMPLE_ROWS})")
         with self._translated(self._paths[0]):
-            return text_conversion.detected_types(
+            return conversion.detected_types(
                 self._connection,
                 " UNION ALL BY NAME ".join(samples),
                 columns,
@@ -359,7 +359,7 @@ class InputFiles:
 
     def _converted(self, path: Path) -> str:
         text, names = self._sources[path]
-        return text_conversion.converted(
+        return conversion.converted(
             text,
             self._types,
             names,
@@ -411,7 +411,7 @@ class InputFiles:
             settings["store_rejects"] = "true"
         arguments = ", ".join(f"{setting} = {value}" for setting, value in settings.items())
         self._sources[path] = f"SELECT * FROM read_csv({literal(str(path))}, {arguments})", columns
-        return dict.fromkeys(columns, (text_conversion.BOOLEAN, *text_conversion.NUMBERS, *text_conversion.TIMES))
+        return dict.fromkeys(columns, (conversion.BOOLEAN, *conversion.NUMBERS, *conversion.TIMES))
 
     def _json_columns(self, path: Path) -> dict[str, Sequence[Type] | str]:
         """The fields of a JSON file: candidate types for texts and numbers, exact types for nested values."""
@@ -438,11 +438,11 @@ class InputFiles:
             if "JSON" in type and name not in self._options.types:
                 self._of_several_kinds[name] = type
             if kind == "BOOLEAN":
-                columns[name] = (text_conversion.BOOLEAN,)
+                columns[name] = (conversion.BOOLEAN,)
             elif kind in _JSON_NUMBERS:
-                columns[name] = text_conversion.NUMBERS
+                columns[name] = conversion.NUMBERS
             elif kind in _JSON_TEXTS:
-                columns[name] = text_conversion.TIMES
+                columns[name] = conversion.TIMES
             elif kind in ("JSON", '"NULL"'):  # values of several kinds, or none
                 columns[name] = ()
             elif name in self._options.nested:

@@ -29,10 +29,10 @@ from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_r
 from trinitylake.iceberg_storage.data_files.value_checks import check_values, leaf_arrays
 from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.tables.arrow_text_casts import is_parsed, parsed, plain_numbers
 from trinitylake.tables.declared_limits import NO_LIMITS, Limits, check_limit
 from trinitylake.tables.spool import Spool
-from trinitylake.tables.text_values import is_parsed, parsed, plain_numbers
-from trinitylake.tables.uuid_values import decoded, has_uuids, simple_values, uuids_of_texts, with_parts
+from trinitylake.tables.uuid_casts import decoded, has_uuids, simple_values, uuids_of_texts, with_parts
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

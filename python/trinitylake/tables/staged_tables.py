@@ -33,7 +33,7 @@ from trinitylake.errors import CommitConflict, CorruptFile, InvalidArgument, Tri
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import with_defaults
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_remove
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.new_metadata import new_metadata
+from trinitylake.iceberg_storage.initial_metadata import new_metadata
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
 from trinitylake.tables.table_definition import describe, with_primary_key

@@ -42,8 +42,8 @@ def _first_rows(iceberg: IcebergTable) -> list[Markup]:
     """The first rows as an HTML table; empty if the table has no rows or large rows."""
     import pyarrow as pa
 
+    from trinitylake.tables.display_values import python_values, shown_text
     from trinitylake.tables.first_rows import first_rows
-    from trinitylake.tables.row_values import python_values, shown_text
 
     found = first_rows(iceberg, ROWS_SHOWN, ROWS_MAX_SIZE_BYTES).rows
     if not len(found):

@@ -20,7 +20,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from trinitylake.base.parsed_size import count_values
+from trinitylake.base.json_memory_size import count_values
 from trinitylake.iceberg_storage import metadata_invariants
 from trinitylake.iceberg_storage.pyiceberg_patches import nanosecond_defaults, variant  # noqa: F401  # for all metadata
 

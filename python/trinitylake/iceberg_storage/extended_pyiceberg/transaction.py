@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.types import IcebergType
 
-    from trinitylake.definitions.declared_types import TypeLike
+    from trinitylake.definitions.sql_types import TypeLike
 
 
 class StagedTransaction(Transaction):

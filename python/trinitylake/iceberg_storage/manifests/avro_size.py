@@ -14,7 +14,7 @@ from io import BytesIO
 
 from pyiceberg.exceptions import ValidationError
 
-from trinitylake.base.parsed_size import parsed_size_bytes
+from trinitylake.base.json_memory_size import parsed_size_bytes
 
 #: Maximum size of one decompressed manifest. Engines begin another manifest at 8 MB, compressed.
 MAX_MANIFEST_SIZE_BYTES = 256 << 20

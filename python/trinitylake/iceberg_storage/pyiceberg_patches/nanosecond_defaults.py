@@ -10,7 +10,7 @@ from typing import Any
 from pyiceberg.conversions import from_json, to_json
 from pyiceberg.types import IcebergType, TimestampNanoType, TimestamptzNanoType
 
-from trinitylake.iceberg_storage.moment_text import units_since_epoch
+from trinitylake.iceberg_storage.datetime_text import units_since_epoch
 
 
 def _from_json(type: IcebergType, value: Any) -> int:

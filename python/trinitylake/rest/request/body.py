@@ -1,6 +1,6 @@
 """Limits on request bodies: the values that they contain, and the memory and the time that these take once parsed.
 
-Values are counted without creating them (`trinitylake.base.parsed_size`). Python runs one thread at a time and its
+Values are counted without creating them (`trinitylake.base.json_memory_size`). Python runs one thread at a time and its
 garbage collector visits all objects, so a dozen bodies of very many values in progress together stop a server for
 seconds: they are processed one at a time.
 """
@@ -12,7 +12,7 @@ import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from trinitylake.base.parsed_size import count_values
+from trinitylake.base.json_memory_size import count_values
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.limits import SharedLimit
 

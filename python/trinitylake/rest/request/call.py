@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 
-from trinitylake.base.parsed_size import parsed_size_bytes
+from trinitylake.base.json_memory_size import parsed_size_bytes
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.catalog.served_catalog import Commit, ServedCatalog
 from trinitylake.rest.catalog.warehouses import LATEST, is_transaction, source_of

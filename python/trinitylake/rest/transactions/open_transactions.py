@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from trinitylake.base.foreign_errors import errors_as
-from trinitylake.base.parsed_size import parsed_size_bytes
+from trinitylake.base.json_memory_size import parsed_size_bytes
 from trinitylake.errors import (
     CommitConflict,
     CommitStateUnknown,

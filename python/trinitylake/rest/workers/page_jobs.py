@@ -24,11 +24,11 @@ from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.workers.worker import Job
 from trinitylake.tables.change_feed.feed import CHANGE_TYPE, ChangeFeed
 from trinitylake.tables.change_feed.table_versions import TableName, net_step_of_table, state_of
+from trinitylake.tables.display_values import float_text, json_text, moment_texts, python_values
 from trinitylake.tables.first_rows import MAX_COLUMNS as MAX_COLUMNS_OF_TABLE
 from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.frozen_table import table_of_state
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
-from trinitylake.tables.row_values import float_text, json_text, moment_texts, python_values
 
 #: The texts of the values of a row.
 Row: TypeAlias = list[str | None]

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from trinitylake.base.arguments import checked
 from trinitylake.base.markup import element, framed, shown, table
+from trinitylake.tables.display_values import python_values
 from trinitylake.tables.queries.prepared import PreparedQuery
 from trinitylake.tables.queries.text_table import Preview, text_table
 from trinitylake.tables.row_result import RowResult
-from trinitylake.tables.row_values import python_values
 
 if TYPE_CHECKING:
     from polars import DataFrame as PolarsFrame

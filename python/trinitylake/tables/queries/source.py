@@ -22,7 +22,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 from trinitylake.tables.merging.row_changes import FILE, POSITION
-from trinitylake.tables.queries.column_types import are_read_alike, duckdb_type, is_filtered_alike
+from trinitylake.tables.queries.duckdb_types import are_read_alike, duckdb_type, is_filtered_alike
 from trinitylake.tables.queries.pushed_filters import Pushed
 from trinitylake.tables.queries.scanned_rows import ArrowRows, scanned_rows
 from trinitylake.tables.sql_sandbox import folded, literal, names_in_query, quoted, unfiltered

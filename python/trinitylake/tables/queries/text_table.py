@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from trinitylake.printable import printable
-from trinitylake.tables.row_values import shown_text
+from trinitylake.tables.display_values import shown_text
 
 #: A text that is longer is cut.
 CELL_MAX_WIDTH = 60

@@ -1,7 +1,8 @@
 """Texts as values of other types, for texts that Arrow cannot cast, or casts with a loss.
 
 Rows from JSON have texts for numbers, dates and times, at any depth. The rules are those of `trinitylake load` for CSV
-(`text_conversion.py`): a value is exact, or an error; only a fraction is rounded to the next floating-point number.
+(`duckdb_text_conversion.py`): a value is exact, or an error; only a fraction is rounded to the next floating-point
+number.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from trinitylake.definitions.declared_types import Type, parse_type
+from trinitylake.definitions.sql_types import Type, parse_type
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.sql_sandbox import literal, quoted
 
