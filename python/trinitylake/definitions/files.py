@@ -215,9 +215,10 @@ def parse_given_definition(kind: str, data: bytes) -> ObjectDefinition:
     query. The files that a table definition names are not read.
     """
     definition = parse_definition(kind, data)
-    if unknown := [field.field_number for field in UnknownFieldSet(definition)]:
+    unknown = UnknownFieldSet(definition)
+    if len(unknown):
         raise InvalidArgument(
-            f"the definition of a {kind} has no field {unknown[0]}: it is the definition of another object, a whole "
+            f"the definition of a {kind} has no field {unknown[0].field_number}: it is that of another object, a whole "
             "definition file, or of a newer format"
         )
     if isinstance(definition, proto.ViewDef):
