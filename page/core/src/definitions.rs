@@ -5,12 +5,12 @@ use prost::Message;
 use serde_json::{Value, json};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::definition_file::decode_file;
+use trinitylake_format::file_names::root_version;
 use trinitylake_format::key::ObjectKind;
 use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::lakehouse_definition::proto::{
     Column, DataType, NamespaceDef, Schema, TableDef, TableType, ViewDef,
 };
-use trinitylake_format::path::root_version;
 
 use crate::question::Lakehouse;
 

@@ -5,7 +5,7 @@
 //! versions above it are tried. Nothing is kept from one step to the next, so searches may run side by side.
 
 use trinitylake_base::error::{Error, Result};
-use trinitylake_format::path::{LATEST_HINT_PATH, VERSION_MAX, root_path};
+use trinitylake_format::file_names::{LATEST_HINT_PATH, VERSION_MAX, root_path};
 use trinitylake_version::galloping_search::{FAR, GallopingSearch, version_of_hint};
 
 use crate::question::{Heard, Step};

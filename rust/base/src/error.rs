@@ -79,33 +79,6 @@ impl Error {
         Error::CorruptFile { path: path.into(), message: message.to_string() }
     }
 
-    /// Whether this error of a creation proves that the request created nothing. This is a list of such errors: after
-    /// any other error the file may exist, now or later.
-    pub fn is_refusal(&self) -> bool {
-        match self {
-            Error::PermissionDenied(_)
-            | Error::InvalidLocation(_)
-            | Error::InvalidArgument(_)
-            | Error::StorageRefused(_) => true,
-            Error::ObjectNotFound(_)
-            | Error::ObjectAlreadyExists(_)
-            | Error::NamespaceNotEmpty(_)
-            | Error::InvalidName(_)
-            | Error::CommitConflict { .. }
-            | Error::CommitStateUnknown(_)
-            | Error::TransactionExpired(_)
-            | Error::TransactionClosed(_)
-            | Error::VersionNotFound(_)
-            | Error::VersionExpired(_)
-            | Error::CorruptFile { .. }
-            | Error::UnsupportedVersion(_)
-            | Error::FileNotFound { .. }
-            | Error::Storage { .. }
-            | Error::NotALakehouse(_)
-            | Error::LakehouseMoved(_) => false,
-        }
-    }
-
     pub fn is_file_not_found(&self) -> bool {
         matches!(self, Error::FileNotFound { .. })
     }

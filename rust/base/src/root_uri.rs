@@ -4,7 +4,7 @@
 //! resolution would change (`.`, `..`, an empty segment) is refused. `\` is an ordinary character, as in an object key
 //! and in a POSIX file name.
 //!
-//! This module defines the spelling of URIs. The storage crate maps them to stores, and `path` of the format crate
+//! This module defines the spelling of URIs. The storage crate maps them to stores, and `file_names` of the format crate
 //! names the files inside a lakehouse.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The functions of `path` and `key` on Arrow columns, for millions of rows. Each row is converted by itself; nulls
+//! The functions of `optimized_path` and `key` on Arrow columns, for millions of rows. Each row is converted by itself; nulls
 //! stay null.
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use arrow_schema::{DataType, Field, Schema};
 
 use crate::key::{NameSizes, ObjectKind};
 use crate::object_name::{check_name, check_namespace};
-use crate::path::{OPTIMIZED_PREFIX_SIZE_BYTES, write_optimized};
+use crate::optimized_path::{OPTIMIZED_PREFIX_SIZE_BYTES, write_optimized};
 use trinitylake_base::error::{Error, Result};
 
-/// [`crate::path::optimize`] of each path.
+/// [`crate::optimized_path::optimize`] of each path.
 pub fn optimize_paths(paths: &StringArray) -> Result<StringArray> {
     let (texts, text_offsets) = (paths.value_data(), paths.value_offsets());
     let text = |i: usize| &texts[text_offsets[i] as usize..text_offsets[i + 1] as usize];

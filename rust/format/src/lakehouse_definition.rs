@@ -10,8 +10,8 @@ use prost::Message as _;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use crate::definition_file::{decode_file, encode_file};
+use crate::file_names::root_version;
 use crate::key::NameSizes;
-use crate::path::root_version;
 use trinitylake_base::error::{Error, Result};
 
 #[allow(clippy::all, reason = "generated")]

@@ -4,12 +4,14 @@
 pub mod arrow_columns;
 pub mod config;
 pub mod definition_file;
+pub mod file_names;
 pub mod key;
 pub mod lakehouse_definition;
 pub mod managed_table_folder;
 pub mod moved_lakehouse;
 pub mod node;
 pub mod object_name;
-pub mod path;
+pub mod optimized_path;
+
 pub mod transaction_id;
 pub mod unpadded_key;

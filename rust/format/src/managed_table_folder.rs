@@ -3,7 +3,7 @@
 //! A table keeps its folder when it is renamed. The folder shows the first name of the table, not its current one; only
 //! the definitions of the tables show which table owns a folder.
 
-use crate::path::{SEGMENT_MAX_SIZE_BYTES, cut};
+use crate::file_names::{SEGMENT_MAX_SIZE_BYTES, cut};
 
 /// `<namespace>/<table>-<8 hex digits of its id>`. Characters that are not allowed in a path segment are replaced; the
 /// digits keep the folder unique.

@@ -17,7 +17,7 @@ use trinitylake::gc::Options;
 use trinitylake::lakehouse::Lakehouse as CoreLakehouse;
 use trinitylake::lakehouse_definition::LakehouseDefinition;
 use trinitylake::transaction::saved::list;
-use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use trinitylake::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use trinitylake::transaction::saved::transaction_record::is_committed;
 use trinitylake::transaction::{
     Coordination, Isolation, Note, Transaction as CoreTransaction, TransactionOptions,

@@ -8,9 +8,10 @@ use pyo3::types::PyBytes;
 use pyo3_arrow::{PyArray, PyRecordBatch};
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::key::NameSizes;
+use trinitylake::optimized_path::optimize;
 use trinitylake::root_uri::RootUri;
 use trinitylake::{arrow_columns, definition_file};
-use trinitylake::{object_name, path};
+use trinitylake::{file_names, object_name};
 
 use crate::arrow;
 use crate::errors::to_python;
@@ -29,24 +30,24 @@ fn optimize_paths<'py>(py: Python<'py>, paths: PyArray) -> PyResult<Bound<'py, P
 
 #[pyfunction]
 fn optimize_path(path: &str) -> String {
-    path::optimize(path)
+    optimize(path)
 }
 
 #[pyfunction]
 fn root_path(version: u64) -> String {
-    path::root_path(version)
+    file_names::root_path(version)
 }
 
 #[pyfunction]
 fn root_version(path: &str) -> Option<u64> {
-    path::root_version(path)
+    file_names::root_version(path)
 }
 
 #[pyfunction]
 #[pyo3(signature = (kind, namespace, name, max_size_bytes=200))]
 fn definition_path(kind: &str, namespace: &str, name: &str, max_size_bytes: usize) -> PyResult<String> {
     let id = SystemEnvironment::shared().uuid();
-    Ok(path::definition_path(parse_kind(kind)?, namespace, name, id, max_size_bytes))
+    Ok(file_names::definition_path(parse_kind(kind)?, namespace, name, id, max_size_bytes))
 }
 
 #[pyfunction]

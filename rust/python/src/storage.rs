@@ -16,7 +16,7 @@ use trinitylake::storage::options::other_clients::{
 };
 use trinitylake::storage::{
     BackgroundUploads, CachingStorage, CountingStorage, Durability, FileEnd, FileUpload, PutOutcome,
-    RetryingStorage, Storage as CoreStorage, cache, checked_range, open,
+    RetryingStorage, Storage as CoreStorage, checked_range, file_cache, open,
 };
 use trinitylake::tree::node_store::NodeStore;
 use trinitylake::version::retention::check_retained;
@@ -433,7 +433,7 @@ fn scheme_spellings() -> BTreeMap<&'static str, &'static str> {
 
 #[pyfunction]
 fn is_named_once(path: &str) -> bool {
-    cache::is_named_once(path)
+    file_cache::is_named_once(path)
 }
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -10,7 +10,7 @@ use trinitylake::export::{CopiedTree, ExportNote, publish, publish_same};
 use trinitylake::lakehouse_definition::LakehouseDefinition;
 use trinitylake::storage::copy::{CopiedFile, copy_files as copy};
 use trinitylake::tree::diff::new_nodes;
-use trinitylake::version::boundary;
+use trinitylake::version::expiry_boundary;
 
 use crate::arrow;
 use crate::errors::to_python;
@@ -94,7 +94,7 @@ fn publish_version(py: Python<'_>, storage: &Storage, source: &Version, definiti
 #[pyfunction]
 fn publish_boundary(py: Python<'_>, storage: &Storage, version: u64) -> PyResult<()> {
     let files = storage.retrying();
-    run(py, async { boundary::publish(files.as_ref(), version).await })
+    run(py, async { expiry_boundary::publish(files.as_ref(), version).await })
 }
 
 fn decoded(definition: &[u8]) -> PyResult<LakehouseDefinition> {

@@ -20,7 +20,7 @@ pub enum Claim {
     Won { sent_once: bool },
     /// Another writer was first; this is the content of its file.
     Lost(Bytes),
-    /// No request created the file, and none can still create it: all of them were refused ([`Error::is_refusal`]).
+    /// No request created the file, and none can still create it: all of them were refused ([`is_refusal`]).
     Refused(Error),
     /// A request may have created the file or may still create it: `CommitStateUnknown`.
     Unknown(Error),
@@ -44,7 +44,7 @@ pub async fn claim(
             return Claim::Won { sent_once };
         }
         sent_once = false;
-        let was_refused = put.as_ref().is_err_and(Error::is_refusal);
+        let was_refused = put.as_ref().is_err_and(is_refusal);
         is_in_doubt |= !was_refused;
         let doubt = match (storage.get(path).await, put) {
             (Ok(found), _) if found == bytes => return Claim::Won { sent_once },
@@ -61,6 +61,33 @@ pub async fn claim(
                 "{path}: it is unknown whether the commit succeeded; nothing was deleted ({doubt})"
             )));
         }
+    }
+}
+
+/// Whether an error of a creation proves that the request created nothing. This is a list of such errors: after
+/// any other error the file may exist, now or later.
+pub fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::PermissionDenied(_)
+        | Error::InvalidLocation(_)
+        | Error::InvalidArgument(_)
+        | Error::StorageRefused(_) => true,
+        Error::ObjectNotFound(_)
+        | Error::ObjectAlreadyExists(_)
+        | Error::NamespaceNotEmpty(_)
+        | Error::InvalidName(_)
+        | Error::CommitConflict { .. }
+        | Error::CommitStateUnknown(_)
+        | Error::TransactionExpired(_)
+        | Error::TransactionClosed(_)
+        | Error::VersionNotFound(_)
+        | Error::VersionExpired(_)
+        | Error::CorruptFile { .. }
+        | Error::UnsupportedVersion(_)
+        | Error::FileNotFound { .. }
+        | Error::Storage { .. }
+        | Error::NotALakehouse(_)
+        | Error::LakehouseMoved(_) => false,
     }
 }
 

@@ -4,11 +4,12 @@
 //! Correctness rests on `put_if_absent` alone.
 
 pub mod background_uploads;
-pub mod cache;
+
 pub mod copy;
 pub mod counting;
 pub mod create_readback;
 mod error_mapping;
+pub mod file_cache;
 pub mod local;
 pub mod object;
 pub mod probe;
@@ -29,8 +30,8 @@ use trinitylake_base::error::Result;
 use trinitylake_base::root_uri::{RootUri, Scheme};
 
 pub use background_uploads::{BackgroundUploads, FileUpload};
-pub use cache::CachingStorage;
 pub use counting::{Counters, CountingStorage};
+pub use file_cache::CachingStorage;
 pub use local::{LocalStorage, is_unfinished};
 pub use object::{ObjectStorage, options};
 pub use probe::probe;

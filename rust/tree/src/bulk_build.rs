@@ -16,9 +16,9 @@ use crate::split_and_merge::min_keys;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
+use trinitylake_format::file_names::node_path;
 use trinitylake_format::node::codec::encode;
 use trinitylake_format::node::mutable_node::{MutableNode, Row, Text, node_system_rows};
-use trinitylake_format::path;
 use trinitylake_storage::Storage;
 
 /// Number of keys of a new node: seven eighths of the maximum. That leaves space for some inserts before a leaf splits,
@@ -90,7 +90,7 @@ impl NodeWriter<'_> {
     pub async fn write(&self, drafts: impl Iterator<Item = MutableNode> + Send) -> Result<Vec<Text>> {
         let now = self.environment.now_millis().to_string();
         stream::iter(drafts.map(|draft| {
-            let path: Text = path::node_path(self.environment.uuid()).into();
+            let path: Text = node_path(self.environment.uuid()).into();
             let system = node_system_rows(&path, now.clone());
             let encoded = encode(&system, &draft, self.config.order, self.config.compression);
             async move {

@@ -12,8 +12,8 @@ use super::split_and_merge::{Split, fit_into_one, is_underfull, merge, split};
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::Result;
 use trinitylake_format::config::{INNER_FLUSH_CHILDREN, TreeConfig};
+use trinitylake_format::file_names::node_path;
 use trinitylake_format::node::mutable_node::{Message, MutableNode, Row, Text};
-use trinitylake_format::path;
 
 /// The transaction id of a message that moves a separator to another node; no transaction has the nil UUID.
 pub const REHOMED: &str = "00000000-0000-0000-0000-000000000000";
@@ -77,7 +77,7 @@ impl<'a> Flush<'a> {
     }
 
     pub fn stage(&mut self, draft: MutableNode) -> Text {
-        let path: Text = path::node_path(self.environment.uuid()).into();
+        let path: Text = node_path(self.environment.uuid()).into();
         self.staged.insert(path.clone(), draft);
         path
     }

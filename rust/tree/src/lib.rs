@@ -21,6 +21,8 @@ pub mod distributed_bulk_build;
 pub mod flush;
 #[cfg(not(target_family = "wasm"))]
 pub mod invariant;
+#[cfg(not(target_family = "wasm"))]
+pub mod node_cache;
 pub mod node_source;
 #[cfg(not(target_family = "wasm"))]
 pub mod node_store;

@@ -1,48 +1,23 @@
-//! Node files: reading through a bounded cache, writing in parallel.
-//!
-//! Files are immutable and their names unique, so a cached node is never stale. Inner nodes and leaves have separate
-//! caches, so that a scan over leaves does not evict the few nodes that every search needs. Each process has its own
-//! caches, because a lock of the parent may be held by a thread that a forked child does not have.
+//! Node files: reading through the cache of nodes, writing in parallel.
 
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 use super::MAX_HEIGHT;
+use super::node_cache::NodeCache;
 use super::node_source::{Nodes, PARALLEL_REQUESTS, checked};
 use trinitylake_base::error::{Error, Result};
-use trinitylake_base::per_process::PerProcess;
+use trinitylake_format::file_names::root_version;
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::{Encoded, decode};
 use trinitylake_format::node::mutable_node::Text;
-use trinitylake_format::path::root_version;
 use trinitylake_storage::Storage;
-
-/// Default size of the cache. It is sufficient for all inner nodes of 8 million keys.
-pub const CACHE_SIZE_BYTES: u64 = 128 << 20;
-
-#[derive(Clone, Debug)]
-struct MemorySize;
-
-impl Weighter<Text, Arc<Node>> for MemorySize {
-    fn weight(&self, path: &Text, node: &Arc<Node>) -> u64 {
-        (path.len() + node.memory_size_bytes()) as u64
-    }
-}
-
-type NodeCache = Cache<Text, Arc<Node>, MemorySize>;
 
 #[derive(Debug)]
 pub struct NodeStore {
     storage: Arc<dyn Storage>,
-    caches: PerProcess<Caches>,
-}
-
-struct Caches {
-    inner: NodeCache,
-    leaves: NodeCache,
+    cache: NodeCache,
 }
 
 impl Nodes for NodeStore {
@@ -56,12 +31,9 @@ impl Nodes for NodeStore {
 }
 
 impl NodeStore {
-    /// `cache_size_bytes` limits the size of the decoded nodes; a quarter of it is for inner nodes.
+    /// `cache_size_bytes` limits the size of the decoded nodes.
     pub fn new(storage: Arc<dyn Storage>, cache_size_bytes: u64) -> Self {
-        let cache = |size: u64| Cache::with_weighter((size >> 15).max(16) as usize, size, MemorySize);
-        let inner = cache_size_bytes / 4;
-        let caches = move || Caches { inner: cache(inner), leaves: cache(cache_size_bytes - inner) };
-        NodeStore { storage, caches: PerProcess::new(caches) }
+        NodeStore { storage, cache: NodeCache::new(cache_size_bytes) }
     }
 
     pub fn storage(&self) -> &Arc<dyn Storage> {
@@ -69,15 +41,12 @@ impl NodeStore {
     }
 
     pub fn cached(&self, path: &str) -> Option<Arc<Node>> {
-        let caches = self.caches.get();
-        caches.inner.get(path).or_else(|| caches.leaves.get(path))
+        self.cache.get(path)
     }
 
     /// Removes a deleted file from the cache.
     pub fn forget(&self, path: &str) {
-        let caches = self.caches.get();
-        caches.inner.remove(path);
-        caches.leaves.remove(path);
+        self.cache.remove(path);
     }
 
     /// The node at `path`. `height` is the height that its parent expects.
@@ -96,7 +65,7 @@ impl NodeStore {
                     bytes => bytes?,
                 };
                 let node = Arc::new(decode(bytes, path, None)?);
-                self.keep(path.into(), node.clone());
+                self.cache.insert(path.into(), node.clone());
                 node
             }
         };
@@ -123,11 +92,6 @@ impl NodeStore {
         Ok(nodes)
     }
 
-    fn keep(&self, path: Text, node: Arc<Node>) {
-        let caches = self.caches.get();
-        if node.is_leaf() { caches.leaves.insert(path, node) } else { caches.inner.insert(path, node) }
-    }
-
     /// Writes new nodes in parallel, and caches them.
     pub async fn write(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
@@ -140,7 +104,7 @@ impl NodeStore {
         stream::iter(nodes)
             .map(|(path, encoded)| async move {
                 self.storage.write_unsynced(&path, encoded.bytes).await?;
-                self.keep(path, Arc::new(encoded.node));
+                self.cache.insert(path, Arc::new(encoded.node));
                 Ok(())
             })
             .buffer_unordered(PARALLEL_REQUESTS)

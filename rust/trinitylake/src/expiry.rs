@@ -7,14 +7,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::file_names::root_path;
 use crate::lakehouse::Lakehouse;
-use crate::path::root_path;
 use crate::storage::{Storage, delete_all};
 use crate::transaction::Note;
 use crate::transaction::saved::cleanup::{abort_abandoned, forget_before};
 use crate::transaction::saved::list::SavedWalk;
 use crate::version::store_clock::StoreTime;
-use crate::version::{Version, boundary, discovery, wait_before_deleting};
+use crate::version::{Version, discovery, expiry_boundary, wait_before_deleting};
 
 /// Rules for the versions to retain. The latest version is always retained.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +61,7 @@ pub async fn expire_by(
     lakehouse.check_intact()?;
     lakehouse.placement().check_writable()?;
     let storage = lakehouse.storage();
-    let current = boundary::boundary(storage.as_ref()).await?;
+    let current = expiry_boundary::boundary(storage.as_ref()).await?;
     let target = match before {
         Some(version) if version > latest.number => {
             return Err(Error::InvalidArgument(format!(
@@ -99,7 +99,7 @@ pub async fn expire_by(
         // Completes an earlier expiry that was interrupted.
         forget_before(lakehouse, current, note).await?;
     }
-    boundary::publish(storage.as_ref(), target).await?;
+    expiry_boundary::publish(storage.as_ref(), target).await?;
     // Other processes rely on a recent observation of the boundary for some seconds. Roots are deleted only after every
     // observation from before this boundary has become too old.
     wait_before_deleting::wait_for_older_observations(storage.as_ref(), lakehouse.environment().as_ref())
@@ -111,7 +111,7 @@ pub async fn expire_by(
     let paths: Vec<String> = expired.versions.iter().map(|version| root_path(*version)).collect();
     delete_all(storage.as_ref(), paths).await?;
     lakehouse.forget(&expired.versions);
-    boundary::forget_older(storage.as_ref(), target).await?;
+    expiry_boundary::forget_older(storage.as_ref(), target).await?;
     forget_before(lakehouse, target, note).await?;
     abort_abandoned(lakehouse, target, time, note).await?;
     Ok(expired)

@@ -23,8 +23,8 @@ pub mod tree_compaction;
 
 pub use trinitylake_base::{environment, error, per_process, root_uri};
 pub use trinitylake_format::{
-    arrow_columns, config, definition_file, key, lakehouse_definition, managed_table_folder, moved_lakehouse,
-    node, object_name, path, transaction_id, unpadded_key,
+    arrow_columns, config, definition_file, file_names, key, lakehouse_definition, managed_table_folder,
+    moved_lakehouse, node, object_name, optimized_path, transaction_id, unpadded_key,
 };
 pub use trinitylake_iceberg as iceberg;
 pub use trinitylake_storage as storage;

@@ -1,7 +1,7 @@
 //! Damage of the newest version: its root is unreadable or missing.
 
 use trinitylake_base::error::Error;
-use trinitylake_format::path::{LATEST_HINT_PATH, root_path};
+use trinitylake_format::file_names::{LATEST_HINT_PATH, root_path};
 
 /// Damage of the newest version. Older versions can be read. Nothing is written, because the content of the damaged
 /// version is unknown.

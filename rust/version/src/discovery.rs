@@ -8,12 +8,12 @@
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
 
-use super::boundary::boundary;
+use super::expiry_boundary::boundary;
 use super::galloping_search::{GallopingSearch, version_of_hint};
 use super::wait_before_deleting::QUICK_LOOK_MILLIS;
 use trinitylake_base::environment::{Environment, Moment};
 use trinitylake_base::error::{Error, Result};
-use trinitylake_format::path::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
+use trinitylake_format::file_names::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
 use trinitylake_storage::{FileInfo, Storage};
 
 /// The version that the hint file names, if it exists and contains a number.

@@ -5,7 +5,7 @@
 //! [`GallopingSearch::probes`] at the same time and passes the answers to [`GallopingSearch::learn`] until no probe is
 //! left. Callers are the library, which lists the roots if the hint names none, and a browser, which cannot list.
 
-use trinitylake_format::path::VERSION_MAX;
+use trinitylake_format::file_names::VERSION_MAX;
 
 /// A hint is one number; a longer file is not a hint.
 const HINT_MAX_SIZE_BYTES: usize = 20;

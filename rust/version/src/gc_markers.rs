@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::Result;
-use trinitylake_format::path::{GC_MARKER_PREFIX, gc_marker, gc_marker_path};
+use trinitylake_format::file_names::{GC_MARKER_PREFIX, gc_marker, gc_marker_path};
 use trinitylake_storage::Storage;
 
 /// A collection that may still delete files.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use super::boundary::boundary;
+use super::expiry_boundary::boundary;
 use super::time_travel::AtMoment;
 use super::version::Version;
 use super::versions::Versions;

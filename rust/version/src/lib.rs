@@ -11,11 +11,11 @@
 //! search by time, because the page fetches files itself.
 
 #[cfg(not(target_family = "wasm"))]
-pub mod boundary;
-#[cfg(not(target_family = "wasm"))]
 mod damaged_latest_version;
 #[cfg(not(target_family = "wasm"))]
 pub mod discovery;
+#[cfg(not(target_family = "wasm"))]
+pub mod expiry_boundary;
 pub mod galloping_search;
 #[cfg(not(target_family = "wasm"))]
 pub mod gc_markers;
@@ -36,7 +36,6 @@ pub mod publisher;
 mod read_definition;
 #[cfg(not(target_family = "wasm"))]
 pub mod refresh;
-#[cfg(not(target_family = "wasm"))]
 #[cfg(not(target_family = "wasm"))]
 pub mod retention;
 pub mod root_metadata;

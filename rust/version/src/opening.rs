@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures::future::join;
 
-use super::boundary::boundary;
 use super::damaged_latest_version::Damage;
 use super::discovery;
+use super::expiry_boundary::boundary;
 use super::publisher::DOUBT_MILLIS;
 use super::root_metadata::{LastRollback, RootMetadata};
 use super::version::Version;
@@ -15,15 +15,16 @@ use super::versions::Versions;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
+use trinitylake_format::file_names::{lakehouse_definition_path, root_path, root_path_000};
 use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::node::codec::encode;
 use trinitylake_format::node::mutable_node::MutableNode;
-use trinitylake_format::path::{lakehouse_definition_path, root_path, root_path_000};
 use trinitylake_storage::create_readback::{Claim, claim};
 use trinitylake_storage::probe::probe;
 use trinitylake_storage::response_dates::dated_last;
 use trinitylake_storage::{RetryingStorage, Storage};
-use trinitylake_tree::node_store::{CACHE_SIZE_BYTES, NodeStore};
+use trinitylake_tree::node_cache::CACHE_SIZE_BYTES;
+use trinitylake_tree::node_store::NodeStore;
 
 impl Versions {
     /// Creates version 0 of a new lakehouse. `ObjectAlreadyExists` if a lakehouse exists.

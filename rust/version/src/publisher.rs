@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::join;
 
-use super::boundary::published;
+use super::expiry_boundary::published;
 use super::hint::HintWriter;
 use super::observations::{Observation, Trust};
 use super::root_metadata::{CommittedTransaction, RootMetadata};
@@ -19,11 +19,11 @@ use super::versions::Versions;
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
+use trinitylake_format::file_names::root_path;
 use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::moved_lakehouse::Placement;
 use trinitylake_format::node::codec::{Encoded, decode, encode};
 use trinitylake_format::node::mutable_node::{MutableNode, Text, node_system_rows};
-use trinitylake_format::path::root_path;
 use trinitylake_storage::create_readback::{Claim, claim as claim_file};
 use trinitylake_storage::response_dates::dated;
 
@@ -69,7 +69,7 @@ pub struct Created {
 pub enum Unpublished {
     /// No request for the root was sent.
     NotSent(Error),
-    /// The store refused it ([`Error::is_refusal`]).
+    /// The store refused it (`create_readback::is_refusal`).
     Refused(Error),
     /// Another writer created the root with this name; reading it failed with this error.
     NameTaken(Error),

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use futures::future::{join, join3};
 
-use super::boundary::boundary;
 use super::damaged_latest_version::Damage;
 use super::discovery::{self, read_hint};
+use super::expiry_boundary::boundary;
 use super::observations::{Observation, Trust};
 use super::version::Version;
 use super::version_lookup::{version_of, version_of_node};
 use super::versions::Versions;
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
-use trinitylake_format::path::root_path;
+use trinitylake_format::file_names::root_path;
 use trinitylake_storage::response_dates::{StoreMoment, dated, dated_last};
 
 /// If the hint is further ahead than this, the search starts at the hint instead of the next version.

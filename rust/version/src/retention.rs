@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use trinitylake_base::error::{Error, Result};
+use trinitylake_format::file_names::root_path;
 use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use trinitylake_format::node::codec::decode;
-use trinitylake_format::path::root_path;
 use trinitylake_tree::node_store::NodeStore;
 
-use crate::boundary::boundary;
 use crate::discovery;
+use crate::expiry_boundary::boundary;
 use crate::read_definition::lakehouse_definition;
 use crate::root_metadata::RootMetadata;
 

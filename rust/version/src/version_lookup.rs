@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::{join, try_join_all};
 
-use super::boundary::boundary;
 use super::damaged_latest_version::Damage;
 use super::discovery;
+use super::expiry_boundary::boundary;
 use super::read_definition::lakehouse_definition;
 use super::retention::{check_retained_by, expired};
 use super::root_metadata::RootMetadata;
@@ -16,9 +16,9 @@ use super::versions::Versions;
 use super::wait_before_deleting;
 use trinitylake_base::environment::Moment;
 use trinitylake_base::error::{Error, Result};
+use trinitylake_format::file_names::{root_path, root_path_000, root_version};
 use trinitylake_format::node::Node;
 use trinitylake_format::node::codec::decode;
-use trinitylake_format::path::{root_path, root_path_000, root_version};
 use trinitylake_storage::FileInfo;
 use trinitylake_tree::node_store::NodeStore;
 

@@ -8,8 +8,8 @@ use super::version::Version;
 use trinitylake_base::environment::Environment;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
+use trinitylake_format::file_names::root_path;
 use trinitylake_format::moved_lakehouse::Placement;
-use trinitylake_format::path::root_path;
 use trinitylake_storage::Storage;
 use trinitylake_tree::node_store::NodeStore;
 

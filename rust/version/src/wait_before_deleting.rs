@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use trinitylake_base::environment::{Environment, Moment};
-use trinitylake_format::path::LATEST_HINT_PATH;
+use trinitylake_format::file_names::LATEST_HINT_PATH;
 use trinitylake_storage::response_dates::dated_last;
 use trinitylake_storage::{Storage, is_remote};
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use trinitylake_format::path::root_version;
+use trinitylake_format::file_names::root_version;
 
 use super::*;
 

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::{Value, json};
 use trinitylake_format::definition_file::encode_file;
+use trinitylake_format::file_names::definition_path;
 use trinitylake_format::lakehouse_definition::proto::{LakehouseDef, NamespaceDef};
 use trinitylake_format::node::codec::{Compression, encode};
 use trinitylake_format::node::mutable_node::{Message, MutableNode, Row};
-use trinitylake_format::path::definition_path;
 
 use super::*;
 

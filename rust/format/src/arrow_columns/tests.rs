@@ -1,5 +1,5 @@
 use super::*;
-use crate::path::optimize;
+use crate::optimized_path::optimize;
 
 #[test]
 fn batches_agree_with_single_rows_and_keep_nulls() {

@@ -4,27 +4,19 @@
 //! nor value; the write buffer, oldest message first. A node that is being changed is a [`mutable_node::MutableNode`]; [`codec`]
 //! encodes and decodes.
 //!
-//! Invariants, checked by [`Node::from_batch`] on every read and every write:
-//! 1. keys of the key table ascend strictly; the first `n_keys` rows after the null row have a key and a value, all
-//!    others are null;
-//! 2. a node has a child left of its first key and one right of every key, or no child;
-//! 3. a message has a key and a transaction, but no child.
-//!
-//! Not checked here, because that needs other nodes: that the keys are between the pivots of the parent, and that all
-//! leaves have the same height (see `tree::invariant`).
+//! `validate` checks the invariants of every node that is read or written.
 
 pub mod codec;
 mod columns;
+mod gc_references;
 pub mod mutable_node;
+mod validate;
 pub mod zstd;
 
 use std::sync::{Arc, OnceLock};
 
-use arrow_array::{Array, RecordBatch, StringArray, cast::AsArray};
+use arrow_array::{Array, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-
-use crate::path::{node_id, parse_id};
-use trinitylake_base::error::{Error, Result};
 
 /// System key: the number of keys in the table. Every node has it.
 pub const N_KEYS: &str = "n_keys";
@@ -90,88 +82,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node from the rows of a node file. `order` is the N of the lakehouse, if known.
-    pub fn from_batch(batch: &RecordBatch, path: &str, order: Option<usize>) -> Result<Node> {
-        let corrupt = |message: String| Error::corrupt(path, message);
-        check_columns(batch.schema_ref()).map_err(corrupt)?;
-        let column = |i: usize| batch.column(i).as_string::<i32>().clone();
-        let (keys, values, children, txns) = (column(0), column(1), column(2), column(3));
-
-        let rows = batch.num_rows();
-        let table = (0..rows)
-            .find(|&row| keys.is_null(row) && values.is_null(row))
-            .ok_or_else(|| corrupt("there is no key table: no row has neither key nor value".into()))?;
-        let mut n_keys = None;
-        let mut height = None;
-        for row in 0..table {
-            if keys.is_null(row) || values.is_null(row) || !children.is_null(row) || !txns.is_null(row) {
-                return Err(corrupt(format!(
-                    "row {row} is not a system row, yet stands above the key table"
-                )));
-            }
-            match keys.value(row) {
-                N_KEYS => n_keys = Some(number(N_KEYS, values.value(row)).map_err(corrupt)?),
-                HEIGHT => height = Some(number(HEIGHT, values.value(row)).map_err(corrupt)?),
-                _ => {}
-            }
-        }
-        let n_keys: usize = n_keys.ok_or_else(|| corrupt(format!("the system row {N_KEYS} is missing")))?;
-        let first_message = (table..rows).find(|&row| !txns.is_null(row)).unwrap_or(rows);
-        let actual_order = first_message - table;
-        if order.is_some_and(|order| order != actual_order) {
-            let order = order.unwrap_or_default();
-            return Err(corrupt(format!(
-                "the key table has {actual_order} rows, this lakehouse's order is {order}"
-            )));
-        }
-        let node = Node {
-            keys,
-            values,
-            children,
-            txns,
-            table,
-            n_keys,
-            order: actual_order,
-            height,
-            buffer_index: OnceLock::new(),
-        };
-        node.check(rows).map_err(corrupt)?;
-        Ok(node)
-    }
-
-    fn check(&self, rows: usize) -> Result<(), String> {
-        if self.n_keys >= self.order {
-            return Err(format!("{N_KEYS} is {}, a table of {} rows holds fewer", self.n_keys, self.order));
-        }
-        let inner = self.children.is_valid(self.table);
-        if let Some(height) = self.height
-            && (height > 0) != inner
-        {
-            return Err(format!(
-                "height is {height}, yet the node has {} child",
-                if inner { "a" } else { "no" }
-            ));
-        }
-        for row in self.table + 1..self.table + self.order {
-            let filled = row <= self.table + self.n_keys;
-            if self.keys.is_valid(row) != filled || self.values.is_valid(row) != filled {
-                return Err(format!("row {row} contradicts {N_KEYS} = {}", self.n_keys));
-            }
-            if self.children.is_valid(row) != (filled && inner) {
-                return Err(format!("row {row}: a node has a child beside every key or none at all"));
-            }
-            if filled && row > self.table + 1 && self.keys.value(row - 1) >= self.keys.value(row) {
-                return Err(format!("the keys of rows {} and {row} do not ascend", row - 1));
-            }
-        }
-        for row in self.table + self.order..rows {
-            if self.keys.is_null(row) || self.txns.is_null(row) || self.children.is_valid(row) {
-                return Err(format!("row {row} stands in the write buffer and is not a message"));
-            }
-        }
-        Ok(())
-    }
-
     pub fn order(&self) -> usize {
         self.order
     }
@@ -221,12 +131,6 @@ impl Node {
         self.system_rows().find_map(|(name, value)| (name == key).then_some(value))
     }
 
-    /// The id in the node, if it differs from the id in the file name.
-    fn other_name(&self, path: &str) -> Option<&str> {
-        let named = node_id(path)?;
-        self.system(NODE_ID).filter(|held| parse_id(held) != Some(named))
-    }
-
     pub fn n_messages(&self) -> usize {
         self.keys.len() - self.table - self.order
     }
@@ -252,19 +156,6 @@ impl Node {
     /// The last message of each key, in key order.
     pub fn newest_messages(&self) -> impl Iterator<Item = MessageRef<'_>> {
         self.buffer_index().iter().map(|i| self.message(*i as usize))
-    }
-
-    /// The locations that garbage collection must consider referenced by this node (format §9): for each key the
-    /// location in its newest message here, or that in its row if there is no message. Messages in nodes above hide
-    /// nothing.
-    pub fn named_locations(&self) -> impl Iterator<Item = (&str, &str)> {
-        let has_message = |key: &str| {
-            let index = self.buffer_index();
-            index.binary_search_by(|i| self.message_key(*i as usize).cmp(key)).is_ok()
-        };
-        let rows = (0..self.n_keys()).map(|row| (self.key(row), self.value(row)));
-        let rows = rows.filter(move |(key, _)| !has_message(key));
-        rows.chain(self.newest_messages().filter_map(|message| Some((message.key, message.value?))))
     }
 
     fn buffer_index(&self) -> &[u32] {
@@ -329,21 +220,6 @@ impl Node {
         // The index is counted even before it is built, because a cache needs sizes that never change.
         texts + self.keys.len() * 18 + self.n_messages() * 4 + size_of::<Node>() + BUFFERS_OVERHEAD_SIZE_BYTES
     }
-}
-
-fn check_columns(schema: &Schema) -> Result<(), String> {
-    let actual: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    if actual != COLUMNS {
-        return Err(format!("the columns are {actual:?}, a node file has {COLUMNS:?}"));
-    }
-    match schema.fields().iter().find(|field| field.data_type() != &DataType::Utf8) {
-        Some(field) => Err(format!("column {} is {}, not Utf8", field.name(), field.data_type())),
-        None => Ok(()),
-    }
-}
-
-fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("the system row {key} is {text:?}, not a number"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{CREATED_AT_MILLIS, MessageRef, NODE_ID, Node};
-use crate::path::node_id;
+use crate::file_names::node_id;
 
 pub type Text = Arc<str>;
 

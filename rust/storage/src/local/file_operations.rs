@@ -19,6 +19,7 @@ use super::deferred_sync::UnsyncedFiles;
 use super::parallel_fsync::DiskSync;
 use super::root_folder::{KnownFolders, RootFolder, check_local_path, parent};
 use super::temporary_files::{TemporaryFile, is_temporary_name, refuses_hard_links};
+use crate::create_readback::is_refusal;
 use crate::error_mapping::kind_of;
 use crate::storage_trait::{Durability, FileInfo, PutOutcome, checked_range};
 use trinitylake_base::error::{Error, Result};
@@ -115,7 +116,7 @@ impl Folder {
                 return Err(Error::StorageRefused(message));
             }
             Err(error) => match self.failure("create", path, &error) {
-                refusal if refusal.is_refusal() => return Err(refusal),
+                refusal if is_refusal(&refusal) => return Err(refusal),
                 // A network file system may still execute the request, so the outcome is unknown.
                 error => return Err(Error::Storage { message: error.to_string(), retryable: true }),
             },

@@ -8,9 +8,9 @@ use super::Fsck;
 use super::finding::{Finding, FoundTable, Kind, Suspect};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
+use crate::file_names::{definition_id, is_saved_state, transaction_file};
 use crate::key::ObjectKind;
 use crate::lakehouse_definition::proto::{DistributedTransactionDef, NamespaceDef, TableDef, ViewDef};
-use crate::path::{definition_id, is_saved_state, transaction_file};
 use crate::tree::node_source::PARALLEL_REQUESTS;
 
 impl Fsck {

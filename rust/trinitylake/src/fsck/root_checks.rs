@@ -6,10 +6,10 @@ use super::finding::{Finding, Kind};
 use super::{Fsck, PreviousRoot};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
+use crate::file_names::{root_path, root_path_000};
 use crate::lakehouse_definition::LakehouseDefinition;
 use crate::node::Node;
 use crate::node::codec::decode;
-use crate::path::{root_path, root_path_000};
 use crate::version::discovery;
 use crate::version::root_metadata::{
     INLINE_DEFINITIONS, LAKEHOUSE_DEF_INLINE, LastRollback, RootMetadata, damaged_inline_definitions,

@@ -7,10 +7,10 @@ use futures::future::{join3, try_join};
 
 use super::finding::{Finding, Kind};
 use crate::error::{Error, Result};
-use crate::path::{LATEST_HINT_PATH, root_path, root_version};
+use crate::file_names::{LATEST_HINT_PATH, root_path, root_version};
 use crate::storage::Storage;
 use crate::tree::node_store::NodeStore;
-use crate::version::{Version, boundary, discovery, newest_intact};
+use crate::version::{Version, discovery, expiry_boundary, newest_intact};
 
 /// The size of the node cache of a check.
 pub(super) const NODE_CACHE_SIZE_BYTES: u64 = 32 << 20;
@@ -50,7 +50,7 @@ impl RootListing {
         let (hint, has_hint, oldest) = join3(
             discovery::read_hint(storage.as_ref()),
             storage.exists(LATEST_HINT_PATH),
-            boundary::boundary(storage.as_ref()),
+            expiry_boundary::boundary(storage.as_ref()),
         )
         .await;
         let (boundary, has_hint) = (oldest?, has_hint?);

@@ -10,9 +10,9 @@ use super::repair::{Repair, repair};
 use super::{Finding, Fsck, Kind, Scope};
 use crate::definition_file::encode_file;
 use crate::environment::testing::TestEnvironment;
+use crate::file_names::root_path;
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
-use crate::path::root_path;
 use crate::storage::Storage;
 use crate::tests::fixture::{
     MemoryFiles, add_namespace, assert_whole, begin, commit, contents, create, open,

@@ -6,11 +6,11 @@ use super::finding::{Finding, Kind};
 use super::{Fsck, fingerprint};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
-use crate::lakehouse_definition::proto::{DistributedTransactionDef, Footprint};
-use crate::path::{
+use crate::file_names::{
     INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, intent_file, lakehouse_definition_id, node_id,
     transaction_file,
 };
+use crate::lakehouse_definition::proto::{DistributedTransactionDef, Footprint};
 use crate::transaction::saved::list::is_alive;
 
 /// Prefix of files in the root folder.

@@ -18,7 +18,7 @@ use crate::transaction::saved::cleanup::{abort_abandoned, forget_before};
 use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{COLLECTION_PROPERTY, CommittedTransaction};
 use crate::version::store_clock::{ClockCheck, FILE_TIME_PRECISION_MILLIS};
-use crate::version::{Version, boundary};
+use crate::version::{Version, expiry_boundary};
 
 /// Maximum number of attempts to mark while versions expire.
 const MAX_MARK_ATTEMPTS: u32 = 5;
@@ -35,11 +35,11 @@ pub async fn vacuum(
     options: Options,
     on_progress: &OnProgress,
 ) -> Result<Report> {
-    let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
+    let oldest = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
     match collect(lakehouse, contents, options, on_progress).await {
         // An expiry and another collection may have deleted files during the mark.
         Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
-            let oldest_now = boundary::boundary(lakehouse.storage().as_ref()).await?;
+            let oldest_now = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
             if oldest_now == oldest {
                 return Err(error);
             }
@@ -137,7 +137,7 @@ pub(super) async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Re
     }
     let clock = ClockCheck::begin(storage.as_ref(), lakehouse.environment().as_ref()).await?;
     let time = clock.begun;
-    let oldest = boundary::boundary(storage.as_ref()).await?;
+    let oldest = expiry_boundary::boundary(storage.as_ref()).await?;
     if !options.dry_run && oldest > 0 {
         forget_before(lakehouse, oldest, &options.note).await?;
         abort_abandoned(lakehouse, oldest, time, &options.note).await?;
@@ -157,7 +157,7 @@ async fn marked(
     let mut look = 1;
     loop {
         let latest = lakehouse.latest().await?;
-        let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
+        let oldest = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
         let mut marks = Marks::new(oldest);
         let roots = roots::of(&latest, oldest);
         match marks.mark(lakehouse, contents, roots, on_progress).await {
@@ -166,7 +166,7 @@ async fn marked(
             Err(
                 error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. } | Error::VersionExpired(_)),
             ) => {
-                let has_risen = boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
+                let has_risen = expiry_boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
                 if !has_risen || look == MAX_MARK_ATTEMPTS {
                     return Err(error);
                 }

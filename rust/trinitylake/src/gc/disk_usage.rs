@@ -17,7 +17,7 @@ use super::sweep::Sweep;
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::version::store_clock::{ClockCheck, FILE_TIME_PRECISION_MILLIS};
-use crate::version::{Version, boundary};
+use crate::version::{Version, expiry_boundary};
 
 /// Maximum number of table folders that are reported separately.
 const MAX_FOLDERS: usize = 100_000;
@@ -83,7 +83,7 @@ pub async fn usage(
     let mut look = 1;
     let (marks, version) = loop {
         let latest = lakehouse.latest().await?;
-        let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
+        let oldest = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
         let mut marks = Marks::in_layers(oldest);
         let mut layers = layered(roots::of(&latest, oldest), &latest, expiring_before);
         let mut marked = Ok(());
@@ -98,7 +98,7 @@ pub async fn usage(
             Ok(()) => break (marks, latest),
             // A version may have expired during the mark, and a collection may have deleted its files.
             Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
-                let has_risen = boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
+                let has_risen = expiry_boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
                 if !has_risen || look == MAX_MARK_ATTEMPTS {
                     return Err(error);
                 }

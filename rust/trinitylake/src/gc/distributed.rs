@@ -28,13 +28,13 @@ use super::report::Options;
 use super::roots;
 use super::sweep::Sweep;
 use crate::error::{Error, Result};
+use crate::file_names::root_path;
 use crate::lakehouse::Lakehouse;
-use crate::path::root_path;
 use crate::storage::{Storage, delete_all};
 use crate::transaction::Note;
 use crate::tree::diff::new_nodes;
 use crate::tree::node_source::PARALLEL_REQUESTS;
-use crate::version::{Version, boundary};
+use crate::version::{Version, expiry_boundary};
 
 /// Kind of a reference, in the order in which files are read: a file references only files of later kinds, and a node
 /// also other nodes.
@@ -181,7 +181,7 @@ impl DistributedGc {
         let prepared = prepare(lakehouse, &options).await?;
         let under_way = GcMarker::begin(lakehouse.storage().clone(), prepared.before_millis).await?;
         let marked = lakehouse.latest().await?;
-        let oldest = boundary::boundary(lakehouse.storage().as_ref()).await?;
+        let oldest = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
         let roots = roots::of(&marked, oldest);
         let mut fresh = Marks::new(oldest);
         let roots: Vec<u64> = roots.into_iter().map(roots::Root::version).collect();

@@ -1,10 +1,10 @@
 //! Kind of a file, determined by its name. Garbage collection deletes only files with names that this format creates.
 
-use crate::managed_table_folder::table_id_digits;
-use crate::path::{
+use crate::file_names::{
     EXPIRED_PREFIX, INTENT_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, definition_id, gc_marker,
     intent_file, lakehouse_definition_id, node_id, root_version, transaction_file,
 };
+use crate::managed_table_folder::table_id_digits;
 use crate::storage::is_unfinished;
 
 /// Folder of the files that measure the store's clock or probe its conditional writes.

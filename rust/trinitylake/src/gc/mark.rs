@@ -20,14 +20,14 @@ use super::report::{OnProgress, Progress};
 use super::roots::Root;
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
+use crate::file_names::{root_path, root_path_000};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::node::Node;
 use crate::node::codec::decode;
-use crate::path::{root_path, root_path_000};
 use crate::storage::Storage;
 use crate::tree::node_source::PARALLEL_REQUESTS;
-use crate::version::boundary::boundary;
+use crate::version::expiry_boundary::boundary;
 use crate::version::root_metadata::RootMetadata;
 
 /// Number of files between two progress reports.

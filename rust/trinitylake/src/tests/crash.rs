@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
+use crate::file_names::root_version;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
-use crate::path::root_version;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{
@@ -18,7 +18,7 @@ use crate::tests::fixture::{
     small_definition, text,
 };
 use crate::transaction::Isolation;
-use crate::version::boundary::boundary;
+use crate::version::expiry_boundary::boundary;
 
 /// Work of a process on a lakehouse, including opening it.
 type Scenario = fn(Arc<dyn Storage>, Arc<TestEnvironment>) -> BoxFuture<'static, Result<()>>;

@@ -7,10 +7,10 @@ use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::Error;
 use crate::expiry::expire;
+use crate::file_names::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::{LakehouseDefinition, proto};
-use crate::path::{LATEST_HINT_PATH, boundary_path, root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{

@@ -10,10 +10,10 @@ use futures::future::BoxFuture;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::Result;
+use crate::file_names::{GC_MARKER_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, root_version};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::{LakehouseDefinition, proto};
-use crate::path::{GC_MARKER_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, root_version};
 pub use crate::storage::memory_files::MemoryFiles;
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};

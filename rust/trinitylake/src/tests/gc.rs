@@ -11,6 +11,7 @@ use crate::environment::Environment;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::expiry::expire;
+use crate::file_names::{root_path, root_version};
 use crate::gc::disk_usage::{Held, usage};
 use crate::gc::distributed::{DistributedGc, Sort, delete, links};
 use crate::gc::file_kind::Kind;
@@ -19,14 +20,13 @@ use crate::gc::{Options, Report, no_progress, vacuum};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::{LakehouseDefinition, proto};
-use crate::path::{root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
 use crate::tests::fixture::{
     Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, open, text,
 };
 use crate::transaction::{Isolation, Transaction, TransactionOptions};
-use crate::version::boundary::publish;
+use crate::version::expiry_boundary::publish;
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 

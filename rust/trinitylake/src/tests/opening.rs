@@ -12,12 +12,12 @@ use crate::environment::Environment;
 use crate::environment::testing::{START_MILLIS, TestEnvironment};
 use crate::error::{Error, Result};
 use crate::expiry::expire;
+use crate::file_names::root_path;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::node::codec::{decode, encode};
 use crate::node::mutable_node::MutableNode;
-use crate::path::root_path;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::{FileInfo, PutOutcome, RetryPolicy, Storage};
 use crate::tests::fixture::{

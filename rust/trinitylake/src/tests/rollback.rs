@@ -2,8 +2,8 @@
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
+use crate::file_names::root_path;
 use crate::key::ObjectKind;
-use crate::path::root_path;
 use crate::tests::fixture::{
     Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
     open, text,

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 
 use crate::error::{Error, Result};
+use crate::file_names::root_version;
 use crate::key::ObjectKind;
 use crate::lakehouse_definition::LakehouseDefinition;
-use crate::path::root_version;
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::handle::Transaction;
 use crate::version::log_summary::{Clause, Rows, Summary, TableChange, shown};

@@ -12,7 +12,7 @@ use crate::transaction::changes::NewValue;
 use crate::transaction::commit::inline_definitions::write_definitions_of;
 use crate::transaction::handle::Transaction;
 use crate::version::Version;
-use crate::version::boundary::boundary;
+use crate::version::expiry_boundary::boundary;
 use crate::version::retention::check_retained_by;
 
 impl Transaction {

@@ -34,7 +34,7 @@ use crate::version::publisher::Unpublished;
 pub enum Proof {
     /// No request was sent that could commit it.
     NothingSent,
-    /// The store refused the root that was sent ([`Error::is_refusal`]).
+    /// The store refused the root that was sent (`create_readback::is_refusal`).
     Refused,
     /// Each root that contained it lost its race.
     RacesLost,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::file_names::{definition_path, lakehouse_definition_path};
 use crate::key::{ObjectKind, ObjectName};
 use crate::lakehouse_definition::LakehouseDefinition;
-use crate::path::{definition_path, lakehouse_definition_path};
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::footprint::Requirement;
 use crate::transaction::handle::Transaction;

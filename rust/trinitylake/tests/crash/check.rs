@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use trinitylake::environment::testing::TestEnvironment;
+use trinitylake::file_names::root_version;
 use trinitylake::key::KeyRange;
 use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
-use trinitylake::path::root_version;
 use trinitylake::transaction::saved::cleanup::ABANDON_MESSAGE;
 use trinitylake::transaction::saved::cleanup::FORGET_MESSAGE;
-use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use trinitylake::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use trinitylake::version::Version;
-use trinitylake::version::boundary::boundary;
+use trinitylake::version::expiry_boundary::boundary;
 use trinitylake::version::root_metadata::OPERATION_PROPERTY;
 
 use crate::process::{Answer, Attempt, Statement, lines};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use bytes::Bytes;
 use trinitylake::error::{Error, Result};
-use trinitylake::path::boundary_version;
+use trinitylake::file_names::boundary_version;
 use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 
 /// Difference between the dates of two successive files.

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use prost::Message as _;
 use trinitylake::config::TreeConfig;
 use trinitylake::error::Error;
+use trinitylake::file_names::{
+    LATEST_HINT_PATH, boundary_version, root_path, root_version, transaction_file, transaction_path,
+};
 use trinitylake::key::{NameSizes, ObjectKind};
 use trinitylake::lakehouse_definition::{LakehouseDefinition, proto};
 use trinitylake::node::Node;
 use trinitylake::node::codec::{Compression, decode, encode};
 use trinitylake::node::mutable_node::{Message, MutableNode, Row};
-use trinitylake::path::{
-    LATEST_HINT_PATH, boundary_version, root_path, root_version, transaction_file, transaction_path,
-};
 use trinitylake::root_uri::RootUri;
 use trinitylake::storage::{Durability, Storage, open};
 use trinitylake::transaction_id::check_transaction_id;

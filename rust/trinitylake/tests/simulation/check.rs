@@ -10,7 +10,7 @@ use trinitylake::key::ObjectKind::{self, Table};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::transaction::saved::cleanup::ABANDON_MESSAGE;
 use trinitylake::transaction::saved::cleanup::FORGET_MESSAGE;
-use trinitylake::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use trinitylake::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use trinitylake::transaction::{CommitLimits, Isolation, Outcome, TransactionOptions};
 use trinitylake::version::Version;
 

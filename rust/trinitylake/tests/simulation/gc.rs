@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use trinitylake::definition_file::decode_file;
 use trinitylake::expiry::expire;
+use trinitylake::file_names::{root_path, root_version, transaction_file};
 use trinitylake::gc::{Options, no_progress, vacuum};
 use trinitylake::lakehouse::Lakehouse;
 use trinitylake::lakehouse_definition::LakehouseDefinition;
 use trinitylake::node::codec::decode;
-use trinitylake::path::{root_path, root_version, transaction_file};
 use trinitylake::version::Version;
 use trinitylake::version::root_metadata::RootMetadata;
 

@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 use trinitylake::environment::{Environment, Task};
 use trinitylake::error::{Error, Result};
-use trinitylake::path::{boundary_version, root_version};
+use trinitylake::file_names::{boundary_version, root_version};
 use trinitylake::storage::response_dates::answered;
 use trinitylake::storage::{FileInfo, PutOutcome, Storage};
 use uuid::Uuid;

@@ -1,9 +1,9 @@
 use super::*;
 use trinitylake_format::definition_file::encode_file;
+use trinitylake_format::file_names::definition_path;
 use trinitylake_format::key::ObjectKind;
 use trinitylake_format::node::codec::{Compression, decode, encode};
 use trinitylake_format::node::mutable_node::MutableNode;
-use trinitylake_format::path::definition_path;
 
 #[test]
 fn hexadecimal_round_trips_and_refuses_damage() {

@@ -9,9 +9,9 @@ use arrow_schema::{DataType, Field, Schema};
 use proptest::prelude::*;
 
 use super::*;
+use crate::file_names::node_path;
 use crate::node::mutable_node::{Message, Row};
 use crate::node::{CREATED_AT_MILLIS, NODE_ID};
-use crate::path::node_path;
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 const ORDER: usize = 6;

@@ -14,7 +14,7 @@ use futures::future::{Either, join_all, select};
 use super::submission::{Submission, files_size_bytes};
 use crate::config::TreeConfig;
 use crate::error::Result;
-use crate::path::definition_id;
+use crate::file_names::definition_id;
 use crate::storage::{Storage, is_remote};
 use crate::transaction::commit::durability_barrier::flush_files;
 use crate::version::Version;

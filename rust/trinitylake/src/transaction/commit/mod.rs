@@ -29,7 +29,8 @@ use bytes::Bytes;
 
 use crate::config::Coordination;
 use crate::error::{Error, Result};
-use crate::path::transaction_path;
+use crate::file_names::transaction_path;
+use crate::storage::create_readback::is_refusal;
 use crate::storage::retry_policy::within;
 use crate::transaction::changes::Write;
 use crate::transaction::commit::durability_barrier::flush_files;
@@ -80,7 +81,7 @@ impl Transaction {
     /// Removes the files that were written before the store refused a write (disk full, no permission), if no version
     /// can ever refer to them. After other failures, the files are left to garbage collection.
     async fn remove_refused_files(&self, error: &Error) {
-        if error.is_refusal() && matches!(self.files(), Files::Unreachable(_)) {
+        if is_refusal(error) && matches!(self.files(), Files::Unreachable(_)) {
             remove_files(self.lakehouse.storage().as_ref(), self.changes.own_files()).await;
         }
     }

@@ -10,6 +10,7 @@ use futures::{StreamExt, stream};
 use crate::error::{Error, Result};
 use crate::moved_lakehouse::Placement;
 use crate::node::mutable_node::MutableNode;
+use crate::storage::create_readback::is_refusal;
 use crate::storage::retry_policy::within;
 use crate::storage::{BackgroundUploads, Storage};
 use crate::transaction::commit::durability_barrier::flush_all;
@@ -145,7 +146,7 @@ async fn write_files_below_root(
     match flush_all(storage, files, &pending, write_nodes).await {
         Ok(()) => Ok(Written { root, nodes: paths, inline }),
         Err(error) => {
-            if error.is_refusal() {
+            if is_refusal(&error) {
                 remove_files(storage, paths).await;
             }
             Err(error)

@@ -24,7 +24,7 @@ use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::{Footprint, Requirement};
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::Isolation;
-use crate::transaction::saved::outcome::committed_version;
+use crate::transaction::saved::outcome_by_id::committed_version;
 use crate::transaction::saved::state_file::newest_sequence;
 use crate::transaction::saved::transaction_record::{Record, recorded};
 use crate::transaction::state_machine::{Abort, Failure, Files, already_committed};

@@ -15,9 +15,9 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::error::{Error, Result};
+use crate::file_names::{TRANSACTION_PREFIX, root_path, transaction_file, transaction_path};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::proto::{DistributedTransactionDef, DistributedTransactionState};
-use crate::path::{TRANSACTION_PREFIX, root_path, transaction_file, transaction_path};
 use crate::storage::{Place, Step, delete_all};
 use crate::transaction::changes::NewValue;
 use crate::transaction::commit::limits::CommitLimits;

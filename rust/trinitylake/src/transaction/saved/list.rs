@@ -6,11 +6,11 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::error::{Error, Result};
+use crate::file_names::{TRANSACTION_PREFIX, root_version};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::proto::{
     DistributedTransactionDef, DistributedTransactionState as SavedState,
 };
-use crate::path::{TRANSACTION_PREFIX, root_version};
 use crate::storage::{Place, Step};
 use crate::transaction::options::Isolation;
 use crate::transaction::saved::state_file::{

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::lakehouse::Lakehouse;
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::TransactionOptions;
-use crate::transaction::saved::outcome::committed_version;
+use crate::transaction::saved::outcome_by_id::committed_version;
 use crate::transaction::saved::state_file::newest_sequence;
 use crate::transaction::saved::transaction_record::{Record, recorded};
 

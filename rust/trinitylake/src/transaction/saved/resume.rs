@@ -5,16 +5,16 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message as _;
 
-use super::outcome::committed_version;
+use super::outcome_by_id::committed_version;
 use super::state_file::{lifetime_millis, log_properties, newest, restarted_from, saved_state};
 use super::transaction_record::{Record, recorded};
 use crate::error::{Error, Result};
+use crate::file_names::{TRANSACTION_PREFIX, transaction_path};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::LakehouseDefinition;
 use crate::lakehouse_definition::proto::{
     self, DistributedTransactionDef, DistributedTransactionState as SavedState,
 };
-use crate::path::{TRANSACTION_PREFIX, transaction_path};
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::footprint::Footprint;
 use crate::transaction::handle::Transaction;

@@ -16,13 +16,13 @@ use prost::Message as _;
 use crate::create_readback::{Claim, claim};
 use crate::definition_file::{decode_file, encode_file};
 use crate::error::{Error, Result};
+use crate::file_names::{node_path, transaction_path};
 use crate::lakehouse_definition::proto::{
     self, DistributedTransactionDef, DistributedTransactionState as SavedState,
 };
 use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
 use crate::node::mutable_node::MutableNode;
-use crate::path::{node_path, transaction_path};
 use crate::transaction::changes::NewValue;
 use crate::transaction::commit::durability_barrier::flush_files;
 use crate::transaction::handle::Transaction;

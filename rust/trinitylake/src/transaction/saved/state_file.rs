@@ -6,9 +6,9 @@ use prost::Message as _;
 
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
+use crate::file_names::{FIRST_RECORD_SEQUENCE, TRANSACTION_PREFIX, transaction_file, transaction_path};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::proto::DistributedTransactionDef;
-use crate::path::{FIRST_RECORD_SEQUENCE, TRANSACTION_PREFIX, transaction_file, transaction_path};
 use crate::transaction::saved::transaction_record::{RESTARTED_FROM_PROPERTY, Record};
 use crate::transaction_id::check_transaction_id;
 

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
+use crate::file_names::{root_path, root_version};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
-use crate::path::{root_path, root_version};
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
 use crate::tests::fixture::{MemoryFiles, add_namespace, begin, commit, create, names, open, text};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::saved::list::saved;
-use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::{
     CommitLimits, Coordination, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions,
 };

@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
+use crate::file_names::INTENT_PREFIX;
 use crate::key::ObjectKind::Table;
 use crate::lakehouse::Lakehouse;
-use crate::path::INTENT_PREFIX;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, assert_whole, create, open, text};
-use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::{CommitLimits, Outcome, QueuedAppends, Transaction, TransactionOptions};
 use crate::version::Version;
 

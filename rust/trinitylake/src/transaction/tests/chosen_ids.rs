@@ -16,7 +16,7 @@ use crate::tests::fixture::{
     Intruder, MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, open, text,
 };
 use crate::transaction::saved::list::saved;
-use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::saved::transaction_record::records;
 use crate::transaction::{Transaction, TransactionOptions};
 

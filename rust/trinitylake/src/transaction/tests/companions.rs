@@ -9,7 +9,7 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, open, text};
-use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
 struct Owned(Transaction);

@@ -8,9 +8,9 @@ use futures::future::{BoxFuture, join_all};
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
+use crate::file_names::root_path;
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
-use crate::path::root_path;
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};

@@ -9,11 +9,11 @@ use uuid::Uuid;
 
 use crate::environment::testing::TestEnvironment;
 use crate::environment::{Environment, SystemEnvironment, Task};
+use crate::file_names::definition_id;
 use crate::fsck::{Finding, Fsck, Kind, Scope};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::{LakehouseDefinition, proto};
-use crate::path::definition_id;
 use crate::storage::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};

@@ -6,9 +6,9 @@ use futures::future::join_all;
 
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
+use crate::file_names::{INTENT_PREFIX, intent_path};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
-use crate::path::{INTENT_PREFIX, intent_path};
 use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::tests::fixture::{

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::environment::testing::TestEnvironment;
+use crate::file_names::{definition_id, node_id};
 use crate::key::ObjectKind::Namespace;
-use crate::path::{definition_id, node_id, optimize};
+use crate::optimized_path::optimize;
 use crate::root_uri::RootUri;
 use crate::storage::{Durability, LocalStorage, Storage};
 use crate::tests::fixture::{MemoryFiles, begin, commit, create, text};

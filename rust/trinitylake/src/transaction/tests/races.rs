@@ -12,9 +12,9 @@ use bytes::Bytes;
 use crate::environment::Environment;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
+use crate::file_names::root_path;
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
-use crate::path::root_path;
 use crate::storage::faulty::{Action, FaultyStorage, Verb};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::tests::fixture::{

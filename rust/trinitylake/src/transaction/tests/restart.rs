@@ -8,7 +8,7 @@ use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::tests::fixture::{MemoryFiles, commit, create, open, text};
 use crate::transaction::saved::list::saved;
-use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::saved::transaction_record::is_committed;
 use crate::transaction::{Transaction, TransactionOptions};
 

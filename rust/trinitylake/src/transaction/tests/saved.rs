@@ -13,7 +13,7 @@ use crate::tests::fixture::{
     MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
 };
 use crate::transaction::saved::list::saved;
-use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
@@ -213,7 +213,7 @@ async fn a_saved_transaction_expires() {
     transaction.save().await.unwrap();
     add_namespace(&lakehouse, "x").await.unwrap();
     add_namespace(&lakehouse, "y").await.unwrap();
-    crate::version::boundary::publish(lakehouse.storage().as_ref(), 4).await.unwrap();
+    crate::version::expiry_boundary::publish(lakehouse.storage().as_ref(), 4).await.unwrap();
     assert!(saved(&lakehouse).await.unwrap().is_empty());
     let fresh = open(lakehouse.storage().clone(), &TestEnvironment::seeded(2)).await;
     assert!(matches!(Transaction::resume(&fresh, "job").await, Err(Error::TransactionExpired(_))));

@@ -8,16 +8,16 @@ use crate::definition_file::{decode_file, encode_file};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
+use crate::file_names::{TRANSACTION_PREFIX, transaction_path};
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
-use crate::path::{TRANSACTION_PREFIX, transaction_path};
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger};
 use crate::tests::fixture::{MemoryFiles, add_namespace, commit, create, open, text};
 use crate::transaction::saved::cleanup::{abort_all, remove_states};
 use crate::transaction::saved::list::{SavedWalk, saved};
-use crate::transaction::saved::outcome::{TransactionOutcome, outcome_of};
+use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::{Note, Transaction, TransactionOptions};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {

@@ -8,9 +8,9 @@ use futures::future::{join_all, select};
 use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::expiry::expire;
+use crate::file_names::root_path;
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
-use crate::path::root_path;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
 use crate::tests::fixture::{

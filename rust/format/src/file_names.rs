@@ -5,10 +5,10 @@
 
 use std::fmt::Write;
 
-use mur3::murmurhash3_x86_32;
 use uuid::Uuid;
 
 use crate::key::ObjectKind;
+use crate::optimized_path::{OPTIMIZED_PREFIX_SIZE_BYTES, after_prefix, optimize};
 
 pub const LATEST_HINT_PATH: &str = "_latest_hint.txt";
 pub const EXPIRED_PREFIX: &str = "_expired/";
@@ -19,10 +19,6 @@ pub const GC_MARKER_PREFIX: &str = "_collecting/";
 pub const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
 
-/// Size of the prefix `aaaa/bbbb/cccc/dddddddd-` that [`optimize`] adds to a path.
-pub(crate) const OPTIMIZED_PREFIX_SIZE_BYTES: usize = 24;
-/// Size of its folder `aaaa/bbbb/cccc`.
-const FOLDER_SIZE_BYTES: usize = 14;
 /// Maximum size of a path segment in common file systems.
 pub(crate) const SEGMENT_MAX_SIZE_BYTES: usize = 255;
 const ROOT_DIGITS_MIN: usize = 32;
@@ -34,63 +30,6 @@ const ROOT_SUFFIX: &str = ".arrow";
 const ROOT_SUFFIX_000: &str = ".ipc";
 const DEFINITION_SUFFIX: &str = ".binpb";
 const UUID_SIZE_BYTES: usize = 36;
-
-/// Distributes files over 2^20 prefixes: the 20 low bits of MurmurHash3 x86 32 (seed 0) of the path, in groups of 4, 4,
-/// 4 and 8 digits, then the path with its slashes replaced by dashes.
-pub fn optimize(path: &str) -> String {
-    let mut optimized = vec![0; OPTIMIZED_PREFIX_SIZE_BYTES + path.len()];
-    write_optimized(path.as_bytes(), &mut optimized);
-    // The input is UTF-8, and only ASCII bytes were added or replaced.
-    String::from_utf8(optimized).unwrap_or_default()
-}
-
-/// [`optimize`] for batches. If `output` does not have the size of the result, nothing is written.
-pub(crate) fn write_optimized(path: &[u8], output: &mut [u8]) {
-    let hash = murmurhash3_x86_32(path, 0);
-    let Some((prefix, flattened)) = output.split_first_chunk_mut::<OPTIMIZED_PREFIX_SIZE_BYTES>() else {
-        return;
-    };
-    *prefix = *b"0000/0000/0000/00000000-";
-    let (folder, digits) = prefix.split_at_mut(FOLDER_SIZE_BYTES + 1);
-    write_folder(hash, folder);
-    digits[..4].copy_from_slice(&FOUR_DIGITS[hash as usize >> 4 & 15]);
-    digits[4..8].copy_from_slice(&FOUR_DIGITS[hash as usize & 15]);
-    copy_flattened(path, flattened);
-}
-
-/// Writes the folder's digits of a hash between its slashes.
-fn write_folder(hash: u32, folder: &mut [u8]) {
-    for (position, shift) in [(0, 16), (5, 12), (10, 8)] {
-        folder[position..position + 4].copy_from_slice(&FOUR_DIGITS[hash as usize >> shift & 15]);
-    }
-}
-
-/// Copies a path with its slashes replaced by dashes, sixteen bytes at a time, each in a few instructions.
-fn copy_flattened(path: &[u8], output: &mut [u8]) {
-    let flattened = |byte: u8| if byte == b'/' { b'-' } else { byte };
-    for (from, to) in path.as_chunks::<16>().0.iter().zip(output.as_chunks_mut::<16>().0) {
-        *to = from.map(flattened);
-    }
-    // Copies the last sixteen bytes at once, so some bytes are written a second time.
-    if let (Some(from), Some(to)) = (path.last_chunk::<16>(), output.last_chunk_mut::<16>()) {
-        *to = from.map(flattened);
-        return;
-    }
-    for (from, to) in path.iter().zip(output) {
-        *to = flattened(*from);
-    }
-}
-
-/// The part of an optimized path after the prefix: the original path with dashes instead of slashes.
-fn after_prefix(path: &str) -> Option<&str> {
-    let (prefix, rest) = path.split_at_checked(OPTIMIZED_PREFIX_SIZE_BYTES)?;
-    let is_form = prefix.bytes().enumerate().all(|(i, byte)| match i {
-        4 | 9 | 14 => byte == b'/',
-        23 => byte == b'-',
-        _ => matches!(byte, b'0' | b'1'),
-    });
-    (is_form && !rest.contains('/')).then_some(rest)
-}
 
 /// Parses a UUID in the form that names have: lower case, with dashes. The parser of the library accepts other forms,
 /// and would make the WebAssembly build larger.
@@ -108,21 +47,6 @@ pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     }
     (text.len() == UUID_SIZE_BYTES).then(|| Uuid::from_u128(bits))
 }
-
-/// The binary digits of 0 to 15.
-const FOUR_DIGITS: [[u8; 4]; 16] = {
-    let mut digits = [[b'0'; 4]; 16];
-    let mut number = 0;
-    while number < 16 {
-        let mut bit = 0;
-        while bit < 4 {
-            digits[number][bit] += (number >> (3 - bit) & 1) as u8;
-            bit += 1;
-        }
-        number += 1;
-    }
-    digits
-};
 
 /// Root file of a version: its binary digits in reverse order, padded to 32 digits with zeros at the end, so that the
 /// names of neighbouring versions differ in their first characters.

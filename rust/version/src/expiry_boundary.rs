@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use trinitylake_base::error::Result;
-use trinitylake_format::path::{EXPIRED_PREFIX, boundary_path, boundary_version};
+use trinitylake_format::file_names::{EXPIRED_PREFIX, boundary_path, boundary_version};
 use trinitylake_storage::Storage;
 
 /// The lowest version that may be read; 0 if no version ever expired.
