@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+import uvicorn.server
 from pyiceberg.catalog.rest import RestCatalog
 
 import s3_server
@@ -18,6 +22,17 @@ from s3_server import S3Server
 from trinitylake.rest import RestServer
 
 RITA, WALT, ROOT = (f"the-token-of-{name}-0123456789" for name in ("rita", "walt", "root"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_ticks() -> Iterator[None]:
+    """Uvicorn checks every 0.1 s whether to stop, and waits as long while it stops: for a thousand servers, minutes."""
+    with mock.patch.object(uvicorn.server, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": _short_sleep})):
+        yield
+
+
+async def _short_sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds / 20)
 
 
 @pytest.fixture
