@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from io import BytesIO
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
-from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.file import _SCHEMA_KEY, AvroFile
+from pyiceberg.avro.reader import Reader
+from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.avro.writer import Writer
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -18,6 +23,8 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
 )
+from pyiceberg.schema import Schema
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 from trinitylake.iceberg_storage.manifests import manifest_file
@@ -55,10 +62,27 @@ def _by_us(data: bytes) -> list[ManifestEntry]:
         return list(file)
 
 
-def _by_pyiceberg(data: bytes) -> list[ManifestEntry]:
+class _TheirFile(AvroFile[ManifestEntry]):
+    """PyIceberg's file with a cache of its readers: to make one took a quarter of the time of tests that write."""
+
+    def __enter__(self) -> Self:
+        with self.input_file.open() as stream:
+            self.decoder = new_decoder(stream.read())
+        self.header = self._read_header()
+        self.schema, self.reader = _their_reader(self.header.meta[_SCHEMA_KEY])
+        return self
+
+
+@cache
+def _their_reader(avro_schema: str) -> tuple[Schema, Reader]:
     types = {-1: ManifestEntry, 2: DataFile}
     enums = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
-    with AvroFile[ManifestEntry](_file(data), MANIFEST_ENTRY_SCHEMAS[2], types, enums) as file:
+    schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
+    return schema, resolve_reader(schema, MANIFEST_ENTRY_SCHEMAS[2], types, enums)
+
+
+def _by_pyiceberg(data: bytes) -> list[ManifestEntry]:
+    with _TheirFile(_file(data)) as file:
         return list(file)
 
 
