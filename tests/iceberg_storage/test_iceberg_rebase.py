@@ -21,6 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, StringType
 from test_iceberg_staging import BY_CITY, Lake, ids, new_table, rows
 
+import trinitylake as tl
 from iceberg_storage import STORES, Store, make_store
 from trinitylake.iceberg_storage import metadata as metadata_module
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
@@ -515,3 +516,46 @@ def test_table_is_usable_after_a_rebase(lake: Lake) -> None:
     lake.commit(loser)
     assert lake.ids() == [1, 2, 3, 5, 6]
     check_whole(lake)
+
+
+def people(*emails: str, first: int = 1) -> pa.Table:
+    return pa.table({"id": range(first, first + len(emails)), "email": pa.array(emails, pa.string())})
+
+
+@pytest.mark.parametrize("statement", ["append", "delete", "update", "delete file", "compact"])
+def test_a_transaction_that_began_before_an_erasure_brings_no_row_back(tmp_path: Path, statement: str) -> None:
+    """An append that was staged before the erasure was committed with the former manifests, because the rewritten
+    snapshot keeps its id: the latest version had the erased rows again. A saved transaction keeps the files."""
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("raw")
+    lake.create_table("raw.orders", {"id": "bigint", "email": "text"}).append(people("bob", "ann", "eve"))
+    lake.table("raw.orders").append(people("ann", "dan", first=4))
+    lake.begin(id="held").save()
+    transaction = tl.open(tmp_path / "lake").begin()
+    table = transaction.table("raw.orders")
+    match statement:
+        case "append":
+            table.append(people("new", first=9))
+            table.count()  # the rows are staged
+        case "delete":
+            table.delete("id = 3")
+        case "update":
+            transaction.sql("UPDATE raw.orders SET email = 'bo' WHERE id = 1")
+        case "delete file":
+            table.delete("id >= 4")
+        case "compact":
+            table.maintenance.compact()
+    lake.erase("raw.orders", "email = 'ann'")
+    expected = {1: "bob", 3: "eve", 5: "dan"}
+    try:
+        transaction.commit()
+    except tl.CommitConflict:
+        assert statement != "append"
+    else:
+        changes = {"append": {9: "new"}, "delete": {3: None}, "update": {1: "bo"}, "delete file": {5: None}}
+        expected |= changes.get(statement, {})
+    found = {
+        row["id"]: row["email"] for row in tl.open(tmp_path / "lake").table("raw.orders").scan().to_arrow().to_pylist()
+    }
+    assert found == {id: email for id, email in expected.items() if email is not None}
+    assert lake.maintenance.fsck(data=True).is_sound

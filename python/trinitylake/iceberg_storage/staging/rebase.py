@@ -197,6 +197,8 @@ class Rebase:
             )
         is_fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
         is_fresh = is_fresh and row_ids.fits(snapshot, theirs)
+        # A parent that an erasure has written again keeps its id.
+        is_fresh = is_fresh and _manifest_list(parent, ours) == _manifest_list(parent, theirs)
         if parent == snapshot.parent_snapshot_id and parent not in self._redone and is_fresh:
             return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
         intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
@@ -300,6 +302,11 @@ class Rebase:
         if key not in self._between:
             self._between[key] = Intervening.between(self.io, self.newer, branch, older, newer)
         return self._between[key]
+
+
+def _manifest_list(id: int | None, metadata: TableMetadata) -> str | None:
+    snapshot = None if id is None else metadata.snapshot_by_id(id)
+    return None if snapshot is None else snapshot.manifest_list
 
 
 def _lost(id: int, ours: TableMetadata, theirs: TableMetadata) -> bool:
