@@ -20,12 +20,7 @@ from pyiceberg.types import ListType, MapType, StructType, TimestamptzType
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.equality_deletes import DeletedKeys
-from trinitylake.iceberg_storage.data_files.parquet_batches import (
-    BATCH_SIZE_BYTES,
-    batches_of,
-    open_parquet,
-    reading,
-)
+from trinitylake.iceberg_storage.data_files.parquet_batches import batches_of, open_parquet, reading
 from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSummaries
 from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
 from trinitylake.iceberg_storage.data_files.row_lineage import (
@@ -46,6 +41,7 @@ from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 _POSITION_ALONE = Schema(POSITION)
+_JOINED_SIZE_BYTES = 2 << 20
 #: Files of a plan mostly have the same columns. To compute schemas takes half of the time to read a small file.
 _schemas: IdentityCache[Schema] = IdentityCache()
 
@@ -207,11 +203,12 @@ class LiveRows:
             batches = batches_of(stream, file, [field.name for field in needed.fields], groups)
             if is_computed or gone is not None or chosen is not None:
                 batches = with_positions(batches, file.metadata, groups)
+            if is_computed:
                 needed = Schema(*needed.fields, POSITION)
             if chosen is not None:
                 batches = at_positions(batches, chosen)
             elif gone is not None:
-                batches = without_positions(batches, gone)
+                batches = without_positions(batches, gone, needed)
             for batch in batches:
                 if keys is not None:
                     batch = keys.others(batch, needed, constants)
@@ -237,10 +234,11 @@ class LiveRows:
             needed = _pruned(present, wanted)
             names = [field.name for field in needed.fields]
             batches = _numbered(file.read_stripe(stripe, names) for stripe in range(file.nstripes))
+            needed = Schema(*needed.fields, POSITION)
             if (gone := self.deletes.get(location)) is not None:
-                batches = without_positions(batches, gone)
+                batches = without_positions(batches, gone, needed)
             for batch in batches:
-                yield project(batch, Schema(*needed.fields, POSITION), wanted, self._constants(task, present))
+                yield project(batch, needed, wanted, self._constants(task, present))
 
     def _constants(self, task: FileScanTask, present: Schema) -> dict[int, Any]:
         """Partition values of columns that a file lacks, such as files that were imported from Hive."""
@@ -264,11 +262,11 @@ class LiveRows:
     def batches_of(
         self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of several files, one file after the other, as `batches`. Small batches are joined."""
+        """The rows of several files, one file after the other, as `batches`. Small batches are joined, which copies."""
         small: list[pa.RecordBatch] = []
         size_bytes = 0
         for batch in (batch for task in tasks for batch in self.batches(task, columns)):
-            if small and size_bytes + batch.nbytes > BATCH_SIZE_BYTES:
+            if small and size_bytes + batch.nbytes > _JOINED_SIZE_BYTES:
                 yield _joined(small)
                 small, size_bytes = [], 0
             small.append(batch)

@@ -112,10 +112,13 @@ def with_positions(
     skipped = begins[groups] - (ends_read - counts[groups])
     start = 0
     for batch in batches:
-        numbers = np.arange(start, start + batch.num_rows)
-        start += batch.num_rows
-        positions = numbers + skipped[np.searchsorted(ends_read, numbers, side="right")]
-        yield batch.append_column(POSITION.name, pa.array(positions))
+        end = start + batch.num_rows
+        # The row groups of the first and the last row.
+        first, last = np.searchsorted(ends_read, [start, end - 1], side="right") if batch.num_rows else (0, 0)
+        numbers = np.arange(start, end)
+        of_rows = first if first == last else np.searchsorted(ends_read, numbers, side="right")
+        yield batch.append_column(POSITION.name, pa.array(numbers + skipped[of_rows]))
+        start = end
 
 
 def row_groups_at(file: pq.FileMetaData, positions: np.ndarray) -> list[int]:
@@ -131,13 +134,17 @@ def at_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> It
             yield batch.filter(pa.array(listed))
 
 
-def without_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> Iterator[pa.RecordBatch]:
+def without_positions(
+    batches: Iterable[pa.RecordBatch], positions: np.ndarray, columns: Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows that are not at some positions, which are ascending, with some columns. `batches` have positions."""
+    names = [field.name for field in columns.fields]
     for batch in batches:
         listed = _listed(batch, positions)
         if listed is None:
             yield batch
         elif not listed.all():
-            yield batch.filter(pa.array(~listed))
+            yield batch.select(names).filter(pa.array(~listed))
 
 
 def _listed(batch: pa.RecordBatch, positions: np.ndarray) -> np.ndarray | None:
