@@ -371,7 +371,7 @@ def test_a_snapshot_with_ids_that_are_taken_is_refused(lake: Lake) -> None:
     (update, *others) = donor._commits[0].updates
     assert isinstance(update, AddSnapshotUpdate)
     for wrong, reason in (
-        ({"first_row_id": 2}, "smaller than the table's next-row-id"),
+        ({"first_row_id": 2}, "the table's next-row-id is 3"),
         ({"first_row_id": None}, "without first row id"),
         ({"added_rows": None}, "without added rows"),
         ({"sequence_number": 1}, "older than last sequence number"),

@@ -58,6 +58,14 @@ def test_row_ids_of_a_snapshot_are_counted(http_client: Client) -> None:
     assert http_client.table(PATH)["next-row-id"] == 8
 
 
+@pytest.mark.parametrize(("name", "value", "code"), [("added-rows", 2**63 - 1, 400), ("first-row-id", 2**62, 409)])
+def test_a_snapshot_cannot_use_up_the_row_ids(http_client: Client, name: str, value: int, code: int) -> None:
+    """A client added 2⁶³ - 1 rows, so that `next-row-id` did not fit into 64 bits: Iceberg's Java could not load the
+    table, and no client could write to it. Ids far above `next-row-id` were taken, and given to later rows, too."""
+    assert http_client("POST", PATH, snapshot_of(http_client, "main", **{name: value})).code == code
+    assert http_client.table(PATH)["next-row-id"] == 3
+
+
 @pytest.mark.parametrize("stale", [{"first-row-id": 0}, {"sequence-number": 1}])
 @pytest.mark.parametrize("several", [False, True])
 def test_row_ids_that_another_commit_took_are_a_conflict(

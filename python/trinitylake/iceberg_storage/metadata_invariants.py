@@ -45,6 +45,8 @@ MAX_COLUMN_ID = MAX_INTEGER - 200
 MAX_DECIMAL_PRECISION = 38
 #: Maximum distance of a new sequence number from the last one. Larger steps could reach the end of 64 bits.
 MAX_SEQUENCE_GAP = MAX_INTEGER
+#: Maximum number of rows that a snapshot adds, for the same reason.
+MAX_ADDED_ROWS = 1 << 48
 #: Maximum time by which an entry of a log may be older than the one before it. Java, Rust and Go refuse larger
 #: differences.
 CLOCK_TOLERANCE_MILLIS = 60_000

@@ -111,9 +111,11 @@ def with_fields(record: AnyRecord, fields: int) -> AnyRecord:
 
 
 def fits(snapshot: Snapshot, metadata: TableMetadata) -> bool:
-    """Whether no snapshot of the metadata uses the row ids of a new snapshot, so that it can be committed unchanged."""
-    following = next_row_id_of(metadata)
-    return following is None or (snapshot.first_row_id is not None and snapshot.first_row_id >= following)
+    """Whether the row ids of a new snapshot follow those of the metadata, so that it can be committed unchanged.
+
+    The metadata counts on by the added rows, so later rows would get the ids of a snapshot that begins at a higher one.
+    """
+    return next_row_id_of(metadata) in (None, snapshot.first_row_id)
 
 
 def is_later(file: DataFile, metadata: TableMetadata) -> bool:

@@ -328,11 +328,14 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
         return
     if snapshot.first_row_id is not None and not fits(snapshot, metadata):
         raise StaleSnapshot(
-            f"Cannot add a snapshot with first row id smaller than the table's next-row-id "
-            f"{snapshot.first_row_id} < {metadata.next_row_id}"
+            f"Cannot add a snapshot with first row id {snapshot.first_row_id}: the table's next-row-id is "
+            f"{metadata.next_row_id}"
         )
-    if snapshot.added_rows is None or snapshot.added_rows < 0:
-        raise ValueError("Cannot add snapshot without added rows: next-row-id is counted by them")
+    if snapshot.added_rows is None or not 0 <= snapshot.added_rows <= metadata_invariants.MAX_ADDED_ROWS:
+        raise ValueError(
+            f"Cannot add snapshot with added-rows {snapshot.added_rows}: next-row-id is counted by a number from 0 to "
+            f"{metadata_invariants.MAX_ADDED_ROWS}"
+        )
 
 
 def later_than(metadata: TableMetadata) -> int:
