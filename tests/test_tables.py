@@ -513,6 +513,12 @@ def test_a_write_outside_of_the_open_transaction_warns_once(nyc: tl.Lakehouse, f
         thread.join()
         tl.create(f"memory://{txn.id}").create_namespace("a")
         assert len(caught) == 1
+    with (
+        nyc.transaction(),
+        pytest.warns(UserWarning, match="commits alone"),
+        nyc.table(flights.name).update_schema() as update,  # which did not warn
+    ):
+        update.add_column("note", "text")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         flights.append({"id": [8]})

@@ -38,7 +38,7 @@ from trinitylake.lakehouse.reader import first_names
 from trinitylake.lakehouse.settings import Isolation
 from trinitylake.lakehouse.statements import Statements
 from trinitylake.lakehouse.tags import Tags
-from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.transaction import Transaction, warn_in_block
 from trinitylake.lakehouse.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -593,6 +593,10 @@ class Lakehouse(Statements):
         base: Version | None = None,
     ) -> Result:
         return self._handle.execute(statement, note, base)
+
+    def _begin_statement(self, note: CommitInfo) -> Transaction:
+        warn_in_block(self._core)
+        return self.begin(message=note.message, author=note.author)
 
     def _compact(self, table: Identifier, target_file_size_bytes: int | None = None) -> None:
         """Compact one table by the maintenance policy. Raises `CommitConflict` if another compaction committed first.

@@ -84,6 +84,7 @@ class LatestVersion(Protocol):
     ) -> Result: ...
     def _compact(self, table: Identifier, target_file_size_bytes: int | None = None) -> None: ...
     def begin(self, *, message: str = "", author: str = "") -> AbstractContextManager[TransactionWithTables]: ...
+    def _begin_statement(self, note: CommitInfo) -> AbstractContextManager[TransactionWithTables]: ...
 
 
 class AutocommitTable(FrozenTable):
@@ -369,7 +370,7 @@ class AutocommitTable(FrozenTable):
     @contextmanager
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> Iterator[IcebergTable]:
         try:
-            with self._lakehouse.begin(message=note.message, author=note.author) as transaction:
+            with self._lakehouse._begin_statement(note) as transaction:
                 table = self._in(transaction)
                 with table._writing() as iceberg:
                     yield iceberg
