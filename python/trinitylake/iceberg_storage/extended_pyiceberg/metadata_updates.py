@@ -331,11 +331,10 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
             f"Cannot add a snapshot with first row id {snapshot.first_row_id}: the table's next-row-id is "
             f"{metadata.next_row_id}"
         )
-    if snapshot.added_rows is None or not 0 <= snapshot.added_rows <= metadata_invariants.MAX_ADDED_ROWS:
-        raise ValueError(
-            f"Cannot add snapshot with added-rows {snapshot.added_rows}: next-row-id is counted by a number from 0 to "
-            f"{metadata_invariants.MAX_ADDED_ROWS}"
-        )
+    if snapshot.added_rows is None:
+        raise ValueError("Cannot add snapshot without added rows: next-row-id is counted by them")
+    if not 0 <= snapshot.added_rows <= metadata_invariants.MAX_ADDED_ROWS:
+        raise ValueError(f"Cannot add snapshot with {snapshot.added_rows} added rows")
 
 
 def later_than(metadata: TableMetadata) -> int:
