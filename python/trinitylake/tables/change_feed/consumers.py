@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from trinitylake import _core
-from trinitylake.definitions import MANIFEST_LIST
+from trinitylake.definitions import MANAGED, MANIFEST_LIST
 from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
 from trinitylake.tables.change_feed.table_versions import TableState, state_of
 from trinitylake.tables.stored_position import StoredPosition
@@ -79,7 +79,7 @@ def advance(
         except VersionNotFound:
             raise other from None
         except VersionExpired:
-            if not position.manifest_list or position.manifest_list != _manifest_list(now):
+            if now.definition.table_type != MANAGED or position.manifest_list != _manifest_list(now):
                 raise
             stored.store(str(Position(base.number, position.manifest_list)))  # the rows are those of the position
             return core, base
