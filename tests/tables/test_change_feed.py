@@ -187,6 +187,9 @@ def test_unsuitable_arguments_are_refused(lake: tl.Lakehouse) -> None:
         table.changes(0, columns=["x"])
     with pytest.raises(tl.InvalidArgument, match="version 0 is older than version 1"):
         table.changes(1, 0)
+    for rows in (False, True):  # nothing was returned, as if nothing had changed
+        with pytest.raises(tl.InvalidArgument, match="version 0 is older than version 1"):
+            next(lake.changes(1, 0, rows=rows))
     with pytest.raises(tl.InvalidArgument, match="names must be"):
         table.changes(0, names="delta")  # type: ignore[arg-type]
 

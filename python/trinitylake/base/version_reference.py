@@ -53,6 +53,12 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
     return _find_number(core, reference)
 
 
+def check_order(since: int, until: int) -> None:
+    """Raises `InvalidArgument` if the last version of a range is older than the one before it."""
+    if until < since:
+        raise InvalidArgument(f"version {until} is older than version {since}: exchange them")
+
+
 def is_number_or_tag(text: str) -> bool:
     """Whether a text names a version by number or tag, not by time."""
     return text.startswith(TAG_PREFIX) or _NUMBER.fullmatch(text) is not None
@@ -98,7 +104,7 @@ def _find_number(core: _core.Lakehouse, number: int) -> _core.Version:
 
 
 def versions_after(core: _core.Lakehouse, since: _core.Version, until: _core.Version) -> Iterator[_core.Version]:
-    """The versions after `start` up to `end`, read in batches.
+    """The versions after `since` up to `until`, read in batches.
 
     Raises `VersionExpired` when it reaches a version that has expired.
     """

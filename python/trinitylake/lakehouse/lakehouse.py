@@ -14,7 +14,13 @@ from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.markup import framed, heading, pairs, shown
 from trinitylake.base.qualified_names import Identifier
-from trinitylake.base.version_reference import VersionReference, find_version, version_before, versions_after
+from trinitylake.base.version_reference import (
+    VersionReference,
+    check_order,
+    find_version,
+    version_before,
+    versions_after,
+)
 from trinitylake.errors import NotALakehouse
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.handle import Handle
@@ -301,7 +307,7 @@ class Lakehouse(Statements):
             until: the last version.
             rows: also the changed rows: `entry.rows` has a `TableRowChanges` for each table.
 
-        Raises `VersionExpired` if a version after `since` has expired.
+        Raises `VersionExpired` if a version after `since` has expired, and `InvalidArgument` if `until` is older.
         """
         return Changes(lambda: self._changes(since, until, rows))
 
@@ -310,6 +316,7 @@ class Lakehouse(Statements):
     ) -> Iterator[TransactionChanges]:
         previous = find_version(self._core, since)
         last = find_version(self._core, until)
+        check_order(previous.number, last.number)
         if rows:
             from trinitylake.lakehouse.transaction_rows import changes_with_rows
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from trinitylake.base.qualified_names import split
 from trinitylake.base.timestamps import time_of
+from trinitylake.base.version_reference import check_order
 from trinitylake.errors import InvalidArgument
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import ScanPartition, ScanPlan
@@ -134,8 +135,7 @@ class ChangeReader(DataSourceReader):
         options = self._feed.options
         until = options.reading(options.open()).version
         since = _BEFORE_ALL if options.since is None else options.since
-        if since > until:
-            raise InvalidArgument(f"version {until} is older than version {since}: exchange them")
+        check_order(since, until)
         return self._feed.partitions(since, until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,7 @@ from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.markup import shown
 from trinitylake.base.qualified_names import full_name
 from trinitylake.base.tracing import span, traced
-from trinitylake.base.version_reference import VersionReference, find_version
+from trinitylake.base.version_reference import VersionReference, check_order, find_version
 from trinitylake.definitions import SHARED_FOLDERS, Schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
@@ -319,8 +319,7 @@ class Table(ABC):
         core, newest = self._history()
         first = find_version(core, since)
         last = newest if until is None else find_version(core, until)
-        if last.number < first.number:
-            raise InvalidArgument(f"version {last.number} is older than version {first.number}: exchange them")
+        check_order(first.number, last.number)
         key = TableName(self._namespace, self._name)
         then, now = (state_of(version, key, self.id) for version in (first, last))
         feed = self._change_feed(core, first.number, now, columns, names, then)
