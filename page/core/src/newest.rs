@@ -1,8 +1,8 @@
 //! Search for the newest version (format §7) in a browser, which cannot list files. Decides which files the page
 //! requests next, from the answers so far.
 //!
-//! From the hint upwards, as the library does. Where the hint leads nowhere, the library lists all roots; here a number of
-//! versions above it are tried. Nothing is kept from one step to the next, so searches may run side by side.
+//! The search begins at the hint and goes upwards, as in the library. If the hint names no version, the library lists all
+//! roots, and this module tries some versions above the hint. It has no state, so searches may run at the same time.
 
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::file_names::{LATEST_HINT_PATH, VERSION_MAX, root_path};

@@ -261,9 +261,9 @@ class _Parser:
 
 
 def _decimal(text: str) -> Decimal:
-    """Number of a text, without an exponent, which Iceberg's decimals lack.
+    """The number in a text, written without an exponent, which Iceberg's decimals do not have.
 
-    A number beyond 10^400, or nearer to 0 than 10^-400, is replaced by that: no type has a number in between.
+    Numbers above 10^400 become 10^400, and numbers nearer to 0 than 10^-400 become 10^-400; no type has such numbers.
     """
     try:
         number = Decimal(text) or Decimal(0)

@@ -85,7 +85,7 @@ class Merge:
         return self._add(self._matched, "update", set, condition)
 
     def when_matched_delete(self, *, condition: str | None = None) -> Self:
-        """Delete rows that the data has a row for. `condition`, and errors, as for `when_matched_update`."""
+        """Delete the matched rows. `condition` and errors are those of `when_matched_update`."""
         return self._add(self._matched, "delete", None, condition)
 
     def when_not_matched_insert(self, values: Values = None, *, condition: str | None = None) -> Self:

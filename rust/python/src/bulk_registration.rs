@@ -1,5 +1,5 @@
-//! Registration of many objects by several processes, each of which writes some leaves of the tree; and unpadded keys
-//! by which the objects are sorted before.
+//! Registration of many objects by several processes, each of which writes some leaves of the tree. Also the unpadded
+//! keys by which an engine sorts the objects first.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -202,7 +202,7 @@ class StagedTable:
 
     @property
     def required(self) -> bool:
-        """Whether the commit changes nothing but has requirements on the table."""
+        """Whether the commit has requirements on the table although it does not change it."""
         return not self.changed and any(commit.requirements for commit in self._commits)
 
     @property

@@ -61,18 +61,18 @@ class Changes:
         return self._source.types
 
     def update(self, statement: Update) -> WriteResult:
-        """Run an UPDATE. Raises `InvalidArgument` for what makes no sense."""
+        """Run an UPDATE. Raises `InvalidArgument` for an invalid statement."""
         values = self._typed(statement.values)
         picked = ", ".join([_PLACE, *(f"{text} AS {quoted(f'v{at}')}" for at, text in enumerate(values.values()))])
         columns = {name: f"v{at}" for at, name in enumerate(values)}
         return self._run("update", [(_selection(statement), picked, columns)])
 
     def delete(self, statement: Delete) -> WriteResult:
-        """Run a DELETE. Raises `InvalidArgument` for what makes no sense."""
+        """Run a DELETE. Raises `InvalidArgument` for an invalid statement."""
         return self._run("delete", [(_selection(statement), f"DISTINCT {_PLACE}", None)])
 
     def merge(self, statement: MergeInto) -> WriteResult:
-        """Run a MERGE. Raises `InvalidArgument` for what makes no sense."""
+        """Run a MERGE. Raises `InvalidArgument` for an invalid statement."""
         alias, on = quoted(statement.alias), f"({statement.condition}\n)"
         changes: list[Change] = []
         inserts: list[Change] = []

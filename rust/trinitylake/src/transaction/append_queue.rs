@@ -179,7 +179,7 @@ impl QueuedAppends {
         waiting.filter(|one| base(one) >= latest.number).count() < group.len()
     }
 
-    /// Fetches what the transaction of a leader reads into the caches, while the leader waits for others.
+    /// Fills the caches with the files that the leader's transaction will read, while the leader waits for others.
     async fn prefetch(&self, lakehouse: &Lakehouse, latest: Arc<Version>) {
         let (storage, key) = (lakehouse.storage().clone(), self.table.clone());
         let work = async move {
