@@ -13,10 +13,11 @@ UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
 # Installs from uv.lock without resolving, and does not remove packages of other commands.
 INSTALL := $(UV) pip install --no-deps --require-hashes --requirement
 MATURIN := MAKEFLAGS= VIRTUAL_ENV=$(abspath $(VENV)) PATH=$(abspath $(BIN)):$$PATH maturin
-# One test process more than processors, because tests wait a third of the time. A file runs in one process, and so do all
-# files of Spark (tests/conftest.py); each process has its own S3 server and folder. Files run in the order in which they
-# are found: the last ones are small, so all processes end at about the same time.
-WORKERS := 3
+# Twice as many test processes as the processors of a small machine, because tests wait a third of the time: three of them
+# leave one of two processors idle every fourth second. A file runs in one process, and so do all files of Spark
+# (tests/conftest.py); each process has its own S3 server and folder. Files run in the order in which they are found: the
+# last ones are small, so all processes end at about the same time.
+WORKERS := 4
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto')
 PAGE_SOURCES := Cargo.toml Cargo.lock scripts/build_page.py $(shell find page proto $(addprefix rust/,base format tree version) \

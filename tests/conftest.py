@@ -9,6 +9,7 @@ that they cannot rot unseen; `--lane NAME` runs those of that lane and no others
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections import Counter
@@ -57,6 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         once = _each_case_once(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in once])
         items[:] = [item for item in items if item in once]
+
+
+def pytest_collection_finish() -> None:
+    """Leave thousands of tests and their modules out of later garbage collections, which took 5 % of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

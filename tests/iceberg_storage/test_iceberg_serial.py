@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()), pa.field("value", pa.int64())]
 )
 CITIES = "abcd"
-HISTORIES = 1000 if os.environ.get("TRINITYLAKE_DEEP") else 80
+HISTORIES = 1000 if os.environ.get("TRINITYLAKE_DEEP") else 48
 MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
 #: Properties of the table.
 FORMS = {
