@@ -30,7 +30,6 @@ with optional_dependency("trinitylake.lineage"):
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import (
         DatasetFacet,
-        JobFacet,
         RunFacet,
         dataset_version_dataset,
         datasource_dataset,
@@ -93,7 +92,8 @@ def recorded(
     Raises the error of the block or the commit, after the event FAIL. Also raises if an event cannot be sent: START
     before the transaction does anything, COMPLETE after it was committed.
     """
-    run = _Run(lake, transaction, client, Job(namespace, job, _job_facets()), parent)
+    facet = job_type_job.JobTypeJobFacet("BATCH", "TRINITYLAKE", "TRANSACTION")
+    run = _Run(lake, transaction, client, Job(namespace, job, {"jobType": facet}), parent)
     run.emit(RunState.START)
     try:
         with transaction:
@@ -231,7 +231,3 @@ def _written(
     return output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         total("added-records"), total("added-files-size"), total("added-data-files")
     )
-
-
-def _job_facets() -> dict[str, JobFacet]:
-    return {"jobType": job_type_job.JobTypeJobFacet("BATCH", "TRINITYLAKE", "TRANSACTION")}

@@ -78,7 +78,8 @@ def retained(metadata: TableMetadata, unset: Retention | None = None, now_millis
     """
     heads = dict(metadata.refs)
     if metadata.current_snapshot_id is not None and MAIN_BRANCH not in heads:
-        heads[MAIN_BRANCH] = _main(metadata.current_snapshot_id)
+        main = {"snapshot-id": metadata.current_snapshot_id, "type": "branch"}
+        heads[MAIN_BRANCH] = SnapshotRef.model_validate(main)
     ids: set[int] = set()
     reachable: set[int] = set()
     now = metadata.last_updated_ms if now_millis is None else now_millis
@@ -182,7 +183,3 @@ def _ancestors(metadata: TableMetadata, id: int | None) -> Iterator[Snapshot]:
         seen.add(id)
         yield snapshot
         id = snapshot.parent_snapshot_id
-
-
-def _main(snapshot_id: int) -> SnapshotRef:
-    return SnapshotRef.model_validate({"snapshot-id": snapshot_id, "type": "branch"})

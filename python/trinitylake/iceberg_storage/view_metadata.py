@@ -74,7 +74,8 @@ def view_metadata(definition: ViewDef, default_location: str) -> ViewMetadata:
         version, _ = _current(metadata)
     except (ValidationError, ValueError, TypeError) as error:
         raise CorruptFile(f"the Iceberg metadata of the view is damaged: {error}") from error
-    is_changed = _text_of(version) != _definition_text(definition)
+    texts = {one.dialect: one.sql for one in definition.representations}
+    is_changed = _text_of(version) != (texts, definition.default_namespace)
     return _with_version(metadata, version, definition) if is_changed else metadata
 
 
@@ -168,7 +169,3 @@ def _current(metadata: ViewMetadata) -> tuple[ViewVersion, IcebergSchema]:
 
 def _text_of(version: ViewVersion) -> tuple[dict[str, str], str]:
     return {one.root.dialect: one.root.sql for one in version.representations}, ".".join(version.default_namespace)
-
-
-def _definition_text(definition: ViewDef) -> tuple[dict[str, str], str]:
-    return {one.dialect: one.sql for one in definition.representations}, definition.default_namespace

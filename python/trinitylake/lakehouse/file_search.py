@@ -150,7 +150,8 @@ class FileSearch:
                 data = Path(self._io.local_path(file.path) or file.path).read_bytes()
                 rows, has_text = 0, self._texts.is_in_file(data)
             elif self._storage.get_range(file.path, 0, min(4, file.size_bytes)) == _PARQUET:
-                rows = max([self._rows(file), *(self._rows_by_ids(file, one) for one in tables)])
+                by_ids = [one.search.count_in_file(one.metadata, file.path, file.size_bytes) for one in tables]
+                rows = max(self._rows(file), *by_ids)
                 has_text_in_rows = bool(self._texts) and self._has_text_in_rows(file)
                 # The statistics in the footer repeat values of rows.
                 has_text = not has_text_in_rows and self._texts.is_in(self._footer(file))
@@ -187,9 +188,6 @@ class FileSearch:
             columns = [field.name for field in parquet.schema_arrow if _has_texts(field.type)]
             batches = parquet.iter_batches(columns=columns) if columns else ()
             return any(self._texts.is_in_values(column) for batch in batches for column in batch.columns)
-
-    def _rows_by_ids(self, file: ListedFile, table: SearchedTable) -> int:
-        return table.search.count_in_file(table.metadata, file.path, file.size_bytes)
 
 
 def _has_texts(kind: pa.DataType) -> bool:

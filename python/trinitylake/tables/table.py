@@ -408,7 +408,8 @@ class Table(ABC):
         """
         with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
             info = CommitInfo(message, author)
-            if not evolve_schema and _is_few(given):
+            is_few = isinstance(given, pa.Table) and given.get_total_buffer_size() <= FEW_ROWS_SIZE_BYTES
+            if not evolve_schema and is_few:
                 return self._append_few(given, info)
             return self._append(given, info, evolve_schema)
 
@@ -673,10 +674,6 @@ class Table(ABC):
     def __repr__(self) -> str:
         kind = "" if self.type == "managed" else f", {self.type}"
         return f"Table({self.name!r}{kind})"
-
-
-def _is_few(given: rows.Rows) -> bool:
-    return isinstance(given, pa.Table) and given.get_total_buffer_size() <= FEW_ROWS_SIZE_BYTES
 
 
 @contextmanager

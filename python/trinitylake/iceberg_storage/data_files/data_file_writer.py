@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from itertools import count
@@ -261,7 +261,8 @@ class _OpenFile:
         self._partition = partition
         self._row_groups = row_groups_of(metadata.properties, row_group_size_bytes)
         self._order = order
-        self._metrics = _metrics_of(schema, metadata.properties)
+        properties = metadata.properties
+        self._metrics = _metrics.of(schema, properties, make=lambda: FileMetrics(schema, properties))
         self._rows: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._stream: OutputStream | None = None
@@ -376,10 +377,6 @@ class _OpenFile:
 #: Derived from schema and properties once, because the computation takes longer than writing ten rows.
 _metrics: IdentityCache[FileMetrics] = IdentityCache()
 _schemas_of_files: IdentityCache[Schema] = IdentityCache()
-
-
-def _metrics_of(schema: Schema, properties: Mapping[str, str]) -> FileMetrics:
-    return _metrics.of(schema, properties, make=lambda: FileMetrics(schema, properties))
 
 
 def _schema_of_files(schema: Schema) -> Schema:

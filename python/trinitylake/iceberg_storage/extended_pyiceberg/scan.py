@@ -74,10 +74,7 @@ class ReadAheadScan(DataScan):
             table_identifier=table_identifier,
         )
         if self.row_filter != ALWAYS_TRUE:
-            self._check_filter()
-
-    def _check_filter(self) -> None:
-        RowFilter.of(self.row_filter, self.table_metadata.schema(), self.case_sensitive)
+            RowFilter.of(self.row_filter, self.table_metadata.schema(), self.case_sensitive)  # checks it
 
     def projection(self) -> Schema:
         """The columns of the result. Row ids and last updates of rows come after the columns of the table."""

@@ -188,7 +188,8 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
     if not others:
         return {**document, "plan-tasks": []}
     continuation = Continuation(request=request, start=others[0], plan=uuid.uuid4().hex)
-    parts = {one: _compressed(_document(table, planned[one : one + MAX_FILES])) for one in others}
+    documents = {one: json.dumps(_document(table, planned[one : one + MAX_FILES])) for one in others}
+    parts = {one: zlib.compress(text.encode(), 1) for one, text in documents.items()}
     call.service.plans.put(_key(call, continuation.plan), parts)
     return {**document, "plan-tasks": [_token(continuation, others[0])]}
 
@@ -196,10 +197,6 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
 def _for_clients_alone(message: str) -> RestError:
     """406: the specification's status for a scan that the server does not plan."""
     return RestError(406, "UnsupportedOperationException", message)
-
-
-def _compressed(document: dict[str, Any]) -> bytes:
-    return zlib.compress(json.dumps(document).encode(), 1)
 
 
 def _pinned(table: Table, request: PlanRequest) -> PlanRequest:

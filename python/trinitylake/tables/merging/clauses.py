@@ -165,7 +165,7 @@ class Clauses:
         with sandbox("merge", needs="a condition or value in SQL", quotes_rows=True) as connection:
             connection.register("trinitylake_pairs", pa.table(columns))
             for text in self._texts():
-                _check_expression(connection, text)
+                _parsed(connection, text)  # refuses all but one expression
             result: pa.Table = arrow_result(connection, sql).to_arrow_table()
         return result
 
@@ -182,10 +182,6 @@ def _column_of(text: str, source: pa.Schema) -> str | None:
         return None
     name = match[1] or match[2].replace('""', '"')
     return name if name in source.names else None
-
-
-def _check_expression(connection: Any, text: str) -> None:
-    _parsed(connection, text)
 
 
 def _parsed(connection: Any, text: str) -> Any:
