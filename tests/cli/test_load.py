@@ -11,9 +11,11 @@ import re
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -23,6 +25,7 @@ import s3_server
 import trinitylake as tl
 from trinitylake.cli.app import app
 from trinitylake.definitions.sql_types import parse_type
+from trinitylake.tables import duckdb_text_conversion as conversion
 
 
 class Loader:
@@ -646,3 +649,32 @@ def test_confused_arguments_and_unknown_columns_name_the_way_out(loader: Loader)
     assert "has no column 'nam'; did you mean 'name'?; --evolve-schema adds columns" in " ".join(refused.split())
     loader.run(rows, "shop.t", "--evolve-schema")
     assert loader.rows()[-1]["nam"] == "b" or loader.rows()[0]["nam"] == "b"
+
+
+def test_statements_for_wide_files_grow_with_their_columns(loader: Loader) -> None:
+    """A file of 1,500 columns took more than five minutes.
+
+    DuckDB planned all tests of the sample in one query, in quadratic time, and the query that converts the rows named
+    all columns in the message about each of them.
+    """
+    bigint = parse_type("bigint")
+
+    def sizes(columns: int) -> tuple[int, int]:
+        names = [f"column_{number:04}" for number in range(columns)]
+        statements: list[str] = []
+        with duckdb.connect() as connection:
+            recorder = SimpleNamespace(execute=lambda sql: (statements.append(sql), connection.execute(sql))[1])
+            sample = "SELECT " + ", ".join(f"'1' AS {one}" for one in names)
+            found = conversion.detected_types(recorder, sample, {one: (bigint,) for one in names})
+        assert found == dict.fromkeys(names, bigint)
+        converted = conversion.converted(sample, found, names, "bad", detected=names)  # type: ignore[arg-type]
+        return max(len(one) for one in statements if one.startswith("SELECT")), len(converted)
+
+    (test, query), (wide_test, wide_query) = sizes(40), sizes(400)
+    assert wide_test == test
+    assert wide_query < 11 * query
+    names = [f"c{number}" for number in range(100)]
+    refused = loader.load(f"{','.join(names)}\n{'1,' * 99}x\n", "--type", "c99=bigint", code=2)
+    assert "line 2: 'x' in column c99 is not a valid BIGINT" in refused.stderr
+    loader.load(f"{','.join(names)}\n{','.join(map(str, range(100)))}\n")
+    assert loader.rows() == [dict(zip(names, range(100), strict=True))]

@@ -540,12 +540,12 @@ class InputFiles:
             lines, records = self._lines(path, faults, [record for record, *_ in rejected])
         bad = [BadRow(name, records.get(record), None, column, error, text) for record, column, error, text in rejected]
         for row, text in faults.items():
-            fault = json.loads(text)
-            column, value = fault["column"], fault["value"]
+            found = json.loads(text)
+            column, value = found["fault"]["column"], found["fault"]["value"]
             error = f"column {column} is required, and its value is NULL"
             if value is not None:
                 error = f"{_shortened(value)} in column {column} is not a valid {self._types[column]}"
-            shown = json.dumps(fault["row"], ensure_ascii=False)
+            shown = json.dumps(found["row"], ensure_ascii=False)
             bad.append(BadRow(name, lines.get(row), None if is_csv else row + 1, column, error, shown))
         self.bad_rows += sorted(bad, key=lambda one: one.line or one.row or 0)
         bad_rows_max = self._options.bad_rows_max
