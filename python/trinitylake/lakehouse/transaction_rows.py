@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -52,8 +52,8 @@ class TableRowChanges:
     _step: TableStep = field(repr=False, compare=False)
     _page: _Page = field(repr=False, compare=False)
 
-    def read(self) -> pa.RecordBatchReader:
-        """The changed rows, as `Table.changes` returns them; each call reads them again."""
+    def read(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """The changed rows, as `Table.changes` returns them, with all or some columns; each call reads them again."""
         after, *before = (self._page.schema(one) for one in (self._step.after, self._step.before) if one is not None)
         schema = with_wider_types(after, before[0]) if before else after
         listed = self._page.listed(self.table_id)
@@ -65,7 +65,7 @@ class TableRowChanges:
             self._storage,
             partial(table_of_state, self._storage),
             schema,
-            columns=None,
+            columns,
             names="trinitylake",
             kept=self._step.version - 1,
             subject=lambda: f"table {self.name or self.former_name} in version {self._step.version}",

@@ -166,6 +166,8 @@ class LiveRows:
         filter: RowFilter | None = None,
         chosen: np.ndarray | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        if chosen is not None and not len(chosen):
+            return
         if variants := [field.name for field in wanted.fields if field.field_id in self._variants]:
             raise InvalidArgument(
                 f"column {variants[0]} is a variant, which is not read here: name other columns, or let an engine that "
@@ -176,8 +178,6 @@ class LiveRows:
             if keys is not None:
                 raise InvalidArgument(f"{task.file.file_path} is not a Parquet file, and has equality deletes")
             yield from self._read_orc(task, wanted)
-            return
-        if chosen is not None and not len(chosen):
             return
         location = task.file.file_path
         gone = self.deletes.get(location) if chosen is None else None

@@ -33,6 +33,7 @@ from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD, run
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import without_variants
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.tables.change_feed.file_changes import (
     FileChanges,
@@ -178,7 +179,7 @@ class ChangeFeed:
             )
         # A row of an older version may lack a column that is required now.
         optional = {name: field.model_copy(update={"required": False}) for name, field in own.items()}
-        self._whole = Schema(*optional.values())
+        self._whole = without_variants(Schema(*optional.values()))
         self._with_row_ids = Schema(*self._whole.fields, ROW_ID)
         self._wanted = Schema(*(optional[name] for name in chosen))
         key = [schema.find_column_name(id) or "" for id in schema.identifier_field_ids]

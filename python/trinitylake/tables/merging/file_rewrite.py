@@ -18,7 +18,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.position_deletes import RowDeletes, can_lose_rows
@@ -114,7 +113,7 @@ class FileRewrite:
         only_changes: bool = False,
     ) -> None:
         self._metadata = metadata
-        self._columns = arrow_schema(carried_schema(metadata))
+        self._names = [field.name for field in carried_schema(metadata).fields]
         self._io = io
         self._live = live
         self._source = source
@@ -221,11 +220,10 @@ class FileRewrite:
 
     def _parts(self, task: FileScanTask, hits: Hits, only_hits: bool = False) -> Iterator[_Part]:
         """The rows of a file in batches: all rows, or only the matched rows."""
-        columns = [*self._columns.names, POSITION.name]
+        columns = [*self._names, POSITION.name]
         for batch in self._live.batches(task, columns, hits.positions if only_hits else None):
             positions = batch.column(POSITION.name).to_numpy()
-            rows = pa.Table.from_batches([batch.select(self._columns.names)]).cast(self._columns)
-            yield _Part(rows, positions, hits.among(positions))
+            yield _Part(pa.Table.from_batches([batch.select(self._names)]), positions, hits.among(positions))
 
     def _updated(self, part: _Part) -> list[_Updated]:
         """New values of the rows that each clause updates; none for a clause that updates no row."""

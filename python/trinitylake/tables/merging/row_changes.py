@@ -26,6 +26,7 @@ from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.pyiceberg_patches.variant import without_variants
 from trinitylake.tables.declared_limits import Limits
 from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merging.candidate_files import candidate_files
@@ -74,8 +75,8 @@ class PlacedRows:
         self.io = io
         self.tasks = tasks
         self.live = LiveRows(metadata, io, tasks)
-        fields = list(arrow_schema(metadata.schema()))
-        self.schema = pa.schema([*fields, pa.field(FILE, pa.int32()), pa.field(POSITION, pa.int64())])
+        self.columns = arrow_schema(without_variants(metadata.schema()))
+        self.schema = pa.schema([*self.columns, pa.field(FILE, pa.int32()), pa.field(POSITION, pa.int64())])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         own = [*(name for name in columns if name not in (FILE, POSITION)), POSITION]
@@ -112,7 +113,7 @@ def change_rows(
     with iceberg.transaction() as change:
         metadata = change.table_metadata
         io = change.io if isinstance(change, StagedTransaction) else iceberg.io
-        known = None if keys is None else keys(arrow_schema(metadata.schema()))
+        known = None if keys is None else keys(arrow_schema(without_variants(metadata.schema())))
         if known is not None:
             known = known.drop_null()  # a null equals nothing
             filter = And(filter, key_filter(known, known.column_names) if known.num_rows else AlwaysFalse())
@@ -143,7 +144,7 @@ def rewrite(
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
     """
     source, clauses, hits = _hits(found)
-    applied = Clauses(clauses, source.schema, arrow_schema(placed.metadata.schema()), limits)
+    applied = Clauses(clauses, source.schema, placed.columns, limits)
     changing = FileRewrite(placed.metadata, placed.io, placed.live, source, applied, in_place)
     return changing.run(placed.tasks, hits, inserted)
 

@@ -131,7 +131,7 @@ class TableSource:
     def placed(self, relation: str) -> str:
         """A query for the rows of `relation`, with the columns of the table and their positions."""
         columns = ", ".join(
-            f"CAST({unfiltered(quoted(name))} AS {type}) AS {quoted(name)}"
+            f"CAST({self._value(name)} AS {type}) AS {quoted(name)}"
             for name, type in zip(self._names, self._types, strict=True)
         )
         return f"SELECT {columns}, {quoted(FILE)}, {quoted(POSITION)} FROM {relation}"
