@@ -263,6 +263,19 @@ def rows_by_table(version: tl.LakehouseVersion) -> dict[str, list[dict[str, Any]
     return {name: version.table(name).scan().to_arrow().sort_by("id").to_pylist() for name in version.tables()}
 
 
+def test_files_of_another_table_are_searched(lake: tl.Lakehouse, tmp_path: Path) -> None:
+    """The search ended with "'int' object is not iterable" if another table had a data file.
+
+    The rows were gone, but nothing was verified or certified.
+    """
+    for name in ("raw.people", "raw.copies"):
+        lake.create_table(name, SCHEMA).append(people(ANN, "bob"))
+    erased = lake.erase("raw.people", FILTER)
+    assert (erased.is_verified, len(erased.others)) == (True, 1)
+    assert lake.erase("raw.copies", FILTER).others == ()
+    assert holding(tmp_path, ANN) == []
+
+
 def test_nested_columns_and_nulls_are_erased(lake: tl.Lakehouse, tmp_path: Path) -> None:
     rows = [{"id": 1, "who": {"email": ANN}}, {"id": 2, "who": {"email": None}}, {"id": 3, "who": None}]
     table = lake.create_table("raw.orders", pa.Table.from_pylist(rows))

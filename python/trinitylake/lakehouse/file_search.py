@@ -151,7 +151,7 @@ class FileSearch:
                 rows, has_text = 0, self._texts.is_in_file(data)
             elif self._storage.get_range(file.path, 0, min(4, file.size_bytes)) == _PARQUET:
                 by_ids = [one.search.count_in_file(one.metadata, file.path, file.size_bytes) for one in tables]
-                rows = max(self._rows(file), *by_ids)
+                rows = max([self._rows(file), *by_ids])
                 has_text_in_rows = bool(self._texts) and self._has_text_in_rows(file)
                 # The statistics in the footer repeat values of rows.
                 has_text = not has_text_in_rows and self._texts.is_in(self._footer(file))
