@@ -160,6 +160,16 @@ def test_first_rows_of_a_table_need_no_garbage_collection(root: str) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("3\n0 1\n", "", 0)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_runs_without_standard_output(root: str, closed: str) -> None:
+    """Daemons and cron jobs may have no output: every command ended with an AttributeError, and did nothing."""
+    name = f"n{len(closed)}"
+    statement = f"{sys.executable} -m trinitylake sql --root {root} 'CREATE SCHEMA {name}' {closed}"
+    done = subprocess.run(["sh", "-c", statement], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert name in tl.open(root).namespaces()
+
+
 def test_a_command_ends_while_a_thread_needs_the_interpreter(root: str) -> None:
     """`head` was aborted at its end with "terminate called": a thread of Arrow released a file of Python.
 

@@ -678,3 +678,10 @@ def test_statements_for_wide_files_grow_with_their_columns(loader: Loader) -> No
     assert "line 2: 'x' in column c99 is not a valid BIGINT" in refused.stderr
     loader.load(f"{','.join(names)}\n{','.join(map(str, range(100)))}\n")
     assert loader.rows() == [dict(zip(names, range(100), strict=True))]
+
+
+def test_nothing_is_loaded_if_the_bad_rows_cannot_be_written(loader: Loader) -> None:
+    """The bad rows were written after the commit: on a full disk they were lost, and a retry repeated the others."""
+    refused = loader.load("id\n1\nx\n", "--type", "id=int", "--bad-rows", "/dev/full", code=1)
+    assert "No space left" in refused.stderr
+    assert loader.lake.version == 0

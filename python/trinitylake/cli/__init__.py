@@ -15,6 +15,9 @@ def main() -> None:
     import warnings
 
     code: int | str | None = 1
+    # Python has no stream for a descriptor that is closed, as those of some daemons and cron jobs are.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
     def end() -> None:
         """End the process without tearing the interpreter down, which takes a sixth of the time of `head`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -194,11 +194,14 @@ def load(
             )
             emit(document | {"version": None}, Group(text, picture), as_json)
             return
-        version, summary = _load(lake, target, rows, message, author, id)
         rejected = inputs.bad_rows
-    if bad_rows is not None:
-        with bad_rows.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rejected)
+
+        def write_bad_rows() -> None:
+            if bad_rows is not None:
+                with bad_rows.open("w", encoding="utf-8") as file:
+                    file.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rejected)
+
+        version, summary = _load(lake, target, rows, message, author, id, write_bad_rows)
     text = Text("nothing changed" if version is None else f"version {version}: {summary}")
     if rejected:
         text.append(
@@ -225,9 +228,18 @@ def _required_of(lake: Lakehouse, table: str) -> list[str]:
 
 
 def _load(
-    lake: Lakehouse, target: _Target, rows: pa.RecordBatchReader, message: str, author: str, id: str | None
+    lake: Lakehouse,
+    target: _Target,
+    rows: pa.RecordBatchReader,
+    message: str,
+    author: str,
+    id: str | None,
+    write_bad_rows: Callable[[], None],
 ) -> tuple[int | None, str]:
-    """Load all rows in one transaction; returns its version, None if nothing changed, and its summary for the log."""
+    """Load all rows in one transaction; returns its version, None if nothing changed, and its summary for the log.
+
+    The bad rows are written before the commit, which would not be repeated without them.
+    """
     with lake.transaction(message=message, author=author, id=id, restart=id is not None) as transaction:
         if transaction.exists(target.table):
             if target.partition_by or target.primary_key:
@@ -252,6 +264,7 @@ def _load(
             table.upsert(rows, target.on)
         else:
             table.append(rows, evolve_schema=target.evolve_schema)
+        write_bad_rows()
     version = transaction.version if transaction.version != transaction.base_version else None
     return version, transaction.summary
 
