@@ -82,7 +82,7 @@ def test_partition_values_as_iceberg_computes_them_are_accepted_and_others_refus
     checked = 0
     for manifest in iceberg.current_snapshot().manifests(iceberg.io):
         ids, entries = entries_of(iceberg, manifest)
-        check = ManifestCheck(manifest, layout, ids)
+        check = ManifestCheck(manifest, 1, layout, ids)
         for entry in entries:
             check.check(entry)
             value = entry.data_file.partition[0]
@@ -94,7 +94,7 @@ def test_partition_values_as_iceberg_computes_them_are_accepted_and_others_refus
             for other in wrong:
                 entry.data_file.partition[0] = other
                 with pytest.raises(tl.InvalidArgument):
-                    ManifestCheck(manifest, layout, ids).check(entry)
+                    ManifestCheck(manifest, 1, layout, ids).check(entry)
                 checked += 1
                 entry.data_file.partition[0] = value
         check.check_counts()
@@ -169,7 +169,8 @@ BAD_FILES: dict[str, tuple[Change, str]] = {
 
 
 #: Positions of fields in the record of a manifest in a list.
-IN_LIST = {"partition_spec_id": 2, "added_files_count": 7, "existing_files_count": 8, "added_rows_count": 10}
+COUNTS = {"added_files_count": 7, "existing_files_count": 8, "added_rows_count": 10}
+IN_LIST = {"partition_spec_id": 2, "sequence_number": 4, "min_sequence_number": 5, **COUNTS}
 
 
 def committed(lake: tl.Lakehouse, http_client: Client, *files: DataFile, **changes: int) -> Any:
@@ -218,11 +219,22 @@ def test_file_that_a_commit_adds_twice_is_refused(events: tl.Lakehouse, http_cli
     assert "listed twice" in answer.body["error"]["message"]
 
 
-@pytest.mark.parametrize("name", sorted(IN_LIST.keys() - {"partition_spec_id"}))
+@pytest.mark.parametrize("name", COUNTS)
 def test_manifest_list_with_wrong_counts_is_refused(events: tl.Lakehouse, http_client: Client, name: str) -> None:
     answer = committed(events, http_client, file_in(events), **{name: 7})
     assert (answer.code, answer.error) == (400, "BadRequestException"), answer
     assert "the manifest list records 7" in answer.body["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["sequence_number", "min_sequence_number"])
+def test_file_with_the_sequence_number_of_a_later_snapshot_is_refused(
+    events: tl.Lakehouse, http_client: Client, name: str
+) -> None:
+    """A client's list gave its manifest the number 99: no delete file of the next 98 snapshots deleted its rows. With a
+    minimum of 99, Iceberg's Java would drop the delete files of the table."""
+    answer = committed(events, http_client, file_in(events), **{name: 99})
+    assert (answer.code, answer.error) == (400, "BadRequestException"), answer
+    assert "sequence number" in answer.body["error"]["message"]
 
 
 def test_manifest_of_an_unknown_spec_is_refused(events: tl.Lakehouse, http_client: Client) -> None:

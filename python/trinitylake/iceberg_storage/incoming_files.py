@@ -117,12 +117,14 @@ class _NewFiles:
         for manifest in others:
             yield qualified_path(self._io, manifest.manifest_path)
             with self._reading(manifest.manifest_path):
-                yield from self._files(manifest, parent, live)
+                yield from self._files(manifest, snapshot, parent, live)
             self._manifests.add(manifest.manifest_path)
 
-    def _files(self, manifest: ManifestFile, parent: Snapshot | None, live: set[str]) -> Iterator[str]:
+    def _files(
+        self, manifest: ManifestFile, snapshot: Snapshot, parent: Snapshot | None, live: set[str]
+    ) -> Iterator[str]:
         with entries_in_turn(self._io, manifest) as (partition_ids, entries):
-            check = ManifestCheck(manifest, self._layout, partition_ids, live)
+            check = ManifestCheck(manifest, snapshot.sequence_number or 0, self._layout, partition_ids, live)
             for entry in entries:
                 check.check(entry)
                 if entry.status != ManifestEntryStatus.DELETED:

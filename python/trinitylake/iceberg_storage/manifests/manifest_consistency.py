@@ -8,6 +8,9 @@ The range of source values that a partition value stands for must overlap the bo
 texts may be cut, so they are no more than bounds. If both bounds are equal, `bucket` is checked as well. A column
 without bounds is not checked.
 
+Readers apply a delete file to a data file by their sequence numbers, and writers drop delete files that are older than
+every `min_sequence_number`. So no live file of a snapshot is newer than the snapshot, or older than its manifest says.
+
 Data files are not opened, and a data file that does not exist is not noticed (decision 0057).
 """
 
@@ -145,6 +148,7 @@ class ManifestCheck:
 
     Args:
         manifest: the manifest.
+        sequence_number: of the snapshot whose list names it.
         known: the specs and schemas of the table.
         partition_ids: the ids of the partition fields in the manifest.
         paths: of the live data files in manifests of the snapshot that were checked before; is extended.
@@ -155,11 +159,13 @@ class ManifestCheck:
     def __init__(
         self,
         manifest: ManifestFile,
+        sequence_number: int,
         known: SpecsAndSchemas,
         partition_ids: Sequence[int],
         paths: set[str] | None = None,
     ) -> None:
         self._manifest = manifest
+        self._numbers = manifest.min_sequence_number or 0, sequence_number
         spec = known.specs.get(manifest.partition_spec_id)
         if spec is None:
             raise InvalidArgument(
@@ -184,6 +190,14 @@ class ManifestCheck:
             return
         if is_delete(file) != (self._manifest.content == ManifestContent.DELETES):
             raise InvalidArgument(f"a manifest must not contain both data files and delete files: {file.file_path}")
+        number, (least, most) = entry.sequence_number, self._numbers
+        if number is None and entry.status == ManifestEntryStatus.ADDED:
+            number = self._manifest.sequence_number
+        if number is not None and not least <= number <= most:
+            raise InvalidArgument(
+                f"file {file.file_path} has the sequence number {number}, but its manifest has {least} as the minimum, "
+                f"and its snapshot has the number {most}"
+            )
         self._file_check.check(file)
 
     def check_counts(self) -> None:
@@ -259,6 +273,8 @@ def _check_value(field: PartitionField, type: iceberg.PrimitiveType | None, valu
     nulls = (file.null_value_counts or {}).get(field.source_id)
     if value is not None and nulls:
         raise InvalidArgument(f"{what}, and {nulls} rows have NULL in the source column")
+    if isinstance(field.transform, BucketTransform) and not 0 <= (value or 0) < field.transform.num_buckets:
+        raise InvalidArgument(f"{what}, and the field has {field.transform.num_buckets} buckets")
     if type is None:
         return
     column = of_metrics(file, field.source_id, type)
