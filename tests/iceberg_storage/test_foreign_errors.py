@@ -127,3 +127,11 @@ def test_an_error_of_a_library_names_its_table() -> None:
         translated(lambda: "table n.t"),
     ):
         Schema().find_field("x")
+
+
+def test_an_error_of_pydantic_is_one_sentence(lake: tl.Lakehouse) -> None:
+    """A primary key of a double was refused in four lines, with an address of pydantic's site."""
+    lake.create_namespace("n")
+    with pytest.raises(tl.InvalidArgument) as caught:
+        lake.create_table("n.t", {"k": "double"}, primary_key=["k"])
+    assert str(caught.value) == "Identifier field 1 invalid: must not be float or double field"

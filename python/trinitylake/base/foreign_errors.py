@@ -70,6 +70,8 @@ def own_error(error: Exception, subject: str | Callable[[], str] = "") -> Trinit
     if not _is_of_a_library(error):
         return None
     text = f"no value of {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+    if (details := getattr(error, "errors", None)) is not None and "pydantic" in type(error).__module__:
+        text = "; ".join(one["msg"].removeprefix("Value error, ") for one in details())  # without addresses of its site
     if type(error).__module__.partition(".")[0] == "pyarrow" and len(error.args) > 1:  # the last one names the column
         text = ": ".join(map(str, error.args[::-1]))
     about = subject() if callable(subject) else subject
