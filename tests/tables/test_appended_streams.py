@@ -469,3 +469,16 @@ def test_exceptions_of_user_code_reach_the_caller(
         written()
     assert is_itself or type(error).__name__ in str(raised.value)
     assert rows(lake) == [], "nothing of it was committed"
+
+
+def test_python_objects_of_polars_are_refused(lake: tl.Lakehouse) -> None:
+    """polars gives Arrow the addresses of Python objects, and the addresses were stored as the values."""
+    table = lake.create_table("a.blobs", {"a": "blob"})
+    frame = pl.DataFrame({"a": pl.Series([{"x": 1}, "q"], dtype=pl.Object)})
+    for schema in (frame, frame.lazy(), frame.schema, {"a": pl.Object}):
+        with pytest.raises(tl.InvalidArgument, match="polars holds Python objects"):
+            lake.create_table("a.u", schema)
+    for rows in (frame, frame.lazy(), {"a": frame["a"]}):
+        with pytest.raises(tl.InvalidArgument, match="polars holds Python objects"):
+            table.append(rows)
+    assert table.count() == 0

@@ -183,6 +183,7 @@ def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:
     if isinstance(schema, Mapping) and any(_is_of_polars(one) for one in schema.values()):
         from polars import DataFrame
 
+        refuse_objects(schema)
         schema = DataFrame(schema=dict[str, Any](schema))
     if isinstance(schema, Mapping) or (isinstance(schema, list | tuple) and not hasattr(schema, "__arrow_c_stream__")):
         return Schema(schema)
@@ -200,6 +201,13 @@ def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:
             "a mapping of column name to SQL type, or data with the Arrow C stream interface"
         )
     return Schema(from_arrow(arrow, format_version))
+
+
+def refuse_objects(polars_types: Mapping[str, Any]) -> None:
+    """Raise `InvalidArgument` for a column of Python objects, whose addresses polars gives to Arrow as values."""
+    for name, type in polars_types.items():
+        if str(type) == "Object":
+            raise InvalidArgument(f"column {name!r}: polars holds Python objects, which have no type; cast it first")
 
 
 def _is_of_polars(type: object) -> bool:

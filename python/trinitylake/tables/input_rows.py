@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.definitions.arrow_types import type_text
+from trinitylake.definitions.schema import refuse_objects
 from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
@@ -172,6 +173,8 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _taken(data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
+    if _is_a(data, (("polars", "DataFrame"), ("polars", "LazyFrame"))):
+        refuse_objects(data.collect_schema())
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatchReader):
@@ -239,6 +242,8 @@ def _batches(items: Iterable[Any]) -> Iterator[pa.RecordBatch]:
 def _column_of(name: Any, values: Any, maps: _Maps) -> Any:
     if not isinstance(name, str) or isinstance(values, str | bytes | Mapping) or not _has_values(values):
         raise InvalidArgument(f"a dict of columns maps names to values, got {name!r}: {type(values).__name__}")
+    if _is_a(values, (("polars", "Series"),)):
+        refuse_objects({name: values.dtype})
     values = list(values) if isinstance(values, Iterator) else values
     return _array(name, values, maps) if isinstance(values, list | tuple) else values
 
