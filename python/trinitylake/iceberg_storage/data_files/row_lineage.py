@@ -137,7 +137,7 @@ def at_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> It
 def without_positions(
     batches: Iterable[pa.RecordBatch], positions: np.ndarray, columns: Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that are not at some positions, which are ascending, with some columns. `batches` have positions."""
+    """Some columns of the rows of `batches`, without the rows at `positions`, which ascend."""
     names = [field.name for field in columns.fields]
     for batch in batches:
         listed = _listed(batch, positions)
