@@ -76,9 +76,10 @@ class Reaper:
 
     def kill_one(self) -> None:
         """Kill a process after some more steps, and wait for its end."""
-        enough = self._steps() + self._chance.randrange(self._max_steps) + 1
-        deadline = time.monotonic() + 60
-        while self._steps() < enough and self.alive():
+        enough, latest = self._steps() + self._chance.randrange(self._max_steps) + 1, -1
+        while (steps := self._steps()) < enough and self.alive():
+            if steps > latest:
+                latest, deadline = steps, time.monotonic() + 60
             assert time.monotonic() < deadline, "no process writes any more"
             time.sleep(0.01)
         if not self.running:  # a process that lost its producer ends by itself

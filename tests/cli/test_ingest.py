@@ -223,3 +223,30 @@ def test_killed_follower_writes_each_row_once(lake: tl.Lakehouse, tmp_path: Path
             process.send_signal(end)
             assert process.wait(60) == (0 if end == signal.SIGINT else -end)
     assert ids(lake) == list(range(count))
+
+
+@pytest.mark.parametrize("change", ["rotated", "truncated"])
+def test_follower_of_a_file_that_is_rotated_or_truncated_ends_after_the_last_rows(
+    lake: tl.Lakehouse, tmp_path: Path, change: str
+) -> None:
+    """After a log rotation the command waited for the renamed file for ever, and wrote no row of the new one. Rows that
+    waited for `--max-delay` when the input failed were not written."""
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"id": 0}\n')
+    process = start(lake, str(file), "--follow", "--producer", "p")
+    wait_for(lake, 1)
+    process.send_signal(signal.SIGSTOP)
+    with file.open("a") as stream:
+        stream.write('{"id": 1}\n')
+        if change == "rotated":
+            file.rename(tmp_path / "events.jsonl.1")
+            stream.write('{"id": 2}\n')
+    if change == "rotated":
+        file.write_text('{"id": 3}\n')
+        process.send_signal(signal.SIGCONT)
+    else:
+        process.send_signal(signal.SIGCONT)
+        wait_for(lake, 2)
+        file.write_text("")
+    assert process.wait(60) == 2
+    assert ids(lake) == ([0, 1, 2] if change == "rotated" else [0, 1])

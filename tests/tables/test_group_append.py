@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import StringType
+from pyiceberg.types import LongType, StringType
 
 import trinitylake as tl
 from slow_s3 import slow_s3
@@ -183,6 +183,32 @@ def test_rows_of_a_writer_share_a_version_with_other_appends(events: tl.Lakehous
     assert all(future.exception() is None for future in futures)
     assert len(events.log(1)[0].transactions) == 2
     assert ids(events) == [1, 2]
+
+
+@pytest.mark.parametrize("way", ["group", "queue", "transaction"])
+def test_appends_of_different_columns_share_a_version(
+    lake: tl.Lakehouse, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two appends of a transaction with different columns failed at the commit with an error of Arrow. In the queue a
+    column with a default value became NULL if another append of the group had the column."""
+    lake.alter({"commit.coordination": "queue" if way == "queue" else "none"})
+    lake.create_namespace("raw")
+    table = lake.create_table("raw.events", {"id": "bigint", "x": "bigint"}, properties={"format-version": "3"})
+    with table.update_schema() as update:
+        update.add_column("size", LongType(), default_value=7)
+    given = [{"id": [1]}, {"size": [2], "id": [2]}, {"x": [3]}, {"id": [4]}]
+    if way == "transaction":
+        with lake.transaction() as txn:
+            for data in given:
+                txn.table("raw.events").append(data)
+    else:
+        if way == "queue":
+            monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
+        assert not any(future.exception() for future in together(lake, *[appending(lake, data) for data in given]))
+        assert len(lake.log(1)[0].transactions) == len(given)
+    found = lake.table("raw.events").scan().to_arrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in found if row["id"]) == [(1, None, 7), (2, None, 2), (4, None, 7)]
+    assert [tuple(row.values()) for row in found if row["id"] is None] == [(None, 3, 7)]
 
 
 def test_transactions_that_did_more_than_append_commit_by_themselves(events: tl.Lakehouse) -> None:
@@ -508,6 +534,26 @@ def test_a_process_appends_rows_that_another_one_has_queued(tmp_path: Path, monk
     assert not list((tmp_path / "lake" / "_queue").glob("*"))
 
 
+def test_a_transaction_that_loses_a_race_waits_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone append of a transaction rebased itself after each lost race, and lost again: of two servers that ingest
+    into one table, one answered no request for a minute, because the winner begins without reading anything."""
+    lake, other = lakes_with_queue(tmp_path)
+    txn = lake.begin(isolation="snapshot")
+    txn.table("raw.events").append(rows(1))
+    other.table("raw.events").append(rows(2))
+    queued: list[int] = []
+    append_in_queue = AutocommitTable._append_in_queue
+
+    def watched(self: AutocommitTable, batch: Batch, *arguments: Any) -> group_append.Committed:
+        queued.append(batch.rows.num_rows)
+        return append_in_queue(self, batch, *arguments)
+
+    monkeypatch.setattr(AutocommitTable, "_append_in_queue", watched)
+    txn.commit()
+    assert queued == [1]
+    assert ids(other) == [1, 2]
+
+
 def test_queued_rows_that_do_not_fit_any_more_are_left_to_their_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -638,4 +684,4 @@ def test_a_failed_write_at_any_step_lands_each_append_once_or_fails_it(fault: st
         else:
             pytest.fail("the group never ends")
         assert number > 6
-        assert (errors > 0) == (fault == "refuse"), "other faults are repeated"
+        assert errors == 0 or fault == "refuse", "other faults are repeated"

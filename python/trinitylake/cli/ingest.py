@@ -181,18 +181,27 @@ class _Input(Protocol):
 
 
 class _File:
-    """A file that may grow."""
+    """A file that may grow, if it is followed at a path."""
 
-    def __init__(self, stream: BinaryIO, follows: bool) -> None:
-        self._stream, self._follows = stream, follows
+    def __init__(self, stream: BinaryIO, followed: Path | None) -> None:
+        self._stream, self._followed = stream, followed
 
     def read(self) -> bytes | None:
+        # Before the read: the last rows may be written while another file gets the name.
+        is_rotated = self._followed is not None and self._is_rotated(self._followed)
         part = self._stream.read(_PART_SIZE_BYTES)
-        if part or not self._follows:
+        if part or self._followed is None:
             return part or None
         if os.fstat(self._stream.fileno()).st_size < self._stream.tell():
             raise InvalidArgument("the followed file became shorter: run again with another --producer")
+        if is_rotated:
+            raise InvalidArgument("another file has the name of the followed file: run again with another --producer")
         return part
+
+    def _is_rotated(self, followed: Path) -> bool:
+        with contextlib.suppress(FileNotFoundError):  # a rotation has renamed the file, and not created the next one
+            return not os.path.samestat(os.fstat(self._stream.fileno()), followed.stat())
+        return False
 
     def seek(self, end: int) -> bool | None:
         self._stream.seek(end - 1)
@@ -231,7 +240,7 @@ def _opened(file: str, follows: bool) -> Iterator[_Input]:
     except OSError as error:
         raise InvalidArgument(f"{file} cannot be read: {error.strerror}") from error
     with stream:
-        yield _File(stream, follows)
+        yield _File(stream, Path(file) if follows else None)
 
 
 class _Source:
@@ -276,12 +285,16 @@ class _Source:
             )
 
     def chunks(self, delay_seconds: float) -> Iterator[_Chunk]:
-        """Yield the records that arrived within a time."""
+        """Yield the records that arrived within a time, also those before an input that cannot be read any more."""
         chunk: list[bytes] = []
         size_bytes, due = 0, 0.0
+        failure: InvalidArgument | None = None
         while chunk or self._ended or not self._is_at_end:
             if not self._ended:
-                self._read()
+                try:
+                    self._read()
+                except InvalidArgument as error:
+                    failure, self._is_at_end = error, True
             if self._ended and not chunk:
                 due = time.monotonic() + delay_seconds
             chunk += self._ended
@@ -291,6 +304,8 @@ class _Source:
                 yield _Chunk(chunk, self._line, self._end)
                 self._pass(chunk)
                 chunk, size_bytes = [], 0
+        if failure is not None:
+            raise failure
 
     def _pass(self, records: list[bytes]) -> None:
         self._end += sum(map(len, records))

@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 
+from trinitylake.iceberg_storage.data_files.write_defaults import filled
+from trinitylake.tables.input_rows import conform
+
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
     from trinitylake import _core
     from trinitylake.base.commit_info import CommitInfo
+    from trinitylake.tables.declared_limits import Limits
 
 
 class Batch(NamedTuple):
     """The rows of one append.
 
     Attributes:
-        rows: the rows, with the columns of the table.
+        rows: the rows, with all columns of the table (`of_rows`).
         schema: the Iceberg schema of the table for which the rows were prepared.
         declared: the schema in the table's definition at that time, with declared limits.
         info: message and author of the append.
@@ -29,6 +33,16 @@ class Batch(NamedTuple):
     declared: object
     info: CommitInfo
     entry: _core.Transaction | None = None
+
+    @staticmethod
+    def of_rows(given: pa.Table, schema: Schema, limits: Limits) -> pa.Table:
+        """Rows of a batch: all columns of the table in its order, so that batches for one schema can be concatenated.
+
+        Raises `InvalidArgument` as `conform` does.
+        """
+        names = [field.name for field in schema.fields]
+        rows = filled(conform(given, schema, limits=limits, needed=names), schema)
+        return cast("pa.Table", rows).select(names)
 
     @property
     def may_wait_in_queue(self) -> bool:

@@ -22,7 +22,6 @@ from trinitylake.tables.autocommit_catalog import AutocommitCatalog
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
 from trinitylake.tables.group_append import Committed, LostRace, Member, groups_of
-from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merge import WriteResult, committed
 from trinitylake.tables.table_locks import table_locks
 
@@ -185,16 +184,16 @@ class AutocommitTable(FrozenTable):
         """Commit the append of a transaction, its `entry`, in a group. None if it has to commit by itself.
 
         Args:
-            commit: commits the transaction by itself; called if no other thread or process appends.
+            commit: commits the transaction by itself; called if no other thread appends and no queue is used. With the
+                queue, its rows must be able to wait there: a commit that loses one race may lose all later ones.
 
         Raises as `AppendGroups.append` and `commit` do.
         """
-        core = self._lakehouse._core
 
         def lead(take: Take, own: Member[Batch]) -> Committed:
             own.table = self
             with table_locks.reserved([self.id]):
-                if take(batch.is_like) or (core.has_queue and core.is_contended):
+                if take(batch.is_like) or self._lakehouse._core.has_queue:
                     return self._lead_appends(batch.rows, batch.info, take, own, batch)
                 return Committed(self, commit())
 
@@ -211,10 +210,10 @@ class AutocommitTable(FrozenTable):
         try:
             with translated(self._subject):
                 schema = self._iceberg().schema()
-                rows = conform(given, schema, limits=limits_of(self.schema))
+                rows = Batch.of_rows(given, schema, limits_of(self.schema))
         except TrinityLakeError:
             return None
-        return Batch(cast("pa.Table", rows), schema, self._definition.schema, info)
+        return Batch(rows, schema, self._definition.schema, info)
 
     def _lead_appends(
         self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch], batch: Batch | None = None
@@ -262,7 +261,8 @@ class AutocommitTable(FrozenTable):
                 rows = self._conformed(given, change).rows
                 schema, declared = change.table_metadata.schema(), table._definition.schema
                 members = take(lambda batch: batch.schema == schema and batch.declared == declared)
-                change.append_rows([rows, *(member.batch.rows for member in members if member.batch is not None)])
+                joined = [member.batch.rows for member in members if member.batch is not None]
+                change.append_rows([rows, pa.concat_tables(joined)] if joined else [rows])
             own.table = table
             own.repeats = own.repeats or bool(members)
             if members:
@@ -294,7 +294,7 @@ class AutocommitTable(FrozenTable):
         own.table, own.companion = self, entries[0]
         own.repeats = bool(members) and batch.entry is None
         columns = batch.schema if any(one.entry is not None for one in batches) else None
-        rows = pa.concat_tables([one.rows for one in batches], promote_options="default")
+        rows = pa.concat_tables([one.rows for one in batches])
         name, data = (self._namespace, self._name), to_ipc(rows, columns)
         queued = self._lakehouse._core.queue_appends(self.id, name, entries, data)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Literal, NoReturn
 from weakref import ref
 
 import pyarrow as pa
@@ -36,7 +36,6 @@ from trinitylake.tables.change_feed.table_versions import (
     steps_of_table,
 )
 from trinitylake.tables.declared_limits import limits_of
-from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merge import WriteResult
 from trinitylake.tables.table import FEW_ROWS_SIZE_BYTES, Table
 from trinitylake.tables.table_definition import describe, metadata_path, name_metadata
@@ -162,9 +161,9 @@ class TransactionTable(Table):
             metadata = self._load().metadata
             self._update_description(metadata)
             limits = limits_of(Schema.from_definition(self._definition.schema))
-            rows = conform(given, metadata.schema(), limits=limits)
+            rows = Batch.of_rows(given, metadata.schema(), limits)
         # A copy: the caller may change the arrays before the commit.
-        self._waiting_rows.append(of_ipc(to_ipc(cast("pa.Table", rows))))
+        self._waiting_rows.append(of_ipc(to_ipc(rows)))
         return WriteResult(0, 0, given.num_rows)
 
     def _take_lone_rows(self) -> Batch | None:
