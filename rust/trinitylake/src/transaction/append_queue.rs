@@ -170,7 +170,7 @@ impl QueuedAppends {
         let group = &latest.metadata.committed;
         let changes = latest.recorded_changes();
         let appends = changes.is_some_and(|changes| changes.iter().any(|change| change.key == self.table));
-        if !appends || group.len() == 1 {
+        if !appends {
             return false;
         }
         let others = paths.iter().filter_map(|path| self.place.read(path));
