@@ -153,7 +153,7 @@ def test_properties_comments_and_places_of_columns(shop: tl.Lakehouse) -> None:
             "ALTER TABLE shop.orders -- a comment\n /* another */ RESET (a.b)",
             "COMMENT ON TABLE shop.orders IS 'all orders'",
             "COMMENT ON COLUMN shop.orders.n IS 'how many'",
-            "COMMENT ON VIEW shop.names IS 'names'",
+            "COMMENT ON VIEW shop.names IS /* a comment was stored with the text */ 'names' -- of people",
             "COMMENT ON SCHEMA shop IS 'the shop'",
             "ALTER TABLE shop.orders ADD COLUMNS (x INT COMMENT 'why', y TEXT FIRST)",
             "ALTER TABLE shop.orders ALTER COLUMN ts AFTER id",

@@ -63,7 +63,7 @@ class Definitions(Names, Protocol):
 
 
 #: Function that makes the change. Its arguments are the transaction and the name of the object.
-Change: TypeAlias = Callable[[Definitions, "tuple[str, ...]"], None]
+Change: TypeAlias = Callable[[Definitions, "tuple[str, ...]"], object]
 
 
 @dataclass
@@ -105,20 +105,10 @@ def _comment(cursor: Cursor) -> Alter:
     cursor.expect("IS")
     text = "" if cursor.took("NULL") else cursor.text()
     if column:
-        return Alter(
-            cursor.sql,
-            name,
-            kind,
-            False,
-            _schema_change(lambda update, path: update.update_column(path, doc=text), column),
-        )
-    return Alter(
-        cursor.sql,
-        name,
-        kind,
-        False,
-        _properties_change(kind, {_COMMENT: text} if text else {}, [] if text else [_COMMENT]),
-    )
+        change = _schema_change(lambda update, path: update.update_column(path, doc=text), column)
+    else:
+        change = _properties_change(kind, {_COMMENT: text} if text else {}, [] if text else [_COMMENT])
+    return Alter(cursor.sql, name, kind, False, change)
 
 
 def _alter(cursor: Cursor) -> Alter:
@@ -143,7 +133,7 @@ def _change(cursor: Cursor, kind: str) -> Change:
         return _properties_change(kind, _properties(cursor), [])
     if cursor.took("UNSET", "TBLPROPERTIES") or cursor.took("UNSET", "PROPERTIES") or cursor.took_before("RESET", "("):
         cursor.took("IF", "EXISTS")
-        return _properties_change(kind, {}, [_unquoted_text(one) for one in cursor.in_brackets()])
+        return _properties_change(kind, {}, [unquoted(one) for one in cursor.in_brackets()])
     if kind == "table":
         if cursor.took("SET", "SCHEMA"):
             namespace = cursor.name()
@@ -181,13 +171,8 @@ def _properties(cursor: Cursor) -> dict[str, str]:
     for one in cursor.in_brackets():
         if (match := _PROPERTY.fullmatch(one)) is None:
             raise InvalidArgument(f"{shortened(cursor.sql)}: expected key = 'value', not {one!r}")
-        found[_unquoted_text(match["key"])] = _unquoted_text(match["value"])
+        found[unquoted(match["key"])] = unquoted(match["value"])
     return found
-
-
-def _unquoted_text(text: str) -> str:
-    text = text.strip()
-    return text[1:-1].replace("''", "'") if text.startswith("'") else unquoted(text)
 
 
 def _properties_change(kind: str, given: dict[str, str], removed: list[str]) -> Change:
@@ -209,7 +194,8 @@ def _properties_change(kind: str, given: dict[str, str], removed: list[str]) -> 
 
 def _column_change(cursor: Cursor) -> Change | None:
     if cursor.took("ADD", "COLUMNS"):
-        return _together([_added_column(Cursor(one), False) for one in cursor.in_brackets()])
+        changes = [_added_column(Cursor(one), False) for one in cursor.in_brackets()]
+        return lambda transaction, name: [change(transaction, name) for change in changes]
     if cursor.took("ADD", "COLUMN") or (
         cursor.word == "ADD" and cursor.peek_word(1) != "PARTITION" and cursor.took("ADD")
     ):
@@ -346,14 +332,6 @@ def _check_unused(table: Table, column: str) -> None:
             f"table {table.name} is partitioned by column {column}: ALTER TABLE {table.name} DROP PARTITION FIELD "
             f"{fields[0]} first"
         )
-
-
-def _together(changes: list[Change]) -> Change:
-    def run(transaction: Definitions, name: tuple[str, ...]) -> None:
-        for one in changes:
-            one(transaction, name)
-
-    return run
 
 
 def _column(table: Table, name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.parameters import names_in
 from trinitylake.tables.queries.tokens import end_of_brackets, tokens_of
-from trinitylake.tables.sql_sandbox import folded
+from trinitylake.tables.sql_sandbox import folded, literal, quoted
 
 #: Functions that a query may call in the place of a table.
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
@@ -327,6 +327,4 @@ class _Names:
 
 
 def _spellings(name: str) -> tuple[bytes, ...]:
-    doubled = '"' + name.replace('"', '""') + '"'
-    single = "'" + name.replace("'", "''") + "'"
-    return doubled.encode(), single.encode(), name.encode()
+    return quoted(name).encode(), literal(name).encode(), name.encode()

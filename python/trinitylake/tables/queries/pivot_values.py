@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.parsed_query import shortened
 from trinitylake.tables.queries.tokens import Token, first_word, tokens_of
+from trinitylake.tables.sql_sandbox import literal
 
 _END_OF_COLUMNS = {"USING", "GROUP", "ORDER", "LIMIT", "OFFSET"}
 
@@ -53,7 +54,7 @@ def with_pivot_values(sql: str, values_of: Callable[[str], list[str | None]]) ->
             raise InvalidArgument(
                 f"{shortened(sql)}: {column} has no values; write them after it: {column} IN ('a', 'b')"
             )
-        listed = ", ".join("'" + one.replace("'", "''") + "'" for one in values)
+        listed = ", ".join(map(literal, values))
         # DuckDB 2.0 reads `a % 2 IN (…)` as a comparison of the remainder.
         text = text[: end - len(column.encode())] + f"({column}\n) IN ({listed})".encode() + text[end:]
     return text.decode()

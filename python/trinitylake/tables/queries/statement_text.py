@@ -15,6 +15,10 @@ from trinitylake.tables.queries.parsed_query import PIVOT_NEEDS_VALUES, shortene
 from trinitylake.tables.queries.tokens import ANY_WORD, first_word, tokens_of
 from trinitylake.tables.sql_sandbox import folded
 
+#: A name or a text in quotes, and comments behind it.
+_QUOTED = re.compile(r"""(["'])((?:(?!\1).|\1\1)*)\1(?:\s|--[^\n]*|/\*.*?\*/)*""", re.DOTALL)
+_NAME = re.compile(rf'"(?:[^"]|"")*"|{ANY_WORD.pattern}')
+
 
 class Cursor:
     """Reads the tokens of a statement one after the other."""
@@ -76,7 +80,7 @@ class Cursor:
         if self.sign != "'":
             raise self.unexpected("expected a text in single quotes")
         self._at += 1
-        return self._tokens[self._at - 1].text.strip()[1:-1].replace("''", "'")
+        return unquoted(self._tokens[self._at - 1].text)
 
     def refuse(self, words: str, why: str) -> None:
         """Raises `InvalidArgument` if these words come next."""
@@ -105,12 +109,11 @@ class Cursor:
     def _part(self) -> str:
         if self.is_at_end:
             raise self.unexpected("expected a name")
-        text = self._tokens[self._at].text
-        match = re.match(r'"((?:[^"]|"")*)"', text) if text.startswith('"') else ANY_WORD.match(text)
+        match = _NAME.match(self._tokens[self._at].text)
         if match is None:
             raise self.unexpected("expected a name")
         self._at += 1
-        return match[1].replace('""', '"') if text.startswith('"') else match[0]
+        return unquoted(match[0])
 
     def until(self, *words: str) -> str:
         """The text up to one of these words, outside of brackets; up to the end if there is none."""
@@ -331,7 +334,7 @@ def _with_short_names(sql: str, table: tuple[str, ...]) -> str:
     """The statement with columns of its table as `t.id` instead of `s.t.id`, because a query replaces the table."""
     tokens, data = tokens_of(sql), sql.encode()
     wanted = [part for name in map(folded, table) for part in (name, ".")]
-    names = [folded(unquoted(token.text.strip())) for token in tokens]
+    names = [folded(unquoted(token.text)) for token in tokens]
     pieces, begin = [], 0
     for at in range(1, len(tokens) - len(wanted)):
         if names[at : at + len(wanted)] == wanted and names[at - 1] != ".":
@@ -494,9 +497,10 @@ def _drop(cursor: Cursor, before: str) -> Drop:
     return Drop(cursor.sql, name, kind.lower(), if_exists, cascade)
 
 
-def unquoted(name: str) -> str:
-    """A name without its double quotes."""
-    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+def unquoted(text: str) -> str:
+    """A name without its double quotes, or a text without its single quotes, and without a comment behind them."""
+    match = _QUOTED.fullmatch(text.strip())
+    return match[2].replace(match[1] * 2, match[1]) if match is not None else text.strip()
 
 
 _READERS: dict[str, Any] = {
