@@ -1,7 +1,7 @@
-"""A Spark application whose tasks fail, lose their executor, or are slow, while it writes a table.
+"""A Spark application whose tasks fail, lose their executor, or are slow, while it writes, consumes and merges.
 
 Run by `test_retries.py` in a process of its own. The arguments are the root of the lakehouse, the folder in which each
-attempt of a task leaves a file, `<partition>-<attempt>-<what>`, and the master of a cluster for a slow task, without
+attempt of a task leaves a file, `<job>-<partition>-<attempt>-<what>`, and the master of a cluster for a slow task, without
 which the application starts its own for the other faults.
 """
 
@@ -12,12 +12,14 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+import trinitylake as tl
 from trinitylake.spark.runtime import use_this_python
 
 ROOT, MARKS = sys.argv[1], Path(sys.argv[2])
@@ -33,20 +35,20 @@ SPECULATION = {
 }
 
 
-def unreliable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def unreliable(job: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Of four tasks one fails and one loses its executor, or one is slow, at the first attempt, after their rows."""
     context = TaskContext.get()
     assert context is not None
     partition, attempt = context.partitionId(), context.attemptNumber()
 
     def mark(what: str) -> None:
-        (MARKS / f"{partition}-{attempt}-{what}").touch()
+        (MARKS / f"{job}-{partition}-{attempt}-{what}").touch()
 
     mark("begun")
     yield from batches
     if IS_SLOW:
         deadline = time.monotonic() + 200
-        while attempt == 0 and partition == 2 and not (MARKS / "2-1-ends").exists() and time.monotonic() < deadline:
+        while attempt == 0 and partition == 2 and not (MARKS / f"{job}-2-1-ends").exists() and time.monotonic() < deadline:
             time.sleep(0.2)
         mark("ends")
         return
@@ -80,8 +82,14 @@ def main() -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     rows = spark.range(0, 400, 1, 4).selectExpr("id", "cast(id % 3 as string) AS carrier")
-    lost = rows.mapInArrow(unreliable, rows.schema)
+    lost = rows.mapInArrow(partial(unreliable, "write"), rows.schema)
     lost.write.format("trinitylake").option("root", ROOT).mode("append").save("nyc.flights")
+    with tl.open(ROOT).transaction() as txn:
+        changed = tl.spark.consume(spark, ROOT, "nyc.source", "copies", txn=txn).select("id", "carrier")
+        lost = changed.mapInArrow(partial(unreliable, "consume"), rows.schema)
+        tl.spark.write(lost, ROOT, "nyc.copy", mode="append", txn=txn)
+    lost = rows.where("id % 2 = 0").mapInArrow(partial(unreliable, "merge"), rows.schema)
+    tl.spark.merge(lost, ROOT, "nyc.merged", on="id").when_matched_update().when_not_matched_insert().execute()
     spark.stop()
 
 

@@ -46,21 +46,33 @@ def referenced_files(lake: tl.Lakehouse, *names: str) -> set[str]:
 
 @pytest.fixture
 def tables(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Two empty tables of the same columns."""
+    """Empty tables of the same columns."""
     with lake.transaction() as txn:
         txn.create_namespace("nyc")
         txn.create_table("nyc.flights", rows(), partition_spec="carrier")
-        txn.create_table("nyc.copy", rows())
+        for name in ("copy", "source", "merged"):
+            txn.create_table(f"nyc.{name}", rows())
     return lake
 
 
 def run_job(lake: tl.Lakehouse, marks: Path, *master: str) -> set[str]:
-    """Write rows 0 to 399 by a Spark application; returns what the attempts of its tasks did."""
+    """Write rows 0 to 399, consume four versions and merge 200 rows by a Spark application; returns what the attempts
+    of its tasks did."""
     marks.mkdir()
+    with lake.transaction() as txn:
+        txn.table("nyc.source").consume("copies")
+    for id in range(4):
+        lake.table("nyc.source").append(rows(id))
+    lake.table("nyc.merged").append(rows(0, 1, 2))
     done = subprocess.run(
         [sys.executable, str(JOB), lake.uri, str(marks), *master], env=ENVIRONMENT, capture_output=True, timeout=500
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert ids(lake) == list(range(400))
+    assert ids(lake, "nyc.copy") == list(range(4))
+    assert ids(lake, "nyc.merged") == [0, 1, *range(2, 400, 2)]
+    with lake.transaction() as txn:
+        assert txn.table("nyc.source").consume("copies").read_all().num_rows == 0
     return {path.name for path in marks.iterdir()}
 
 
@@ -95,8 +107,8 @@ def test_a_speculative_attempt_adds_the_rows_of_its_task_once(tables: tl.Lakehou
     """The first attempt of a task waits until a second one, which Spark starts because of that, has ended."""
     with cluster_on_two_hosts(tmp_path) as master:
         found = run_job(tables, tmp_path / "marks", master)
-    assert {"2-0-begun", "2-1-begun", "2-1-ends"} <= found
-    assert ids(tables) == list(range(400))
+    for job in ("write", "consume", "merge"):
+        assert {f"{job}-2-0-begun", f"{job}-2-1-begun", f"{job}-2-1-ends"} <= found
     assert referenced_files(tables, "nyc.flights") <= data_files(tables)
 
 
@@ -104,12 +116,13 @@ def test_a_speculative_attempt_adds_the_rows_of_its_task_once(tables: tl.Lakehou
 def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_path: Path) -> None:
     """The files that attempts leave prove that they failed."""
     found = run_job(tables, tmp_path / "marks")
-    assert {"0-0-fails", "1-0-kills"} <= found
-    assert not {"0-0-ends", "1-0-ends"} & found
-    ended = {name.partition("-")[0] for name in found if name.endswith("-ends")}
-    assert {"0", "1"} <= ended, "later attempts end"
-    assert ids(tables) == list(range(400))
-    assert data_files(tables) == referenced_files(tables, "nyc.flights")
+    for job in ("write", "consume", "merge"):
+        assert {f"{job}-0-0-fails", f"{job}-1-0-kills"} <= found
+        assert not {f"{job}-0-0-ends", f"{job}-1-0-ends"} & found
+        ended = {name.rpartition("-")[0].rpartition("-")[0] for name in found if name.endswith("-ends")}
+        assert {f"{job}-0", f"{job}-1"} <= ended, "later attempts end"
+    names = [f"nyc.{name}" for name in ("flights", "copy", "source", "merged")]
+    assert len(data_files(tables) - referenced_files(tables, *names)) == 1, "the file that the merge replaced"
 
 
 def save_into(lake: tl.Lakehouse, table: str, data: pa.Table, overwrite: bool = False, **options: Any) -> BatchWriter:

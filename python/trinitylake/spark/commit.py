@@ -12,6 +12,7 @@ from pyiceberg.table import ALWAYS_TRUE
 from pyiceberg.table import Transaction as IcebergTransaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, FloatType
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -220,11 +221,13 @@ def _remove_partitions(change: StagedTransaction, files: list[DataFile], snapsho
     metadata = change.table_metadata
     schema, spec = metadata.schema(), metadata.spec()
     written = {spelled(file.partition): file.partition for file in files}
-    if all(isinstance(field.transform, IdentityTransform) for field in spec.fields):
-        columns = [schema.find_column_name(field.source_id) or "" for field in spec.fields]
+    columns = [schema.find_column_name(field.source_id) or "" for field in spec.fields]
+    if all(isinstance(field.transform, IdentityTransform) for field in spec.fields) and not any(
+        isinstance(schema.find_type(column), FloatType | DoubleType) for column in columns
+    ):
         change.delete(in_partitions(written.values(), columns), snapshot_properties)
         return
-    # No filter can select the rows of a bucket. So all files of the partition are removed, and any other change of it
+    # No filter can select the rows of a bucket, or tell 0.0 from -0.0. So all files of the partition are removed, and any other change of it
     # is a conflict.
     with change.looking_for("overwrite", ALWAYS_TRUE):
         deletes = RowDeletes({})
