@@ -118,6 +118,10 @@ def spark_write(bench: Bench) -> None:
         for table in ("plain.n.t", "lake.n.sql", "lake.n.function", "lake.n.source"):
             given.limit(0).writeTo(table).using("iceberg").partitionedBy(f.col("carrier")).create()
         to_source = given.write.format("trinitylake").options(root=lake.uri, durability="none").mode("append")
+
+        def discard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return (batch.slice(0, 0) for batch in batches)
+
         times = _warm(
             rounds,
             function=lambda _: tl.spark.write(given, lake.uri, "n.function", mode="append", durability="none"),
@@ -125,12 +129,15 @@ def spark_write(bench: Bench) -> None:
             sql=lambda _: given.writeTo("lake.n.sql").append(),
             plain=lambda _: given.writeTo("plain.n.t").append(),
             discarding=lambda _: given.write.format("discarding").mode("append").save(),
+            clustered=lambda _: consume(given.repartition("carrier").mapInArrow(discard, given.schema)),
         )
         what = f"append of {rows:,} rows to 20 partitions"
         bench.cost(f"tl.spark.write: {what}", times["function"], PLAIN, times["plain"], at_most(1.2))
         bench.cost(f"Spark data source: {what}", times["source"], PLAIN, times["plain"], at_most(1.2))
         bench.cost(f"Spark SQL: {what}", times["sql"], PLAIN, times["plain"], at_most(1.2))
         bench.cost(f"Python data source that discards {rows:,} rows", times["discarding"], PLAIN, times["plain"])
+        what = f"Spark: {rows:,} rows brought together by partition, passed to Python and discarded"
+        bench.cost(what, times["clustered"], PLAIN, times["plain"])
 
         half = rows // 100
 

@@ -1,8 +1,8 @@
 """A Spark application whose tasks fail, lose their executor, or are slow, while it writes, consumes and merges.
 
 Run by `test_retries.py` in a process of its own. The arguments are the root of the lakehouse, the folder in which each
-attempt of a task leaves a file, `<job>-<partition>-<attempt>-<what>`, and the master of a cluster for a slow task, without
-which the application starts its own for the other faults.
+attempt of a task leaves a file, `<job>-<partition>-<attempt>-<what>`, and the master of a cluster for a slow task,
+without which the application starts its own for the other faults.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def unreliable(job: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
     yield from batches
     if IS_SLOW:
         deadline = time.monotonic() + 200
-        while attempt == 0 and partition == 2 and not (MARKS / f"{job}-2-1-ends").exists() and time.monotonic() < deadline:
+        while (
+            attempt == 0 and partition == 2 and not (MARKS / f"{job}-2-1-ends").exists() and time.monotonic() < deadline
+        ):
             time.sleep(0.2)
         mark("ends")
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,26 @@ def test_every_mode_creates_a_table_that_is_absent_alone_and_in_a_transaction(
         assert not lake.exists("nyc.here")
     assert lake.table("nyc.here").count() == 4
     assert not lake.exists("nyc.bad")
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """`from trinitylake.spark import BatchTransaction, foreach_batch` got the module of that name, not the function."""
+    modules = {module.name for module in pkgutil.iter_modules(tl.spark.__path__)}
+    assert modules & {*tl.spark.__all__} == {"functions"}
+
+
+def test_rows_without_nested_lists_and_tables_of_literals(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    """Java leaves the offsets out of an empty list. Arrow read what is next to it: a frame without a list in a column
+    of lists of lists ended its worker. And a table that a frame of literals created took no null, as `saveAsTable`'s
+    does."""
+    lake.create_namespace("nyc")
+    types = {"id": "int", "s": "struct<a: int>", "l": "array<array<string>>"}
+    nothing = "SELECT " + ", ".join(f"cast(NULL AS {kind}) AS {name}" for name, kind in types.items())
+    literals = "SELECT 1 AS id, named_struct('a', 1) AS s, array(array('x'), array()) AS l"
+    tl.spark.write(spark.sql(literals), lake.uri, "nyc.nested")
+    tl.spark.write(spark.sql(nothing), lake.uri, "nyc.nested", mode="append")
+    found = lake.table("nyc.nested").scan().to_arrow().sort_by("id").to_pylist()
+    assert found == [{"id": 1, "s": {"a": 1}, "l": [["x"], []]}, {"id": None, "s": None, "l": None}]
 
 
 def test_write_into_a_transaction_that_is_not_saved_names_the_next_step(lake: tl.Lakehouse, table: tl.Table) -> None:

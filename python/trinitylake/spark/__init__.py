@@ -23,9 +23,9 @@ if find_spec("pyspark") is None:
 
 if TYPE_CHECKING:
     from trinitylake.spark import functions
+    from trinitylake.spark.batch_transaction import BatchTransaction, foreach_batch
     from trinitylake.spark.change_read import consume
     from trinitylake.spark.connection import catalog_at, connect, disconnect
-    from trinitylake.spark.foreach_batch import BatchTransaction, foreach_batch
     from trinitylake.spark.frames import clustered, write
     from trinitylake.spark.functions import register_functions
     from trinitylake.spark.row_changes import SparkMerge, delete, merge, update
@@ -57,29 +57,19 @@ __all__ = [
     "write",
 ]
 
-# Loaded when they are first asked for: name -> module. A Python worker of Spark needs one or two of them.
-_LAZY = {
-    "BatchTransaction": "trinitylake.spark.foreach_batch",
-    "foreach_batch": "trinitylake.spark.foreach_batch",
-    "OutsideTransaction": "trinitylake.spark.sql_transaction",
-    "SparkTransaction": "trinitylake.spark.sql_transaction",
-    "TrinityLakeDataSource": "trinitylake.spark.source",
-    "catalog_at": "trinitylake.spark.connection",
-    "connect": "trinitylake.spark.connection",
-    "consume": "trinitylake.spark.change_read",
-    "disconnect": "trinitylake.spark.connection",
-    "resume": "trinitylake.spark.sql_transaction",
-    "run": "trinitylake.spark.sql_transaction",
-    "table": "trinitylake.spark.table_frames",
-    "transaction": "trinitylake.spark.sql_transaction",
-    "register_functions": "trinitylake.spark.functions",
-    "SparkMerge": "trinitylake.spark.row_changes",
-    "delete": "trinitylake.spark.row_changes",
-    "merge": "trinitylake.spark.row_changes",
-    "update": "trinitylake.spark.row_changes",
-    "clustered": "trinitylake.spark.frames",
-    "write": "trinitylake.spark.frames",
+# Loaded when they are first asked for. A Python worker of Spark needs one or two of these modules.
+_NAMES = {
+    "batch_transaction": ("BatchTransaction", "foreach_batch"),
+    "change_read": ("consume",),
+    "connection": ("catalog_at", "connect", "disconnect"),
+    "frames": ("clustered", "write"),
+    "functions": ("register_functions",),
+    "row_changes": ("SparkMerge", "delete", "merge", "update"),
+    "source": ("TrinityLakeDataSource",),
+    "sql_transaction": ("OutsideTransaction", "SparkTransaction", "resume", "run", "transaction"),
+    "table_frames": ("table",),
 }
+_LAZY = {name: f"trinitylake.spark.{module}" for module, names in _NAMES.items() for name in names}
 
 
 if find_spec("py4j") is not None:  # PySpark with a JVM, not only a client of Spark Connect

@@ -69,20 +69,9 @@ class LocalServer:
             raise InvalidArgument("give a version or a timestamp, not both")
         return self._lake.at(version if timestamp is None else moment(timestamp, "timestamp")).version
 
-    def begin(
-        self,
-        isolation: str | None,
-        message: str,
-        author: str,
-        id: str | None,
-        properties: Mapping[str, str],
-        restart: bool,
-    ) -> str:
-        """Begin a transaction; returns its id."""
-        begun = self._server.transactions.begin(
-            isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
-        )
-        return begun.id
+    def begin(self, **given: Any) -> str:
+        """Begin a transaction with the arguments of `Lakehouse.begin`; returns its id."""
+        return self._server.transactions.begin(**given).id
 
     def require_open(self, id: str) -> None:
         """Raise `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` unless the transaction is open."""
@@ -141,22 +130,8 @@ class RemoteServer:
             raise VersionNotFound(str(error)) from error
         return int(str(answer["overrides"]["prefix"]).rpartition("~")[2])
 
-    def begin(
-        self,
-        isolation: str | None,
-        message: str,
-        author: str,
-        id: str | None,
-        properties: Mapping[str, str],
-        restart: bool,
-    ) -> str:
-        body: dict[str, Any] = {"message": message, "author": author, "properties": dict(properties)}
-        if id is not None:
-            body["id"] = id
-        if isolation is not None:
-            body["isolation"] = isolation
-        if restart:
-            body["restart"] = True
+    def begin(self, **given: Any) -> str:
+        body = {name: value for name, value in given.items() if value not in (None, False)}
         return str(self._ask("POST", "/trinitylake/v1/transactions", body)["id"])
 
     def require_open(self, id: str) -> None:

@@ -8,23 +8,22 @@ runs it, so a batch that is repeated after a restart has the same rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from importlib import import_module
 from itertools import islice
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from trinitylake.base.qualified_names import split
 from trinitylake.base.timestamps import time_of
 from trinitylake.base.version_reference import check_order
 from trinitylake.errors import InvalidArgument
-from trinitylake.spark.options import Options
+from trinitylake.spark.options import Options, source_options
 from trinitylake.spark.scan_tasks import ScanPartition, ScanPlan
+from trinitylake.spark.stream_read import TableStream
 from trinitylake.spark.task_errors import one_line_errors
 from trinitylake.spark.types import arrow_schema_of, spark_schema, to_spark_batch
 from trinitylake.tables.change_feed.consumers import IDLE_MILLIS
@@ -42,10 +41,6 @@ if TYPE_CHECKING:
 _MAX_TASKS = 16
 #: The offset of a stream before its first row.
 _BEFORE_ALL = -1
-_READ_LIMITS: Any = None
-with suppress(ImportError):
-    _READ_LIMITS = import_module("pyspark.sql.streaming.datasource")
-
 
 #: The columns after those of the table.
 _OF_FEED = StructType(
@@ -177,18 +172,19 @@ def consume(
     found = txn.table(table)
     assert isinstance(found, TransactionTable)
     _, since, base, _ = found._advance(consumer)
-    options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
-    options |= {"root": fspath(root), "changes": "true", "version": str(base.number)}
-    options |= {} if since is None else {"since": str(since.number)}
-    options |= {} if durability is None else {"durability": durability}
-    return spark.read.format("trinitylake").options(**options).load(table)
+    after = None if since is None else since.number
+    options = source_options(
+        root, table, storage_options, changes="true", version=base.number, since=after, durability=durability
+    )
+    return spark.read.format("trinitylake").options(**options).load()
 
 
 @one_line_errors
-class ChangeStreamReader(DataSourceStreamReader):
+class ChangeStreamReader(TableStream):
     """Source of one streaming query over the changes of a table."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options)
         self._feed = _Feed(options, schema)
         if options.version is not None or options.timestamp is not None or options.max_files_per_trigger is not None:
             raise InvalidArgument("a stream of changes begins after the option since, and is limited by versions alone")
@@ -197,20 +193,20 @@ class ChangeStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         """Before all rows, or the version `since`."""
-        since = self._feed.options.since
+        since = self._options.since
         return {"version": _BEFORE_ALL if since is None else since, "table": ""}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """How far the next micro-batch goes. Spark 4.1 gives no arguments."""
         begin = start or self._position or self.initialOffset()
-        lake, is_limited = self._feed.options.open(), type(limit).__name__ != "ReadAllAvailable"
+        lake, is_limited = self._options.open(), type(limit).__name__ != "ReadAllAvailable"
         view = lake.at() if self._end is None else lake.at(self._end)
-        table = view.table(self._feed.options.table_name)
+        table = view.table(self._options.table_name)
         since, until = int(begin["version"]), view.version
         self._check(begin, table)
-        most = self._feed.options.max_versions_per_trigger if is_limited else None
+        most = self._options.max_versions_per_trigger if is_limited else None
         if since != _BEFORE_ALL:
-            core, key = lake._core, TableName(*split(self._feed.options.table_name))
+            core, key = lake._core, TableName(*split(self._options.table_name))
             then, now = core.version(since), view._state()
             age_millis = now.info.created_at_millis - then.info.created_at_millis
             if then.locate("table", *key) == now.locate("table", *key) and age_millis < IDLE_MILLIS:
@@ -220,21 +216,15 @@ class ChangeStreamReader(DataSourceStreamReader):
                 until = steps[-1].version if len(steps) == most else until
         return self._at({"version": until, "table": table.id})
 
-    def getDefaultReadLimit(self) -> Any:
-        """The limits of the options as Spark 4.2 and later know them, which have none for versions."""
-        if self._feed.options.max_versions_per_trigger is None:
-            return _READ_LIMITS.ReadAllAvailable()
-        return _READ_LIMITS.ReadMaxFiles(2**31 - 1)
-
     def prepareForTriggerAvailableNow(self) -> None:
         """Deliver nothing that is committed from now on: the trigger `availableNow` of Spark 4.2 and later."""
-        self._end = self._feed.options.open().version
+        self._end = self._options.open().version
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Tasks for the changes between two offsets."""
         try:
             since, until = int(start["version"]), int(end["version"])
-            table = self._feed.options.open().at(until).table(self._feed.options.table_name)
+            table = self._options.open().at(until).table(self._options.table_name)
             self._check(end, table)
         except (KeyError, TypeError, ValueError):
             raise InvalidArgument(f"the checkpoint holds an offset of another source: {start}, {end}") from None
@@ -245,12 +235,6 @@ class ChangeStreamReader(DataSourceStreamReader):
         """The changes of one task. Runs on an executor."""
         return self._feed.read(partition)
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing: the reader stores no rows that were read."""
-
-    def stop(self) -> None:
-        """Nothing to do: no connection is open."""
-
     def _at(self, offset: dict[str, Any]) -> dict[str, Any]:
         self._position = offset
         return offset
@@ -260,7 +244,3 @@ class ChangeStreamReader(DataSourceStreamReader):
             raise InvalidArgument(
                 f"table {table.name} was dropped, and another table has its name now: give the query a new checkpoint"
             )
-
-
-if _READ_LIMITS is not None:
-    _READ_LIMITS.SupportsTriggerAvailableNow.register(ChangeStreamReader)

@@ -227,8 +227,8 @@ def _remove_partitions(change: StagedTransaction, files: list[DataFile], snapsho
     ):
         change.delete(in_partitions(written.values(), columns), snapshot_properties)
         return
-    # No filter can select the rows of a bucket, or tell 0.0 from -0.0. So all files of the partition are removed, and any other change of it
-    # is a conflict.
+    # No filter can select the rows of a bucket, or tell 0.0 from -0.0. So all files of the partition are removed, and
+    # any other change of it is a conflict.
     with change.looking_for("overwrite", ALWAYS_TRUE):
         deletes = RowDeletes({})
         for task in files_of_branch(metadata, change.io, ALWAYS_TRUE, True, MAIN_BRANCH):

@@ -117,28 +117,17 @@ def _with_columns_of(schema: Schema, filter: BooleanExpression) -> BooleanExpres
     return filter
 
 
-def translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
-    """One filter as an expression on the columns of `schema`; None if Spark has to evaluate it."""
-    expression = _translate(filter, schema)
-    if expression is None:
-        return None
-    try:
-        RowFilter.of(expression, schema)
-    except (ValueError, TypeError, ValidationError):  # a value that Iceberg cannot make one of the column's type
-        return None
-    return expression
-
-
 def push(filters: Iterable[spark.Filter], schema: Schema) -> tuple[BooleanExpression, list[spark.Filter]]:
     """The translatable filters as one expression, and the others, which Spark evaluates."""
     pushed = ALL_ROWS
     kept = []
     for filter in filters:
-        expression = translate(filter, schema)
-        if expression is None:
-            kept.append(filter)
-        else:
-            pushed = And(pushed, expression)
+        with suppress(ValueError, TypeError, ValidationError):  # a value that is not of the column's type
+            if (expression := _translate(filter, schema)) is not None:
+                RowFilter.of(expression, schema)
+                pushed = And(pushed, expression)
+                continue
+        kept.append(filter)
     return pushed, kept
 
 

@@ -27,7 +27,7 @@ from trinitylake.spark.commit import commit_write, is_committed, planned, resume
 from trinitylake.spark.options import options_for
 from trinitylake.spark.planning_workers import spare_repeated_work
 from trinitylake.spark.task_errors import error_of_user
-from trinitylake.spark.types import arrow_schema_of
+from trinitylake.spark.types import arrow_schema_of, optional
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles
 from trinitylake.tables.partitioning_and_sorting import check_same_spec
 
@@ -141,7 +141,7 @@ def _create_and_write(
         target = transaction or resumed(lake, options.txn)
     created = None
     try:
-        created = target.create_table(options.table_name, arrow_schema_of(frame.schema), **definition)
+        created = target.create_table(options.table_name, arrow_schema_of(optional(frame.schema)), **definition)
         plan, _, _ = planned(options, frame.schema, target)
         with running(plan, "write"):
             reports = reported(written(frame, plan, created, cluster))

@@ -211,11 +211,18 @@ def options_for(
     durability: Literal["fsync", "none"] | None,
 ) -> Options:
     """The options of a write by a function of this package."""
-    given = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
-    transaction_id = None if txn is None else txn if isinstance(txn, str) else txn.id
-    named = {"txn": transaction_id, "id": id, "durability": durability}
-    given |= {name: value for name, value in named.items() if value is not None}
-    return Options.parse({**given, "root": fspath(root), "path": table, "message": message, "author": author})
+    transaction_id = txn if txn is None or isinstance(txn, str) else txn.id
+    named = {"txn": transaction_id, "id": id, "message": message, "author": author, "durability": durability}
+    return Options.parse(source_options(root, table, storage_options, **named))
+
+
+def source_options(
+    root: str | PathLike[str], table: str, storage_options: Mapping[str, str] | None, **given: object
+) -> dict[str, str]:
+    """Arguments of a function as options of the data source, without those that are None."""
+    options = {f"{STORAGE_PREFIX}{name}": value for name, value in (storage_options or {}).items()}
+    options |= {name: str(value) for name, value in given.items() if value is not None}
+    return {**options, "root": fspath(root), "table": table}
 
 
 def _number(name: str, value: str | None, least: int) -> int | None:

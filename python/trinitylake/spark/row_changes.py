@@ -39,7 +39,14 @@ from trinitylake.spark.filters import option_filter
 from trinitylake.spark.frames import REPORT, report_of, reported, running, written
 from trinitylake.spark.options import Options, options_for
 from trinitylake.spark.scan_tasks import storage_io
-from trinitylake.spark.types import arrow_schema_of, check_assignable, in_case_of, spark_schema, to_spark_batch
+from trinitylake.spark.types import (
+    arrow_schema_of,
+    check_assignable,
+    from_spark_batch,
+    in_case_of,
+    spark_schema,
+    to_spark_batch,
+)
 from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, WrittenFiles, result_of
 from trinitylake.tables.merge import Merge, WriteResult, committed
 from trinitylake.tables.merging.clauses import Clause
@@ -447,7 +454,7 @@ class _Rewrite:
     in_place: bool
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        parts = [batch for batch in batches if batch.num_rows]
+        parts = [from_spark_batch(batch) for batch in batches if batch.num_rows]
         if not parts:
             return
         rows = pa.Table.from_batches(parts)

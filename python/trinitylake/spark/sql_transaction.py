@@ -237,7 +237,14 @@ def transaction(
         catalog: the name that was given to `connect`.
     """
     connection = connection_of(spark, catalog)
-    begun = connection.server.begin(isolation, message, author, id, {"engine": "spark", **(properties or {})}, restart)
+    begun = connection.server.begin(
+        isolation=isolation,
+        message=message,
+        author=author,
+        id=id,
+        properties={"engine": "spark", **(properties or {})},
+        restart=restart,
+    )
     return SparkTransaction(spark, connection, begun, unique_name(catalog))
 
 

@@ -27,8 +27,32 @@ with suppress(ImportError):
     _READ_LIMITS = import_module("pyspark.sql.streaming.datasource")
 
 
+class TableStream(DataSourceStreamReader):
+    """The common part of the sources of streams, which store nothing and keep no connection open."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def getDefaultReadLimit(self) -> Any:
+        """The limits of the options as Spark 4.2 and later know them, which have none for versions."""
+        files, versions = self._options.max_files_per_trigger, self._options.max_versions_per_trigger
+        if files is None and versions is None:
+            return _READ_LIMITS.ReadAllAvailable()
+        return _READ_LIMITS.ReadMaxFiles(files or 2**31 - 1)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Does nothing: a position is stored by Spark."""
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+if _READ_LIMITS is not None:
+    _READ_LIMITS.SupportsTriggerAvailableNow.register(TableStream)
+
+
 @one_line_errors
-class StreamReader(DataSourceStreamReader):
+class StreamReader(TableStream):
     """Source of one streaming query, in a process next to the driver as long as the query runs."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -39,7 +63,7 @@ class StreamReader(DataSourceStreamReader):
                 "the option since reads only the rows after a version; version and timestamp first read all rows of a "
                 "version: give only one of them"
             )
-        self._options = options
+        super().__init__(options)
         self._schema = schema
         self._origin: Position | None = None
         self._position: Position | None = None
@@ -73,13 +97,6 @@ class StreamReader(DataSourceStreamReader):
         is_limited = type(limit).__name__ != "ReadAllAvailable"
         return Offset(self._admitted(self._position, is_limited), self._origin).to_json()
 
-    def getDefaultReadLimit(self) -> Any:
-        """The limits of the options as Spark 4.2 and later know them, which have none for versions."""
-        files, versions = self._options.max_files_per_trigger, self._options.max_versions_per_trigger
-        if files is None and versions is None:
-            return _READ_LIMITS.ReadAllAvailable()
-        return _READ_LIMITS.ReadMaxFiles(files or 2**31 - 1)
-
     def prepareForTriggerAvailableNow(self) -> None:
         """Deliver nothing that is committed from now on: the trigger `availableNow` of Spark 4.2 and later."""
         self._history.end_at_latest_version()
@@ -106,12 +123,6 @@ class StreamReader(DataSourceStreamReader):
         assert isinstance(partition, ScanPartition)
         return partition.read()
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing: the reader stores no delivered rows."""
-
-    def stop(self) -> None:
-        """Nothing to do: no connection is open."""
-
     def _admitted(self, start: Position, is_limited: bool) -> Position:
         versions = self._options.max_versions_per_trigger if is_limited else None
         files = self._options.max_files_per_trigger if is_limited else None
@@ -129,7 +140,3 @@ class StreamReader(DataSourceStreamReader):
             if versions == 0 or files == 0:
                 break
         return position
-
-
-if _READ_LIMITS is not None:
-    _READ_LIMITS.SupportsTriggerAvailableNow.register(StreamReader)

@@ -7,7 +7,6 @@ name, or by field id as Iceberg does. In all other cases the Python data source 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from os import PathLike
@@ -25,7 +24,7 @@ from trinitylake.iceberg_storage.data_files.schema_projection import has_plain_p
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.spark.filters import column_named, option_filter, readable_schema
-from trinitylake.spark.options import Options
+from trinitylake.spark.options import Options, source_options
 from trinitylake.spark.runtime import is_remote
 from trinitylake.spark.types import spark_schema
 
@@ -79,19 +78,15 @@ def table(
         VersionNotFound, VersionExpired: there is no such version.
         InvalidArgument: a column does not exist, has a type that Spark does not have, or the filter cannot be read.
     """
-    options = {f"storage.{key}": value for key, value in (storage_options or {}).items()} | {"root": os.fspath(root)}
-    given = {
-        "version": version,
-        "timestamp": timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp,
-        "txn": txn,
-        "filter": filter,
-        "durability": durability,
-    }
-    options |= {key: str(value) for key, value in given.items() if value is not None}
-    parsed = Options.parse(options | {"table": name})
+    time = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
+    options = source_options(
+        root, name, storage_options, version=version, timestamp=time, txn=txn, filter=filter, durability=durability
+    )
+    parsed = Options.parse(options)
     if txn is None:
         view = parsed.reading(parsed.open())
-        options = {key: value for key, value in options.items() if key != "timestamp"} | {"version": str(view.version)}
+        options.pop("timestamp", None)
+        options["version"] = str(view.version)
         found = view.table(name)
     else:
         found = parsed.open_table()
@@ -106,7 +101,7 @@ def table(
     if (paths := _paths(spark, found.iceberg, tasks, schema)) is not None:
         has_ever_same_names = _has_ever_same_names(found.iceberg.metadata)
         return _parquet_frame(spark, paths, schema, has_ever_same_names, _may_have_nan(tasks, schema))
-    frame = spark.read.format("trinitylake").options(**options).load(name)
+    frame = spark.read.format("trinitylake").options(**options).load()
     size_bytes = sum(task.file.file_size_in_bytes for task in tasks)
     return frame.hint("broadcast") if size_bytes <= BROADCAST_MAX_BYTES else frame
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,6 +36,31 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(selected.columns, schema=target)
     columns = [_cast(column, field) for column, field in zip(selected.columns, target, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def from_spark_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's JVM with offsets in each empty list or map: Java leaves them out, and Arrow reads them."""
+    columns = [_with_offsets(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _with_offsets(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        parts = [_with_offsets(array.field(place)) for place in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null()) if parts else array
+    if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+        return array
+    if not len(array):
+        return pa.array([], kind)
+    values = [_with_offsets(array.values)]
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, values)
+
+
+def optional(schema: spark.StructType) -> spark.StructType:
+    """The schema of a table that Spark creates for a frame: each column, and each part of one, may be null."""
+    text = re.sub(r'("(?:nullable|containsNull|valueContainsNull)":)false', r"\1true", schema.json())
+    return spark.StructType.fromJson(json.loads(text))
 
 
 def check_assignable(rows: spark.StructType, table: Schema) -> None:

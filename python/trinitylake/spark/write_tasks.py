@@ -29,7 +29,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
-from trinitylake.spark.types import check_assignable, in_case_of
+from trinitylake.spark.types import check_assignable, from_spark_batch, in_case_of
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.declared_limits import Limits, limits_of
 from trinitylake.tables.merge import WriteResult
@@ -253,6 +253,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     for batch in batches:
         if batch.num_rows == 0:
             continue
+        batch = from_spark_batch(batch)
         gathered.append(batch)
         size_bytes += batch.nbytes
         if size_bytes >= BUFFER_SIZE_BYTES:
