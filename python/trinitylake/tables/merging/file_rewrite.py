@@ -172,6 +172,8 @@ class FileRewrite:
             gone = [hits.positions[is_deleted]]
             hits = hits.take(np.flatnonzero(~is_deleted))
             parts = self._parts(task, hits, only_hits=True)
+        elif deleted == self._live.count(task):  # no row stays
+            parts = iter(())
         else:
             parts = (
                 self._parts_if_changed(task, hits) if self._only_changes and not deleted else self._parts(task, hits)
