@@ -148,10 +148,7 @@ def _meet(folder: Path, number: int, processes: int) -> None:
 
 
 def _sum(parts: Sequence[Appended]) -> Appended:
-    return Appended(
-        [one for part in parts for one in part.seconds],
-        [one for part in parts for one in part.errors],
-    )
+    return Appended([one for part in parts for one in part.seconds], [one for part in parts for one in part.errors])
 
 
 def _percentile(values: Sequence[float], share: float) -> float:

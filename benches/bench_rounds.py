@@ -39,11 +39,7 @@ def rounds(bench: Bench) -> None:
         def append_delete_append() -> None:
             with lake.transaction() as txn:
                 table = txn.table("n.t")
-                for write in (
-                    lambda: table.append(ROWS),
-                    lambda: table.delete("id = 5"),
-                    lambda: table.append(ROWS),
-                ):
+                for write in (lambda: table.append(ROWS), lambda: table.delete("id = 5"), lambda: table.append(ROWS)):
                     write()
                     table.scan().to_arrow()
 

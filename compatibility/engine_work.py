@@ -199,10 +199,7 @@ AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
 
 def compare(
-    name: str,
-    engine: AnyEngine,
-    namespace_word: str,
-    own_statements: Callable[[AnyEngine, tl.Lakehouse, Report], None],
+    name: str, engine: AnyEngine, namespace_word: str, own_statements: Callable[[AnyEngine, tl.Lakehouse, Report], None]
 ) -> int:
     """All steps, and those that only this engine has, over a new lakehouse. Returns the exit code."""
     report = Report(name)

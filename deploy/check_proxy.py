@@ -119,10 +119,7 @@ def check(port: int, context: ssl.SSLContext) -> int:
         "the server answers": ask("GET", "/v1/config")[0] == 200,
         "names keep their escapes": ask("GET", "/v1/namespaces/shop/tables/a%2Fb+%2Bc")[0] == 200,
         "an idempotency key passes": ask(
-            "POST",
-            "/v1/namespaces",
-            json.dumps({"namespace": ["n"]}).encode(),
-            **{"Idempotency-Key": "not-a-uuid"},
+            "POST", "/v1/namespaces", json.dumps({"namespace": ["n"]}).encode(), **{"Idempotency-Key": "not-a-uuid"}
         )[0]
         == 400,
         "a body above 16 MiB is refused": ask("POST", "/v1/namespaces", b" " * (17 << 20))[0] == 413,

@@ -229,13 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(seconds)
 
     def _answer(
-        self,
-        status: int,
-        body: bytes = b"",
-        *,
-        etag: str = "",
-        modified: float | None = None,
-        content_range: str = "",
+        self, status: int, body: bytes = b"", *, etag: str = "", modified: float | None = None, content_range: str = ""
     ) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))

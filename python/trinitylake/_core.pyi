@@ -19,9 +19,7 @@ class Storage:
         other_roots: Sequence[str] = ...,
     ) -> Self: ...
     # Can be pickled, with its options, for tasks in other processes.
-    def __getnewargs__(
-        self,
-    ) -> tuple[str, Mapping[str, str] | None, Literal["fsync", "none"] | None, list[str]]: ...
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str] | None, Literal["fsync", "none"] | None, list[str]]: ...
     @property
     def root(self) -> str: ...  # canonical, fully qualified, ends in "/"
     # Roots that the lakehouse had before, as far as it records them: what is named below them lies below `root`.
@@ -518,11 +516,7 @@ def repair(
 
 # Copies files to the same paths: how many were copied, their bytes, how many were there already.
 def copy_files(
-    source: Storage,
-    target: Storage,
-    files: Sequence[tuple[str, int | None]],
-    is_resumed: bool,
-    is_same_store: bool,
+    source: Storage, target: Storage, files: Sequence[tuple[str, int | None]], is_resumed: bool, is_same_store: bool
 ) -> tuple[int, int, int]: ...
 
 # Node files below the root of a version that the tree of an older one, perhaps in another store, does not have.

@@ -10,11 +10,7 @@ import pytest
 from catalogs import is_in_transaction, is_ours
 from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import (
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    TableAlreadyExistsError,
-)
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder

@@ -9,11 +9,7 @@ from orders import ROWS, SCHEMA
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
-from pyiceberg.table.update import (
-    AssertCreate,
-    SetLocationUpdate,
-    SetPropertiesUpdate,
-)
+from pyiceberg.table.update import AssertCreate, SetLocationUpdate, SetPropertiesUpdate
 from pyiceberg.types import StringType
 
 import trinitylake as tl

@@ -7,12 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from orders import SCHEMA
-from pyiceberg.exceptions import (
-    NoSuchNamespaceError,
-    NoSuchViewError,
-    TableAlreadyExistsError,
-    ViewAlreadyExistsError,
-)
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from pyiceberg.view.metadata import ViewVersion

@@ -622,10 +622,7 @@ def test_values_of_several_kinds_in_json_are_texts_and_that_is_said(loader: Load
         "warning: column v has values of several kinds: its type is VARCHAR, with JSON text",
         "warning: parts of column o have values of several kinds, or none: they are stored as JSON text",
     ]
-    assert loader.rows() == [
-        {"v": "5", "o": {"b": ["1", '"a"']}, "n": None},
-        {"v": "[1]", "o": None, "n": None},
-    ]
+    assert loader.rows() == [{"v": "5", "o": {"b": ["1", '"a"']}, "n": None}, {"v": "[1]", "o": None, "n": None}]
 
 
 @pytest.mark.parametrize(

@@ -146,11 +146,7 @@ KINDS = {
         "long",
     ),
     "long": Kind(
-        LongType(),
-        pa.int64(),
-        "BIGINT",
-        [-(2**63), 2**63 - 1, 0, -1, 2**31],
-        ("v", "bucket(3, v)", "truncate(10, v)"),
+        LongType(), pa.int64(), "BIGINT", [-(2**63), 2**63 - 1, 0, -1, 2**31], ("v", "bucket(3, v)", "truncate(10, v)")
     ),
     "float": Kind(FloatType(), pa.float32(), "FLOAT", _FLOATS, ("v",), "double"),
     "double": Kind(DoubleType(), pa.float64(), "DOUBLE", [*_FLOATS, 0.1, 1e300, 5e-324], ("v",)),
@@ -174,12 +170,7 @@ KINDS = {
     "timestamp": Kind(TimestampType(), pa.timestamp("us"), "TIMESTAMP", _MOMENTS, _OF_MOMENTS),
     "timestamptz": Kind(TimestamptzType(), pa.timestamp("us", "UTC"), "TIMESTAMPTZ", _MOMENTS, _OF_MOMENTS),
     "timestamp_ns": Kind(
-        TimestampNanoType(),
-        pa.timestamp("ns"),
-        "TIMESTAMP_NS",
-        _NANOSECONDS,
-        _OF_MOMENTS,
-        format_version=3,
+        TimestampNanoType(), pa.timestamp("ns"), "TIMESTAMP_NS", _NANOSECONDS, _OF_MOMENTS, format_version=3
     ),
     "timestamptz_ns": Kind(
         TimestamptzNanoType(),
@@ -224,12 +215,7 @@ KINDS = {
             element_required=False,
         ),
         pa.large_list(
-            pa.struct(
-                [
-                    ("d", pa.decimal128(38, 10)),
-                    ("m", pa.map_(pa.date32(), pa.large_list(pa.timestamp("us")))),
-                ]
-            )
+            pa.struct([("d", pa.decimal128(38, 10)), ("m", pa.map_(pa.date32(), pa.large_list(pa.timestamp("us"))))])
         ),
         "STRUCT(d DECIMAL(38, 10), m MAP(DATE, TIMESTAMP[]))[]",
         [

@@ -13,10 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from pyiceberg.manifest import (
-    DataFile,
-    data_file_with_partition,
-)
+from pyiceberg.manifest import DataFile, data_file_with_partition
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Summary

@@ -9,13 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from pyiceberg.manifest import (
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    write_manifest,
-    write_manifest_list,
-)
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile, write_manifest, write_manifest_list
 from pyiceberg.table.snapshots import Snapshot
 
 import trinitylake as tl

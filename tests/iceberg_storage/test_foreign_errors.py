@@ -122,10 +122,7 @@ def test_no_internal_error_leaves_a_statement() -> None:
 
 
 def test_an_error_of_a_library_names_its_table() -> None:
-    with (
-        pytest.raises(tl.InvalidArgument, match=r"^table n\.t: Could not find field"),
-        translated(lambda: "table n.t"),
-    ):
+    with pytest.raises(tl.InvalidArgument, match=r"^table n\.t: Could not find field"), translated(lambda: "table n.t"):
         Schema().find_field("x")
 
 

@@ -19,15 +19,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField, StringType, Times
 from test_iceberg_rebase import race, set_properties
 from test_iceberg_staging import Lake, ids, rows
 
-from iceberg_disjoint import (
-    ELSEWHERE,
-    STATEMENTS,
-    Change,
-    cities,
-    contents,
-    filled,
-    land,
-)
+from iceberg_disjoint import ELSEWHERE, STATEMENTS, Change, cities, contents, filled, land
 from iceberg_storage import Store, make_store
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer

@@ -19,16 +19,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from test_iceberg_rebase import set_properties
 from test_iceberg_staging import Lake
 
-from iceberg_disjoint import (
-    Change,
-    cities,
-    contents,
-    filled,
-    land,
-    live_files,
-    raced,
-    rewrite,
-)
+from iceberg_disjoint import Change, cities, contents, filled, land, live_files, raced, rewrite
 from iceberg_storage import Store, make_store
 from trinitylake.iceberg_storage.staging.overlapping_files import OverlappingFiles
 from trinitylake.iceberg_storage.staging.staged_table import TableConflict

@@ -11,12 +11,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import (
-    AddSnapshotUpdate,
-    AssertCurrentSchemaId,
-    AssertRefSnapshotId,
-    SetSnapshotRefUpdate,
-)
+from pyiceberg.table.update import AddSnapshotUpdate, AssertCurrentSchemaId, AssertRefSnapshotId, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, StringType
 from test_iceberg_staging import BY_CITY, Lake, ids, new_table, rows

@@ -74,10 +74,7 @@ def of_manifests(
     place: Place, folder: str, id: int, manifests: list[Any], parent: int | None, number: int = 50
 ) -> tuple[TableUpdate, TableUpdate]:
     snapshot = snapshot_of(place.table, folder, id, manifests, parent, number)
-    return (
-        AddSnapshotUpdate(snapshot=snapshot),
-        SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=id),
-    )
+    return (AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=id))
 
 
 def as_json(updates: tuple[TableUpdate, ...]) -> list[Any]:

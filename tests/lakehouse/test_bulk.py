@@ -18,14 +18,7 @@ from typer.testing import CliRunner
 import trinitylake as tl
 from trinitylake import _core
 from trinitylake.cli.app import app
-from trinitylake.definitions import (
-    ViewDef,
-    new_id,
-    new_namespace_def,
-    new_table_def,
-    new_view_def,
-    serialize,
-)
+from trinitylake.definitions import ViewDef, new_id, new_namespace_def, new_table_def, new_view_def, serialize
 from trinitylake.iceberg import TrinityLakeCatalog
 
 ROWS = pa.table({"id": [1, 2, 3]})

@@ -32,9 +32,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
         txn.create_namespace("shop")
         txn.create_namespace("shop.old")
         orders = txn.create_table(
-            "shop.orders",
-            {"id": "bigint", "day": "date", "item": "text", "price": "double"},
-            partition_spec="day",
+            "shop.orders", {"id": "bigint", "day": "date", "item": "text", "price": "double"}, partition_spec="day"
         )
         for number in range(4):
             orders.append(

@@ -87,8 +87,7 @@ class Browser:
         if whole:
             size = self.devtools("Page.getLayoutMetrics", {})["cssContentSize"]
             shot = self.devtools(
-                "Page.captureScreenshot",
-                {"captureBeyondViewport": True, "clip": {**size, "x": 0, "y": 0, "scale": 1}},
+                "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": {**size, "x": 0, "y": 0, "scale": 1}}
             )["data"]
         else:
             shot = self.command("GET", "/screenshot")

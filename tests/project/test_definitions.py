@@ -184,13 +184,7 @@ def test_public_field_numbers_stand() -> None:
         return {field.name: field.number for field in message.DESCRIPTOR.fields}
 
     assert numbers(NamespaceDef) == {"id": 1, "properties": 2}
-    assert numbers(ViewDef) == {
-        "id": 1,
-        "schema": 2,
-        "representations": 3,
-        "default_namespace": 4,
-        "properties": 5,
-    }
+    assert numbers(ViewDef) == {"id": 1, "schema": 2, "representations": 3, "default_namespace": 4, "properties": 5}
     table = numbers(TableDef)
     assert (table["schema"], table["table_type"], table["format_properties"], table["properties"]) == (2, 8, 10, 11)
     assert 7 not in table.values()

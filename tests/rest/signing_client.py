@@ -51,10 +51,7 @@ def connected(url: str, token: str) -> Iterator[RestCatalog]:
         "test",
         uri=url,
         token=token,
-        **{
-            "header.X-Iceberg-Access-Delegation": "remote-signing",
-            "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
-        },
+        **{"header.X-Iceberg-Access-Delegation": "remote-signing", "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"},
     ) as catalog:
         yield catalog
 

@@ -56,11 +56,7 @@ class Shop:
         with write_manifest(2, self.orders.spec(), self.orders.schema(), output, id, "null") as writer:
             writer.add_entry(
                 ManifestEntry.from_args(
-                    status=status,
-                    snapshot_id=id,
-                    sequence_number=number,
-                    file_sequence_number=number,
-                    data_file=file,
+                    status=status, snapshot_id=id, sequence_number=number, file_sequence_number=number, data_file=file
                 )
             )
         made = writer.to_manifest_file()

@@ -116,10 +116,7 @@ def test_sequence_number_that_goes_back_is_a_conflict(http_client: Client) -> No
 SCHEMAS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "another type": ([column(1, "id", "string")], "cannot have the type string"),
     "a narrower type": ([column(1, "id", "int")], "cannot have the type int"),
-    "a structure": (
-        [column(1, "id", {"type": "struct", "fields": [column(9, "x")]})],
-        "cannot have the type struct",
-    ),
+    "a structure": ([column(1, "id", {"type": "struct", "fields": [column(9, "x")]})], "cannot have the type struct"),
     "a structure without fields, as after the last one was dropped": (
         [column(1, "id"), column(9, "s", {"type": "struct", "fields": []})],
         "is a struct without fields",

@@ -63,10 +63,7 @@ def bodies(shop: tl.Lakehouse) -> dict[str, Any]:
         "POST /views": {"name": "v2", "schema": COLUMNS, "view-version": VIEW_VERSION, "properties": {}},
         "POST /register-view": {"name": "v3", "metadata-location": location},
         "POST /views/{view}": {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b"}}]},
-        "POST /views/rename": {
-            "source": {**TABLE, "name": "view"},
-            "destination": {**TABLE, "name": "other"},
-        },
+        "POST /views/rename": {"source": {**TABLE, "name": "view"}, "destination": {**TABLE, "name": "other"}},
     }
 
 

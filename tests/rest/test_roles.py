@@ -147,15 +147,7 @@ def test_the_existence_of_a_hidden_namespace_is_not_revealed(ask: Asker, shop: t
 def test_a_namespace_is_visible_to_readers_of_its_content() -> None:
     principal = Principal.of("p", ["reader:a.b.orders", "reader:x*"])
     names = ("a", "a.b", "a.b.c", "a.bc", "b", "x", "xy.z")
-    assert [principal.sees(tuple(name.split("."))) for name in names] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]
+    assert [principal.sees(tuple(name.split("."))) for name in names] == [True, True, False, False, False, True, True]
 
 
 def test_lists_show_readable_objects_only(ask: Asker) -> None:

@@ -95,10 +95,7 @@ KEYED: dict[str, tuple[str, dict[str, Any]]] = {
     "create": ("/v1/namespaces/hr/tables", {"name": "new", "schema": COLUMNS}),
     "rename": (
         "/v1/tables/rename",
-        {
-            "source": {"namespace": ["hr"], "name": "salaries"},
-            "destination": {"namespace": ["shop"], "name": "mine"},
-        },
+        {"source": {"namespace": ["hr"], "name": "salaries"}, "destination": {"namespace": ["shop"], "name": "mine"}},
     ),
     "commit": (
         "/v1/transactions/commit",

@@ -42,10 +42,7 @@ def nested(depth: int) -> dict[str, Any]:
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     """A table of four partitions, a file each."""
     rows = pa.table(
-        {
-            "id": pa.array(range(8), pa.int64()),
-            "day": [datetime.date(2026, 1, 1 + number // 2) for number in range(8)],
-        }
+        {"id": pa.array(range(8), pa.int64()), "day": [datetime.date(2026, 1, 1 + number // 2) for number in range(8)]}
     )
     with lake.transaction() as txn:
         txn.create_namespace("shop")

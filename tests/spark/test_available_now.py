@@ -40,11 +40,7 @@ def rows_of_batches(query: StreamingQuery) -> list[int]:
 
 @pytest.mark.parametrize(
     ("limits", "expected"),
-    [
-        ({}, [4]),
-        ({"max_files_per_trigger": 1}, [1, 1, 1, 1]),
-        ({"max_files_per_trigger": 3}, [3, 1]),
-    ],
+    [({}, [4]), ({"max_files_per_trigger": 1}, [1, 1, 1, 1]), ({"max_files_per_trigger": 3}, [3, 1])],
 )
 def test_a_query_with_limits_runs_until_all_is_read(
     spark: SparkSession,

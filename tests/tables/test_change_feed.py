@@ -97,11 +97,7 @@ def test_a_table_that_takes_the_name_of_a_dropped_one_follows_it(lake: tl.Lakeho
         for table in entry.rows
     ]
     assert found[0] == ("n.a", None, [("delete", 0)])
-    assert sorted(found[1:], key=str) == [
-        ("n.b", "n.c", []),
-        ("n.c", "n.b", []),
-        (None, "n.a", [("insert", 9)]),
-    ]
+    assert sorted(found[1:], key=str) == [("n.b", "n.c", []), ("n.c", "n.b", []), (None, "n.a", [("insert", 9)])]
 
 
 def test_expired_version_raises_version_expired(lake: tl.Lakehouse) -> None:

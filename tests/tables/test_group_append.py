@@ -281,9 +281,7 @@ def test_rows_wait_for_a_changed_table_and_fit_it_or_fail(events: tl.Lakehouse) 
 
 def test_a_dropped_table_fails_every_append(events: tl.Lakehouse) -> None:
     futures = together(
-        events,
-        lambda: events.table("raw.events").append(rows(1)),
-        lambda: events.table("raw.events").append(rows(2)),
+        events, lambda: events.table("raw.events").append(rows(1)), lambda: events.table("raw.events").append(rows(2))
     )
     assert all(future.exception() is None for future in futures)
     handles = [events.table("raw.events") for _ in range(3)]

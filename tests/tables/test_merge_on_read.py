@@ -12,12 +12,7 @@ from pyiceberg.table import StaticTable
 
 import trinitylake as tl
 from position_deletes import delete_positions
-from trinitylake.iceberg_storage.delete_files import (
-    file_key,
-    is_vector,
-    live_rows_of_summary,
-    referenced_data_file,
-)
+from trinitylake.iceberg_storage.delete_files import file_key, is_vector, live_rows_of_summary, referenced_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 

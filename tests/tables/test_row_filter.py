@@ -103,14 +103,7 @@ VALUES: dict[str, list[Any]] = {
 #: Numbers that columns are compared with, whether they can have them or not.
 NUMBERS: list[Any] = [0, 1, 2, 2.5, -7, 2**31, 2**63 - 1, -(2**63), 1e300, Decimal("1.5"), Decimal("1.505"), 10**8]
 CONNECTION = duckdb.connect()
-SQL = {
-    EqualTo: "=",
-    NotEqualTo: "<>",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-}
+SQL = {EqualTo: "=", NotEqualTo: "<>", LessThan: "<", LessThanOrEqual: "<=", GreaterThan: ">", GreaterThanOrEqual: ">="}
 
 
 def literals(column: str) -> list[Any]:

@@ -27,12 +27,7 @@ impl Lakehouse {
         let mut roots: Vec<String> = definition.root_uri().map(str::to_string).into_iter().collect();
         roots.extend(definition.former_root_uris().iter().cloned());
         roots.sort_unstable_by_key(|root| std::cmp::Reverse(root.len()));
-        Lakehouse {
-            name: definition.name().to_string(),
-            properties: definition.properties().clone(),
-            snapshots,
-            roots,
-        }
+        Lakehouse { name: definition.name().to_string(), properties: definition.properties().clone(), snapshots, roots }
     }
 }
 
@@ -47,9 +42,7 @@ pub fn of(kind: ObjectKind, path: &str, file: &Bytes) -> Result<Value> {
         ObjectKind::Namespace => namespace(message, path),
         ObjectKind::Table => table(message, path),
         ObjectKind::View => view(message, path),
-        ObjectKind::TransactionRecord => {
-            Err(Error::InvalidArgument("no object is a transaction".to_string()))
-        }
+        ObjectKind::TransactionRecord => Err(Error::InvalidArgument("no object is a transaction".to_string())),
     }
 }
 

@@ -31,12 +31,7 @@ pub unsafe extern "C" fn release(at: *mut u8, size: usize) {
 /// # Safety
 /// Both are of [`allocate`], and nobody uses them any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ask(
-    question: *mut u8,
-    question_size: usize,
-    file: *mut u8,
-    file_size: usize,
-) -> u64 {
+pub unsafe extern "C" fn ask(question: *mut u8, question_size: usize, file: *mut u8, file_size: usize) -> u64 {
     let question = unsafe { owned(question, question_size) };
     let file = Bytes::from(unsafe { owned(file, file_size) }.into_vec());
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);

@@ -36,9 +36,7 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     fn hint(&mut self) -> Result<Option<u64>, Unheard> {
         match self.heard.next() {
-            Some(Heard::Hint(content)) => {
-                Ok(content.as_ref().and_then(|text| version_of_hint(text.as_bytes())))
-            }
+            Some(Heard::Hint(content)) => Ok(content.as_ref().and_then(|text| version_of_hint(text.as_bytes()))),
             _ => Err(Unheard(Step::Hint(LATEST_HINT_PATH.to_string()))),
         }
     }

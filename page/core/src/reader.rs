@@ -66,24 +66,18 @@ impl Reader {
             Question::RootPath { version } => Answer::Path(root_path(version)),
             Question::Root { root, named } => Answer::Root(Box::new(self.root(&root, named)?)),
             Question::Lakehouse { path } => Answer::Lakehouse(self.lakehouse(&path, &file)?),
-            Question::Definition { kind, path } => {
-                Answer::Definition(definitions::of(known(&kind)?, &path, &file)?)
-            }
-            Question::Held { root, kind, path } => {
-                match held_definition(self.nodes.get(&root)?.as_ref(), &path) {
-                    Some(file) => Answer::Definition(definitions::of(known(&kind)?, &path, &file)?),
-                    None => Answer::Nothing,
-                }
-            }
+            Question::Definition { kind, path } => Answer::Definition(definitions::of(known(&kind)?, &path, &file)?),
+            Question::Held { root, kind, path } => match held_definition(self.nodes.get(&root)?.as_ref(), &path) {
+                Some(file) => Answer::Definition(definitions::of(known(&kind)?, &path, &file)?),
+                None => Answer::Nothing,
+            },
             Question::Locate { root, objects } => Answer::Locations(self.locate(&root, &objects)?),
             Question::Objects { root, kind, namespace, start, limit } => {
                 let range = self.names.objects_in(known(&kind)?, Some(&namespace.join(".")))?;
                 let (found, next) = self.scan(&root, range, start, limit)?;
                 Answer::Names { items: found.into_iter().map(|one| one.name).collect(), next }
             }
-            Question::Namespaces { root, parent, start, limit } => {
-                self.namespaces(&root, &parent, start, limit)?
-            }
+            Question::Namespaces { root, parent, start, limit } => self.namespaces(&root, &parent, start, limit)?,
             Question::All { root, start, limit } => {
                 let objects = KeyRange {
                     start: ObjectKind::Namespace.prefix().to_string(),
@@ -160,8 +154,7 @@ impl Reader {
 
     /// `None` for records of transactions.
     fn change(&self, message: MessageRef<'_>) -> Option<Change> {
-        let object =
-            self.names.decode(message.key).filter(|one| one.kind != ObjectKind::TransactionRecord)?;
+        let object = self.names.decode(message.key).filter(|one| one.kind != ObjectKind::TransactionRecord)?;
         Some(Change { object: object.into(), removes: message.value.is_none() })
     }
 
@@ -200,13 +193,7 @@ impl Reader {
     }
 
     /// One namespace after the other, because each may contain any number of others.
-    fn namespaces(
-        &self,
-        root: &str,
-        parent: &[String],
-        start: Option<String>,
-        limit: usize,
-    ) -> Result<Answer> {
+    fn namespaces(&self, root: &str, parent: &[String], start: Option<String>, limit: usize) -> Result<Answer> {
         let below = |levels: &[String]| self.names.namespaces_below(Some(levels.join(".").as_str()));
         let all = if parent.is_empty() { self.names.namespaces_below(None)? } else { below(parent)? };
         let mut range = KeyRange { start: start.unwrap_or(all.start), end: all.end };
@@ -249,9 +236,7 @@ impl Reader {
             n_messages: node.n_messages(),
             children: (0..n_children.min(children)).map(|i| node.child(i).to_string()).collect(),
             keys: (0..node.n_keys().min(keys)).map(|i| name(node.key(i))).collect(),
-            messages: newest
-                .map(|one| Change { object: name(one.key), removes: one.value.is_none() })
-                .collect(),
+            messages: newest.map(|one| Change { object: name(one.key), removes: one.value.is_none() }).collect(),
         })
     }
 }
@@ -273,10 +258,7 @@ fn now<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
 /// The HTTP status with which a server would report the error.
 fn code_of(error: &Error) -> u16 {
     match error {
-        Error::InvalidName(_)
-        | Error::FileNotFound { .. }
-        | Error::NotALakehouse(_)
-        | Error::VersionNotFound(_) => 404,
+        Error::InvalidName(_) | Error::FileNotFound { .. } | Error::NotALakehouse(_) | Error::VersionNotFound(_) => 404,
         Error::VersionExpired(_) => 410,
         Error::InvalidArgument(_) => 400,
         Error::UnsupportedVersion(_) => 501,

@@ -21,15 +21,7 @@ _LIBRARIES = frozenset(
     {"trinitylake", "pyiceberg", "pyarrow", "pydantic", "pydantic_core", "pyparsing", "duckdb", "_duckdb"}
     | {"numpy", "pandas", "polars", "fsspec", "zoneinfo", "decimal", "uuid"}
 )
-_OF_INPUTS = (
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    NotImplementedError,
-    RecursionError,
-)
+_OF_INPUTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError, RecursionError)
 
 
 class errors_as:

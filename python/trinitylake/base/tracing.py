@@ -87,12 +87,7 @@ def begin(operation: str, collection: str = "", attributes: Callable[[], Mapping
 
 
 @contextmanager
-def span(
-    operation: str,
-    collection: str = "",
-    *,
-    within: context.Context | None = None,
-) -> Iterator[Span]:
+def span(operation: str, collection: str = "", *, within: context.Context | None = None) -> Iterator[Span]:
     """A span around a block, current inside of it.
 
     Args:

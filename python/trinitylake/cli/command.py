@@ -36,10 +36,7 @@ REFERENCES = "14, -1, 2026-11-24, 2026-11-24T08:00+02:00, '2 hours ago' or tag:N
 At = Annotated[
     str | None,
     typer.Option(
-        "--at",
-        metavar="VERSION",
-        help=f"A version: {REFERENCES}; the latest by default.",
-        show_default=False,
+        "--at", metavar="VERSION", help=f"A version: {REFERENCES}; the latest by default.", show_default=False
     ),
 ]
 Message = Annotated[str, typer.Option("--message", "-m", help="Message for the log.")]

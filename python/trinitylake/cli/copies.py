@@ -48,8 +48,7 @@ def export(
     ] = None,
     tables: Annotated[list[str] | None, typer.Option("--table", help="Only this table or view, repeatable.")] = None,
     target_options: Annotated[
-        list[str] | None,
-        typer.Option("--target-option", metavar="KEY=VALUE", help="As --option, for the target."),
+        list[str] | None, typer.Option("--target-option", metavar="KEY=VALUE", help="As --option, for the target.")
     ] = None,
     message: Message = "",
     author: Author = "",
@@ -92,8 +91,7 @@ def restore(
     at: At = None,
     mode: _Mode = "full",
     source_options: Annotated[
-        list[str] | None,
-        typer.Option("--source-option", metavar="KEY=VALUE", help="As --option, for the backup."),
+        list[str] | None, typer.Option("--source-option", metavar="KEY=VALUE", help="As --option, for the backup.")
     ] = None,
     message: Message = "",
     author: Author = "",
@@ -126,8 +124,7 @@ def relocate(
         bool, typer.Option(help="Rewrite metadata of tables, so that other engines find their files.")
     ] = True,
     former: Annotated[
-        list[str] | None,
-        typer.Option(help="Former root of a lakehouse that never recorded its root, repeatable."),
+        list[str] | None, typer.Option(help="Former root of a lakehouse that never recorded its root, repeatable.")
     ] = None,
     message: Message = "",
     author: Author = "",
@@ -142,12 +139,7 @@ def relocate(
     lake = open_lakehouse(root, options)
     with progress("tables") as on_progress:
         done = lake.maintenance.relocate(
-            rewrite=rewrite,
-            former=former or (),
-            dry_run=dry_run,
-            message=message,
-            author=author,
-            progress=on_progress,
+            rewrite=rewrite, former=former or (), dry_run=dry_run, message=message, author=author, progress=on_progress
         )
     files = f"{counted(len(done.tables), 'table')}, {counted(done.files, 'file')}"
     if done.version is not None:

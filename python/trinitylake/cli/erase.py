@@ -37,8 +37,7 @@ def erase(
         str, typer.Option("--reason", help="Text for the log and the certificate, without personal data.")
     ] = "",
     drop_tags: Annotated[
-        bool,
-        typer.Option("--drop-tags", help="With --expire, drop tags of versions with matching rows."),
+        bool, typer.Option("--drop-tags", help="With --expire, drop tags of versions with matching rows.")
     ] = False,
     roll_back_transactions: Annotated[
         bool, typer.Option("--roll-back-transactions", help="Roll back saved transactions that may hold matching rows.")

@@ -35,8 +35,7 @@ _SHOWN = 100
 def fsck(
     root: Root,
     version: Annotated[
-        str | None,
-        typer.Option("--version", help='A version, a range such as "3-7", or "all"; default: the latest.'),
+        str | None, typer.Option("--version", help='A version, a range such as "3-7", or "all"; default: the latest.')
     ] = None,
     files: Annotated[bool, typer.Option("--files", help="Also check that all files of managed tables exist.")] = False,
     data: Annotated[

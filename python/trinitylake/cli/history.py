@@ -82,8 +82,7 @@ def diff(
     before: Annotated[str, typer.Argument(help=f"A version: {REFERENCES}.")],
     after: Annotated[str | None, typer.Argument(help="A version; default: the latest.")] = None,
     rows: Annotated[
-        str | None,
-        typer.Option("--rows", metavar="TABLE", help="Print the rows of this table that differ."),
+        str | None, typer.Option("--rows", metavar="TABLE", help="Print the rows of this table that differ.")
     ] = None,
     options: Options = None,
     as_json: Json = False,

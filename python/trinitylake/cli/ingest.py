@@ -46,10 +46,7 @@ def ingest(
     delimiter: Annotated[str, typer.Option(help="Character between the fields of CSV.")] = ",",
     header: Annotated[
         bool,
-        typer.Option(
-            "--header/--no-header",
-            help="Whether CSV has a header; without one, fields are in column order.",
-        ),
+        typer.Option("--header/--no-header", help="Whether CSV has a header; without one, fields are in column order."),
     ] = True,
     nulls: Annotated[
         list[str] | None,
@@ -58,8 +55,7 @@ def ingest(
         ),
     ] = None,
     producer: Annotated[
-        str | None,
-        typer.Option(help="Name of the stream; a second run continues after the bytes that the table has."),
+        str | None, typer.Option(help="Name of the stream; a second run continues after the bytes that the table has.")
     ] = None,
     dead_letter: Annotated[
         str | None, typer.Option(metavar="TABLE", help="Write rows that do not fit to this table, and continue.")

@@ -113,8 +113,7 @@ def load(
         Path | None, typer.Option(metavar="FILE", help="Write rows that do not fit to this JSON lines file.")
     ] = None,
     max_bad_rows: Annotated[
-        int | None,
-        typer.Option(min=0, help="Accept so many bad rows; default: 0, or 10000 with --bad-rows."),
+        int | None, typer.Option(min=0, help="Accept so many bad rows; default: 0, or 10000 with --bad-rows.")
     ] = None,
     id: Annotated[
         str | None, typer.Option("--id", help="Id of the load: a second load with it changes nothing.")

@@ -73,8 +73,7 @@ def compact(
 def expire(
     root: Root,
     before: Annotated[
-        str | None,
-        typer.Option("--before", metavar="VERSION", help="Versions older than this one, given as for --at."),
+        str | None, typer.Option("--before", metavar="VERSION", help="Versions older than this one, given as for --at.")
     ] = None,
     older_than: Annotated[
         str | None, typer.Option("--older-than", help='Versions older than this: "7 days", "36 h".', metavar="DURATION")

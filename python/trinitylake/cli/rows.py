@@ -54,12 +54,7 @@ def head(
 
 @command
 def count(
-    root: Root,
-    table: Identifier,
-    where: Where = None,
-    at: At = None,
-    options: Options = None,
-    as_json: Json = False,
+    root: Root, table: Identifier, where: Where = None, at: At = None, options: Options = None, as_json: Json = False
 ) -> None:
     """Count the rows of a table."""
     number = _scan(open_lakehouse(root, options).at(at), table, where).count()

@@ -58,8 +58,7 @@ def commit(
     root: Root,
     id: Id,
     allow_checks: Annotated[
-        list[str] | None,
-        typer.Option(help="Module whose functions may run as checks of the transaction, repeatable."),
+        list[str] | None, typer.Option(help="Module whose functions may run as checks of the transaction, repeatable.")
     ] = None,
     options: Options = None,
     as_json: Json = False,

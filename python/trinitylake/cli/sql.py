@@ -17,8 +17,7 @@ from trinitylake.errors import InvalidArgument
 def sql(
     root: Root,
     statements: Annotated[
-        str | None,
-        typer.Argument(help="Statements; default: an interactive shell, or statements from standard input."),
+        str | None, typer.Argument(help="Statements; default: an interactive shell, or statements from standard input.")
     ] = None,
     command: Annotated[list[str] | None, typer.Option("--command", "-c", help="Statements, repeatable.")] = None,
     file: Annotated[list[str] | None, typer.Option("--file", "-f", help="A file of statements, repeatable.")] = None,

@@ -19,11 +19,7 @@ app.add_typer(token, name="token")
 
 TokenFile = Annotated[
     Path,
-    typer.Option(
-        "--token-file",
-        envvar="TRINITYLAKE_TOKEN_FILE",
-        help="The file that `serve --token-file` reads.",
-    ),
+    typer.Option("--token-file", envvar="TRINITYLAKE_TOKEN_FILE", help="The file that `serve --token-file` reads."),
 ]
 _DEFAULT_FILE = Path("trinitylake-tokens")
 Name = Annotated[str, typer.Argument(help="Name of the person or program; it is the author of its commits.")]

@@ -30,12 +30,7 @@ from trinitylake.definitions.files import (
     read_definition,
     serialize,
 )
-from trinitylake.definitions.schema import (
-    Schema,
-    SchemaLike,
-    as_schema,
-    to_iceberg_schema,
-)
+from trinitylake.definitions.schema import Schema, SchemaLike, as_schema, to_iceberg_schema
 from trinitylake.definitions.sql_types import Column, Type, list_of, map_of, parse_type, struct_of
 from trinitylake.definitions.trinitylake_pb2 import (
     EXTERNAL,

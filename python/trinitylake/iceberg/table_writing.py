@@ -12,13 +12,7 @@ from uuid import UUID
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.table.update import (
-    AssertCreate,
-    AssignUUIDUpdate,
-    SetLocationUpdate,
-    TableRequirement,
-    TableUpdate,
-)
+from pyiceberg.table.update import AssertCreate, AssignUUIDUpdate, SetLocationUpdate, TableRequirement, TableUpdate
 
 from trinitylake.definitions import new_id, new_table_def, serialize
 from trinitylake.errors import InvalidArgument

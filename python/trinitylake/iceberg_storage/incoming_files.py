@@ -15,12 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import ManifestEntryStatus
-from pyiceberg.table.update import (
-    AddSnapshotUpdate,
-    SetPartitionStatisticsUpdate,
-    SetStatisticsUpdate,
-    TableUpdate,
-)
+from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetStatisticsUpdate, TableUpdate
 
 from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
 from trinitylake.iceberg_storage.locations import qualified_path

@@ -27,13 +27,7 @@ from trinitylake.errors import CorruptFile, InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet, reading
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
-from trinitylake.iceberg_storage.metadata import (
-    encoded,
-    metadata_uri,
-    new_file_stem,
-    read_metadata,
-    with_log_entry,
-)
+from trinitylake.iceberg_storage.metadata import encoded, metadata_uri, new_file_stem, read_metadata, with_log_entry
 from trinitylake.iceberg_storage.metadata_compression import file_bytes
 from trinitylake.iceberg_storage.puffin import with_data_files
 from trinitylake.iceberg_storage.table_properties import LOCATION_PROPERTIES

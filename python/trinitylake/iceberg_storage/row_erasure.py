@@ -44,12 +44,7 @@ from trinitylake.iceberg_storage.data_files.position_deletes import (
     write_position_deletes,
     write_position_file,
 )
-from trinitylake.iceberg_storage.data_files.row_lineage import (
-    LINEAGE,
-    POSITION,
-    PlannedFile,
-    carried_schema,
-)
+from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE, POSITION, PlannedFile, carried_schema
 from trinitylake.iceberg_storage.delete_files import blob_of, file_key, is_vector, referenced_data_file
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest

@@ -15,13 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 from pyiceberg.expressions import And, BooleanExpression, Not, Or, UnboundPredicate
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntryStatus,
-    ManifestFile,
-)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
@@ -72,11 +66,7 @@ class RowSearch:
     """
 
     def __init__(
-        self,
-        io: LakehouseFileIO,
-        filter: BooleanExpression,
-        schemas: Iterable[Schema],
-        known: RowSearch | None = None,
+        self, io: LakehouseFileIO, filter: BooleanExpression, schemas: Iterable[Schema], known: RowSearch | None = None
     ) -> None:
         self._io = io
         self._filter = filter

@@ -25,11 +25,7 @@ from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import Identifier, full_name, namespace_name, split
 from trinitylake.core import KeySizes
-from trinitylake.definitions import (
-    LakehouseDef,
-    parse_lakehouse_def,
-    serialize,
-)
+from trinitylake.definitions import LakehouseDef, parse_lakehouse_def, serialize
 from trinitylake.errors import (
     CommitConflict,
     InvalidArgument,
@@ -293,12 +289,7 @@ class _Copy:
                 self._add(self._copier.put(path, self._source.storage.get(path)))
 
     def _copy_part(
-        self,
-        state: _core.Version,
-        older: _core.Version | None,
-        part: Part,
-        definition: bytes,
-        keywords: dict[str, Any],
+        self, state: _core.Version, older: _core.Version | None, part: Part, definition: bytes, keywords: dict[str, Any]
     ) -> int:
         wanted = dict(_part_rows(state, part))
         known = {} if older is None else dict(_part_rows(older, Part()))

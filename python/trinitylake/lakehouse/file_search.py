@@ -127,11 +127,7 @@ class FileSearch:
     """
 
     def __init__(
-        self,
-        storage: _core.Storage,
-        filter: BooleanExpression,
-        tables: Sequence[SearchedTable],
-        texts: TextSearch,
+        self, storage: _core.Storage, filter: BooleanExpression, tables: Sequence[SearchedTable], texts: TextSearch
     ) -> None:
         self._storage = storage.uncached()
         self._io = LakehouseFileIO(self._storage)

@@ -594,10 +594,7 @@ class Lakehouse(Statements):
         return self._core.latest()
 
     def _execute(
-        self,
-        statement: Callable[[Transaction], Result],
-        note: CommitInfo = NO_COMMIT_INFO,
-        base: Version | None = None,
+        self, statement: Callable[[Transaction], Result], note: CommitInfo = NO_COMMIT_INFO, base: Version | None = None
     ) -> Result:
         return self._handle.execute(statement, note, base)
 

@@ -136,10 +136,7 @@ def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int
 
 
 def stage(
-    transaction: Transaction,
-    plan: WritePlan,
-    messages: Sequence[WriterCommitMessage | None],
-    overwrite: bool,
+    transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None], overwrite: bool
 ) -> None:
     """Add the reported files to the table as the transaction sees it, after removing the rows that they replace.
 

@@ -257,11 +257,7 @@ def connection_of(spark: SparkSession, catalog: str) -> Connection:
 
 
 def catalog_at(
-    spark: SparkSession,
-    *,
-    version: int | None = None,
-    timestamp: datetime | str | None = None,
-    catalog: str = "lake",
+    spark: SparkSession, *, version: int | None = None, timestamp: datetime | str | None = None, catalog: str = "lake"
 ) -> str:
     """Add a read-only catalog of an older version of the whole lakehouse; returns its name.
 

@@ -75,12 +75,7 @@ _OLD = "location string, problem string"
 _TEXT_AND_LOCATION = "text string, location string"
 
 
-def register(
-    spark: SparkSession,
-    lake: Handle,
-    objects: Any,
-    options: RegistrationOptions,
-) -> Registration:
+def register(spark: SparkSession, lake: Handle, objects: Any, options: RegistrationOptions) -> Registration:
     """Run `trinitylake.Lakehouse.register` on executors. A failure of Spark itself raises Spark's error."""
     require_driver(spark, "registration")
     if not hasattr(DataFrame, "toArrow"):
@@ -322,13 +317,7 @@ def _problem(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray)
 # Existing objects
 
 
-def _existing(
-    spark: SparkSession,
-    lake: Handle,
-    number: int,
-    sizes: KeySizes,
-    ranges: list[KeyRange],
-) -> DataFrame:
+def _existing(spark: SparkSession, lake: Handle, number: int, sizes: KeySizes, ranges: list[KeyRange]) -> DataFrame:
     carried = StorageForTasks(lake.storage)
 
     def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:

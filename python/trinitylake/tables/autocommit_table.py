@@ -98,12 +98,7 @@ class AutocommitTable(FrozenTable):
     """
 
     def __init__(
-        self,
-        lakehouse: LatestVersion,
-        namespace: str,
-        name: str,
-        definition: bytes,
-        version: int | None = None,
+        self, lakehouse: LatestVersion, namespace: str, name: str, definition: bytes, version: int | None = None
     ) -> None:
         super().__init__(lakehouse._storage, namespace, name, definition, version)
         self._lakehouse = lakehouse

@@ -60,11 +60,7 @@ _EXPECTED = (
 
 @contextmanager
 def taken(
-    data: Any,
-    *,
-    repeatable: bool,
-    joined_with: Schema | None = None,
-    schema: Callable[[], Schema] | None = None,
+    data: Any, *, repeatable: bool, joined_with: Schema | None = None, schema: Callable[[], Schema] | None = None
 ) -> Iterator[Rows]:
     """Rows of any tabular object, which is read once. In the block they can be read again if `repeatable`.
 
@@ -315,12 +311,7 @@ def _is_a(data: Any, kinds: Iterable[tuple[str, str]]) -> bool:
 
 
 def conform(
-    rows: Rows,
-    schema: Schema,
-    *,
-    limits: Limits = NO_LIMITS,
-    stream: bool = False,
-    needed: Container[str] = (),
+    rows: Rows, schema: Schema, *, limits: Limits = NO_LIMITS, stream: bool = False, needed: Container[str] = ()
 ) -> pa.Table | pa.RecordBatchReader:
     """`rows` with the columns of an Iceberg schema, in its order.
 

@@ -172,12 +172,7 @@ class TableMaintenance:
         return self._write(operation, note=CommitInfo(message, author))
 
     def expire_as_versions(
-        self,
-        minimum_versions_to_keep: int,
-        maximum_version_age_millis: int,
-        *,
-        message: str = "",
-        author: str = "",
+        self, minimum_versions_to_keep: int, maximum_version_age_millis: int, *, message: str = "", author: str = ""
     ) -> list[int]:
         """Remove snapshots of `main` by the retention of versions, where the table has no properties for it.
 

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
-from trinitylake.definitions import (
-    MANIFEST_LIST,
-    METADATA_LOCATION,
-    Column,
-    Schema,
-    SortKey,
-    TableDef,
-    Type,
-)
+from trinitylake.definitions import MANIFEST_LIST, METADATA_LOCATION, Column, Schema, SortKey, TableDef, Type
 from trinitylake.errors import CorruptFile, InvalidArgument
 
 if TYPE_CHECKING:

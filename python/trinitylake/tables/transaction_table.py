@@ -15,13 +15,7 @@ from trinitylake import _core
 from trinitylake.base.arguments import checked_as, flag, text
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.pickling import refuse_staged_table
-from trinitylake.definitions import (
-    MANIFEST_LIST,
-    PREVIOUS_METADATA_LOCATION,
-    Schema,
-    TableDef,
-    serialize,
-)
+from trinitylake.definitions import MANIFEST_LIST, PREVIOUS_METADATA_LOCATION, Schema, TableDef, serialize
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction

@@ -20,8 +20,7 @@ fn date(days_since_1970: i64) -> (i64, i64, i64) {
     let days = days_since_1970 + DAYS_BEFORE_1970;
     let day_of_cycle = days.rem_euclid(CYCLE_DAYS);
     // Every fourth year is a leap year, except each hundredth year, which is one only if it is divisible by 400.
-    let year_of_cycle =
-        (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
+    let year_of_cycle = (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
     let day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
     // Any five months from March on have 153 days.
     let months_since_march = (5 * day_of_year + 2) / 153;

@@ -102,10 +102,7 @@ impl RootUri {
         }
         let Some(&(_, spelling, scheme)) = SCHEMES.iter().find(|(name, ..)| *name == scheme) else {
             let known = SCHEMES.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
-            return Err(invalid(
-                &without_secrets(input),
-                &format!("the scheme `{scheme}` is not one of {known}"),
-            ));
+            return Err(invalid(&without_secrets(input), &format!("the scheme `{scheme}` is not one of {known}")));
         };
         if scheme == Scheme::File {
             return Self::from_file_uri(input, rest);
@@ -114,10 +111,7 @@ impl RootUri {
         let shown = without_secrets(input);
         let rest = rest.strip_prefix("//").ok_or_else(|| invalid(&shown, "`//` must follow the scheme"))?;
         if rest.contains(['?', '#']) {
-            return Err(invalid(
-                &shown,
-                "a root has no query and no fragment; tokens and keys are storage options",
-            ));
+            return Err(invalid(&shown, "a root has no query and no fragment; tokens and keys are storage options"));
         }
         let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
         check_authority(scheme, authority, &shown)?;
@@ -138,10 +132,7 @@ impl RootUri {
             Some(rest) => rest.strip_prefix("localhost").filter(|rest| rest.starts_with('/')).unwrap_or(rest),
         };
         let Some(path) = path.strip_prefix('/') else {
-            return Err(invalid(
-                input,
-                "a file URI names an absolute path of this machine: file:///folder/lakehouse",
-            ));
+            return Err(invalid(input, "a file URI names an absolute path of this machine: file:///folder/lakehouse"));
         };
         Self::from_absolute(path, input)
     }
@@ -150,8 +141,7 @@ impl RootUri {
         if input == "~" || input.starts_with("~/") {
             return Err(invalid(input, "`~` is not expanded here; give the absolute path"));
         }
-        let known =
-            input.split_once(':').filter(|(scheme, _)| SCHEMES.iter().any(|(name, ..)| name == scheme));
+        let known = input.split_once(':').filter(|(scheme, _)| SCHEMES.iter().any(|(name, ..)| name == scheme));
         if let Some((scheme, _)) = known {
             return Err(invalid(input, &format!("a URI starts with `{scheme}://`")));
         }
@@ -215,8 +205,7 @@ impl RootUri {
             (Some(own), Some(others)) => own == others,
             _ => true,
         };
-        hosts_agree
-            && (self.scheme, self.bucket(), &self.prefix) == (other.scheme, other.bucket(), &other.prefix)
+        hosts_agree && (self.scheme, self.bucket(), &self.prefix) == (other.scheme, other.bucket(), &other.prefix)
     }
 
     /// The full URI of a path of this lakehouse. The path is not checked: see [`check_path`].
@@ -307,8 +296,7 @@ fn split_scheme(text: &str) -> Option<(String, &str)> {
     let named = bytes.next()?.is_ascii_alphabetic()
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
     let scheme = scheme.to_ascii_lowercase();
-    (named && (rest.starts_with("//") || (scheme == "file" && rest.starts_with('/'))))
-        .then_some((scheme, rest))
+    (named && (rest.starts_with("//") || (scheme == "file" && rest.starts_with('/')))).then_some((scheme, rest))
 }
 
 fn check_authority(scheme: Scheme, authority: &str, shown: &str) -> Result<()> {
@@ -321,10 +309,7 @@ fn check_authority(scheme: Scheme, authority: &str, shown: &str) -> Result<()> {
         // `user:password@host` is a credential; only in Azure's `container@account` is `@` valid.
         Some((bucket, host)) if scheme == Scheme::Azure && !host.is_empty() => (bucket, host),
         Some(_) => {
-            return Err(invalid(
-                shown,
-                "a root must not contain a user or a password; they are storage options",
-            ));
+            return Err(invalid(shown, "a root must not contain a user or a password; they are storage options"));
         }
         None => (authority, ""),
     };
@@ -374,8 +359,7 @@ fn without_secrets(location: &str) -> String {
     let shown = location.split(['?', '#']).next().unwrap_or_default();
     match shown.split_once("://") {
         Some((scheme, rest)) => {
-            let (authority, key) =
-                rest.split_once('/').map_or((rest, ""), |(head, _)| (head, &rest[head.len()..]));
+            let (authority, key) = rest.split_once('/').map_or((rest, ""), |(head, _)| (head, &rest[head.len()..]));
             // A pasted secret may contain slashes, so the first slash may not be the end of the host.
             if authority.contains(':')
                 && let Some((_, shown)) = rest.rsplit_once('@')

@@ -22,8 +22,7 @@ pub fn optimize_paths(paths: &StringArray) -> Result<StringArray> {
         let mut rest = output;
         for i in (0..paths.len()).filter(|i| paths.is_valid(*i)) {
             let path = text(i);
-            let (optimized, others) =
-                std::mem::take(&mut rest).split_at_mut(OPTIMIZED_PREFIX_SIZE_BYTES + path.len());
+            let (optimized, others) = std::mem::take(&mut rest).split_at_mut(OPTIMIZED_PREFIX_SIZE_BYTES + path.len());
             write_optimized(path, optimized);
             rest = others;
         }
@@ -66,9 +65,7 @@ pub fn encode_keys(
             let mut row = vec![b' '; key_size];
             row[..prefix.len()].copy_from_slice(prefix);
             let mut row_namespace = None;
-            for (i, key) in
-                (0..namespaces.len()).filter(|i| is_valid(*i)).zip(output.chunks_exact_mut(key_size))
-            {
+            for (i, key) in (0..namespaces.len()).filter(|i| is_valid(*i)).zip(output.chunks_exact_mut(key_size)) {
                 let namespace = namespaces.value(i);
                 if row_namespace != Some(namespace) {
                     check_namespace(namespace, sizes.namespace)?;
@@ -101,9 +98,9 @@ pub fn decode_keys(keys: &StringArray, sizes: NameSizes) -> Result<RecordBatch> 
             names.append_null();
             continue;
         };
-        let (kind, namespace, name) = sizes.decode_parts(key).ok_or_else(|| {
-            Error::InvalidName(format!("{:?} is not a key of this lakehouse", key.trim_end()))
-        })?;
+        let (kind, namespace, name) = sizes
+            .decode_parts(key)
+            .ok_or_else(|| Error::InvalidName(format!("{:?} is not a key of this lakehouse", key.trim_end())))?;
         kinds.append_value(kind.word());
         namespaces.append_value(namespace);
         names.append_value(name);

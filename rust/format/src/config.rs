@@ -46,9 +46,7 @@ impl Coordination {
         match name {
             "none" => Ok(Coordination::None),
             "queue" => Ok(Coordination::Queue),
-            _ => Err(Error::InvalidArgument(format!(
-                "coordination {name:?} is not one of \"none\", \"queue\""
-            ))),
+            _ => Err(Error::InvalidArgument(format!("coordination {name:?} is not one of \"none\", \"queue\""))),
         }
     }
 }
@@ -90,9 +88,7 @@ impl TreeConfig {
             match definition.properties().get(property) {
                 None => Ok(default),
                 Some(text) => text.parse().map_err(|_| {
-                    Error::InvalidArgument(format!(
-                        "lakehouse property {property} is {text:?}, not a number of bytes"
-                    ))
+                    Error::InvalidArgument(format!("lakehouse property {property} is {text:?}, not a number of bytes"))
                 }),
             }
         };

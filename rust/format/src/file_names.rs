@@ -104,15 +104,8 @@ pub fn node_id(path: &str) -> Option<Uuid> {
 
 /// A new definition file: `<kind>-<name>-<namespace>-<uuid>.binpb`, optimized. A name that would make the path longer
 /// than `max_size_bytes` is cut; the id keeps the path unique.
-pub fn definition_path(
-    kind: ObjectKind,
-    namespace: &str,
-    name: &str,
-    id: Uuid,
-    max_size_bytes: usize,
-) -> String {
-    let fixed =
-        OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
+pub fn definition_path(kind: ObjectKind, namespace: &str, name: &str, id: Uuid, max_size_bytes: usize) -> String {
+    let fixed = OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
     let segment = SEGMENT_MAX_SIZE_BYTES + OPTIMIZED_PREFIX_SIZE_BYTES - 9;
     let room = max_size_bytes.min(segment).saturating_sub(fixed);
     let mut text = String::with_capacity(fixed + name.len() + namespace.len() + 1);

@@ -48,10 +48,7 @@ impl LakehouseDefinition {
     /// Decodes the message of a definition; refuses a major version above [`MAJOR_VERSION`].
     pub fn decode(bytes: Bytes, path: &str) -> Result<LakehouseDefinition> {
         if bytes.len() > DEFINITION_MAX_SIZE_BYTES {
-            return Err(Error::corrupt(
-                path,
-                format!("{} bytes are too many for a lakehouse definition", bytes.len()),
-            ));
+            return Err(Error::corrupt(path, format!("{} bytes are too many for a lakehouse definition", bytes.len())));
         }
         let message = proto::LakehouseDef::decode(bytes.clone())
             .map_err(|error| Error::corrupt(path, format!("not a lakehouse definition: {error}")))?;
@@ -160,8 +157,7 @@ impl LakehouseDefinition {
         let damaged = |error: prost::DecodeError| {
             Error::corrupt("(lakehouse definition)", format!("its fields cannot be separated: {error}"))
         };
-        let mut bytes =
-            without_fields(&self.bytes, &[ROOT_URI_FIELD, FORMER_ROOT_URIS_FIELD]).map_err(damaged)?;
+        let mut bytes = without_fields(&self.bytes, &[ROOT_URI_FIELD, FORMER_ROOT_URIS_FIELD]).map_err(damaged)?;
         bytes.extend(placement.encode_to_vec());
         LakehouseDefinition::decode(bytes.into(), "(lakehouse definition)")
     }

@@ -10,19 +10,13 @@ use crate::file_names::{SEGMENT_MAX_SIZE_BYTES, cut};
 pub fn managed_table_folder(namespace: &str, name: &str, id: &str) -> String {
     let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(8).collect();
     let room = SEGMENT_MAX_SIZE_BYTES - digits.len() - 1;
-    format!(
-        "{}/{}-{digits}",
-        cut(&plain_segment(namespace), SEGMENT_MAX_SIZE_BYTES),
-        cut(&plain_segment(name), room)
-    )
+    format!("{}/{}-{digits}", cut(&plain_segment(namespace), SEGMENT_MAX_SIZE_BYTES), cut(&plain_segment(name), room))
 }
 
 /// A segment that every store, URI parser and engine interprets in the same way.
 fn plain_segment(name: &str) -> String {
-    let plain: String = name
-        .chars()
-        .map(|c| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' })
-        .collect();
+    let plain: String =
+        name.chars().map(|c| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' }).collect();
     // Names of the format's own files begin with an underscore, hidden files with a dot.
     if plain.starts_with(['.', '_']) { format!("-{}", &plain[1..]) } else { plain }
 }

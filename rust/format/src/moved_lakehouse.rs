@@ -53,11 +53,7 @@ impl Placement {
 
     /// The definition with the current root recorded. `former` are further former roots. `None` if that changes
     /// nothing.
-    pub fn relocate(
-        &self,
-        definition: &LakehouseDefinition,
-        former: &[String],
-    ) -> Result<Option<LakehouseDefinition>> {
+    pub fn relocate(&self, definition: &LakehouseDefinition, former: &[String]) -> Result<Option<LakehouseDefinition>> {
         let mut roots: Vec<String> = Vec::new();
         for root in former {
             roots.push(RootUri::parse_literally(root)?.as_str().to_string());

@@ -18,8 +18,7 @@ pub fn unpadded_key(names: NameSizes, key: &str) -> Option<String> {
 pub fn key_of(names: NameSizes, text: &str) -> Result<String> {
     let unknown = || Error::InvalidName(format!("{text:?} is not the unpadded key of an object"));
     let kind = ObjectKind::ALL.into_iter().find(|kind| text.starts_with(&kind.prefix()[..1]));
-    let (namespace, name) =
-        text.get(1..).and_then(|rest| rest.split_once(END_OF_NAMESPACE)).ok_or_else(unknown)?;
+    let (namespace, name) = text.get(1..).and_then(|rest| rest.split_once(END_OF_NAMESPACE)).ok_or_else(unknown)?;
     match kind.ok_or_else(unknown)? {
         ObjectKind::Namespace if !name.is_empty() => Err(Error::InvalidName(format!(
             "namespace name {:?} holds the control character U+0001, which names must not hold",

@@ -18,8 +18,5 @@ fn generated_definitions_match_the_schema() {
     if std::env::var_os("WRITE").is_some() {
         fs::write(&committed, &expected).unwrap();
     }
-    assert!(
-        fs::read_to_string(committed).is_ok_and(|text| text == expected),
-        "the module's head says how to write it"
-    );
+    assert!(fs::read_to_string(committed).is_ok_and(|text| text == expected), "the module's head says how to write it");
 }

@@ -32,13 +32,8 @@ pub(super) fn content_files(bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
 
 type Row = [(String, Value)];
 
-fn records<T>(
-    bytes: &Bytes,
-    path: &str,
-    read: impl Fn(&Row) -> Result<Option<T>, &'static str>,
-) -> Result<Vec<T>> {
-    let damaged =
-        |why: String| Error::corrupt(path, format!("not an Iceberg manifest or manifest list: {why}"));
+fn records<T>(bytes: &Bytes, path: &str, read: impl Fn(&Row) -> Result<Option<T>, &'static str>) -> Result<Vec<T>> {
+    let damaged = |why: String| Error::corrupt(path, format!("not an Iceberg manifest or manifest list: {why}"));
     let reader = Reader::new(bytes.as_ref()).map_err(|error| damaged(error.to_string()))?;
     let mut found = Vec::new();
     for value in reader {

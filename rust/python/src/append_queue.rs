@@ -18,11 +18,7 @@ pub struct Locked(OwnedMutexGuard<CoreTransaction>);
 
 impl Locked {
     pub async fn all(transactions: &[Arc<Mutex<CoreTransaction>>]) -> Vec<Locked> {
-        join_all(transactions.iter().map(|one| one.clone().lock_owned()))
-            .await
-            .into_iter()
-            .map(Locked)
-            .collect()
+        join_all(transactions.iter().map(|one| one.clone().lock_owned())).await.into_iter().map(Locked).collect()
     }
 }
 
@@ -81,8 +77,6 @@ impl QueuedAppends {
 
     /// Aborts the appends for all processes. Returns the version if one contains them. Signals do not interrupt it.
     fn withdraw(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        run_to_end(py, async {
-            CoreQueuedAppends::withdraw(&mut Locked::all(&self.transactions).await).await
-        })
+        run_to_end(py, async { CoreQueuedAppends::withdraw(&mut Locked::all(&self.transactions).await).await })
     }
 }

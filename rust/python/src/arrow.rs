@@ -39,9 +39,7 @@ pub fn string_column(batch: &RecordBatch, name: &str) -> PyResult<StringArray> {
 }
 
 pub fn string_schema(columns: &[&str]) -> SchemaRef {
-    Arc::new(Schema::new(
-        columns.iter().map(|column| Field::new(*column, DataType::Utf8, true)).collect::<Vec<_>>(),
-    ))
+    Arc::new(Schema::new(columns.iter().map(|column| Field::new(*column, DataType::Utf8, true)).collect::<Vec<_>>()))
 }
 
 /// A pyarrow record batch with named columns.

@@ -56,17 +56,13 @@ impl LeafWriter {
     fn write<'py>(&self, py: Python<'py>, objects: AnyRecordBatch) -> PyResult<Bound<'py, PyAny>> {
         let names = self.config.names;
         let mut writer = self.take()?;
-        let target = NodeWriter {
-            storage: self.storage.as_ref(),
-            environment: self.environment.as_ref(),
-            config: &self.config,
-        };
+        let target =
+            NodeWriter { storage: self.storage.as_ref(), environment: self.environment.as_ref(), config: &self.config };
         let mut leaves = Vec::new();
         for batch in objects.into_reader()? {
             let batch = batch.map_err(arrow::failure)?;
             let (texts, locations) = (string_column(&batch, "text")?, string_column(&batch, "location")?);
-            let rows: Result<Vec<Row>> =
-                texts.iter().zip(locations.iter()).map(|row| row_of(names, row)).collect();
+            let rows: Result<Vec<Row>> = texts.iter().zip(locations.iter()).map(|row| row_of(names, row)).collect();
             leaves.extend(run(py, writer.push(&target, rows.map_err(to_python)?))?);
         }
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
@@ -89,9 +85,7 @@ impl LeafWriter {
 
 fn row_of(names: NameSizes, row: (Option<&str>, Option<&str>)) -> Result<Row> {
     let (Some(text), Some(location)) = row else {
-        return Err(Error::InvalidArgument(
-            "each object needs one location, and nulls are not allowed".into(),
-        ));
+        return Err(Error::InvalidArgument("each object needs one location, and nulls are not allowed".into()));
     };
     Ok(Row { key: key_of(names, text)?.into(), value: location.into() })
 }
@@ -153,11 +147,7 @@ pub fn parts_of(names: NameSizes, batches: AnyRecordBatch) -> PyResult<(Vec<Leaf
 }
 
 #[pyfunction]
-fn unpadded_keys<'py>(
-    py: Python<'py>,
-    keys: PyArray,
-    sizes: (usize, usize, usize),
-) -> PyResult<Bound<'py, PyAny>> {
+fn unpadded_keys<'py>(py: Python<'py>, keys: PyArray, sizes: (usize, usize, usize)) -> PyResult<Bound<'py, PyAny>> {
     let names = name_sizes(sizes);
     let keys = arrow::strings(&keys)?;
     let text = |key: Option<&str>| {

@@ -25,13 +25,8 @@ pub fn difference_batch<'py>(
         if kind == ObjectKind::TransactionRecord {
             continue;
         }
-        let texts = [
-            Some(kind.word()),
-            Some(namespace),
-            Some(name),
-            difference.before.as_deref(),
-            difference.after.as_deref(),
-        ];
+        let texts =
+            [Some(kind.word()), Some(namespace), Some(name), difference.before.as_deref(), difference.after.as_deref()];
         for (column, text) in columns.iter_mut().zip(texts) {
             column.append_option(text);
         }

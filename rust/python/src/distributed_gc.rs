@@ -59,8 +59,7 @@ impl DistributedGc {
     }
 
     fn fence<'py>(&self, py: Python<'py>, has_roots: bool) -> PyResult<(u64, Bound<'py, PyBytes>)> {
-        let (version, fresh) =
-            in_use(&self.gc, |gc| run(py, gc.fence(&self.tables, has_roots)), "the collection")?;
+        let (version, fresh) = in_use(&self.gc, |gc| run(py, gc.fence(&self.tables, has_roots)), "the collection")?;
         Ok((version, PyBytes::new(py, &fresh.to_bytes())))
     }
 
@@ -76,16 +75,11 @@ impl DistributedGc {
 }
 
 /// Takes the value for exclusive use. `InvalidArgument` if another thread uses it.
-fn in_use<V, T>(
-    place: &Mutex<Option<V>>,
-    work: impl FnOnce(&mut V) -> PyResult<T>,
-    name: &str,
-) -> PyResult<T> {
+fn in_use<V, T>(place: &Mutex<Option<V>>, work: impl FnOnce(&mut V) -> PyResult<T>, name: &str) -> PyResult<T> {
     let lock = || place.lock().unwrap_or_else(PoisonError::into_inner);
     let taken = lock().take();
-    let mut value = taken.ok_or_else(|| {
-        to_python(Error::InvalidArgument(format!("another thread uses {name}; wait for it")))
-    })?;
+    let mut value =
+        taken.ok_or_else(|| to_python(Error::InvalidArgument(format!("another thread uses {name}; wait for it"))))?;
     let result = work(&mut value);
     *lock() = Some(value);
     result
@@ -98,12 +92,7 @@ fn files_of(storage: &Storage) -> Arc<dyn CoreStorage> {
 
 /// References of some referenced files.
 #[pyfunction]
-fn gc_links<'py>(
-    py: Python<'py>,
-    storage: &Storage,
-    sorts: PyArray,
-    names: PyArray,
-) -> PyResult<Bound<'py, PyAny>> {
+fn gc_links<'py>(py: Python<'py>, storage: &Storage, sorts: PyArray, names: PyArray) -> PyResult<Bound<'py, PyAny>> {
     let tables = IcebergTables::new(storage.root_uri(), storage.former_roots()).map_err(to_python)?;
     let (sorts, names) = (arrow::strings(&sorts)?, arrow::strings(&names)?);
     let given = sorts.iter().flatten().zip(names.iter().flatten());
@@ -226,8 +215,7 @@ impl Classifier {
         let rows: Vec<FileInfo> = rows.collect();
         let classify = |classifier: &mut CoreClassifier| run(py, classify_all(classifier, &rows, &marks));
         let classified = in_use(&self.classifier, classify, "the classifier")?;
-        let (mut verdicts, mut kinds, mut folders) =
-            (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
+        let (mut verdicts, mut kinds, mut folders) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
         for (classified, file) in classified.into_iter().zip(&rows) {
             let (verdict, kind) = match classified {
                 Classified::Kept(kind) => ("kept", Some(kind)),
@@ -257,11 +245,7 @@ async fn classify_all(
     let mut classified = Vec::with_capacity(files.len());
     for (row, file) in files.iter().enumerate() {
         let word = marks.value(row);
-        let mark = Mark {
-            is_reached: word == "reached",
-            is_foreign: word == "foreign",
-            is_in_table: word == "table",
-        };
+        let mark = Mark { is_reached: word == "reached", is_foreign: word == "foreign", is_in_table: word == "table" };
         classified.push(classifier.classify(file, &mark).await?);
     }
     Ok(classified)

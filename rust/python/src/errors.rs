@@ -40,9 +40,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         Error::CorruptFile { path, .. } => ("CorruptFile", Some([("path", path)].into_py_dict(py)?)),
         Error::UnsupportedVersion(_) => ("UnsupportedVersion", None),
         Error::FileNotFound { .. } => ("StorageError", Some([("retryable", false)].into_py_dict(py)?)),
-        Error::Storage { retryable, .. } => {
-            ("StorageError", Some([("retryable", *retryable)].into_py_dict(py)?))
-        }
+        Error::Storage { retryable, .. } => ("StorageError", Some([("retryable", *retryable)].into_py_dict(py)?)),
         Error::StorageRefused(_) => ("StorageError", Some([("retryable", false)].into_py_dict(py)?)),
         Error::PermissionDenied(_) => ("PermissionDenied", None),
         Error::NotALakehouse(_) => ("NotALakehouse", None),

@@ -54,9 +54,7 @@ impl Fsck {
             "range" => Scope::Range(first, last),
             "all" => Scope::All,
             other => {
-                return Err(to_python(Error::InvalidArgument(format!(
-                    "{other:?} is not a scope of a check"
-                ))));
+                return Err(to_python(Error::InvalidArgument(format!("{other:?} is not a scope of a check"))));
             }
         };
         let fsck = run(py, CoreFsck::begin(storage.retrying(), scope, wants_tables))?;
@@ -68,9 +66,10 @@ impl Fsck {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Vec<Finding>, Vec<FoundTable<'py>>)>> {
         let step = run(py, async { self.inner.lock().await.next().await })?;
         Ok(step.map(|step| {
-            let tables = step.tables.into_iter().map(|table| {
-                (table.namespace, table.name, table.location, PyBytes::new(py, &table.definition))
-            });
+            let tables = step
+                .tables
+                .into_iter()
+                .map(|table| (table.namespace, table.name, table.location, PyBytes::new(py, &table.definition)));
             (step.findings.into_iter().map(Finding::from).collect(), tables.collect())
         }))
     }

@@ -34,9 +34,8 @@ pub struct GcReport {
 impl GcReport {
     fn of(report: Report) -> GcReport {
         let counted = |count: Count| (count.files, count.size_bytes);
-        let by_kind = |(kind, count): (trinitylake::gc::file_kind::Kind, Count)| {
-            (kind.word(), count.files, count.size_bytes)
-        };
+        let by_kind =
+            |(kind, count): (trinitylake::gc::file_kind::Kind, Count)| (kind.word(), count.files, count.size_bytes);
         let by_folder = |(folder, count): (String, Count)| (folder, count.files, count.size_bytes);
         GcReport {
             version: report.version,
@@ -82,15 +81,13 @@ pub fn measure(
     let found = run(py, usage(lakehouse, &tables, expiring_before, small_file_size_bytes, &report))?;
     let rows = |(folder, table): (&String, &TableUsage)| {
         let row = |((held, kind), count): (&(_, _), &Count)| {
-            let (held, kind): (&trinitylake::gc::disk_usage::Held, &trinitylake::gc::file_kind::Kind) =
-                (held, kind);
+            let (held, kind): (&trinitylake::gc::disk_usage::Held, &trinitylake::gc::file_kind::Kind) = (held, kind);
             (folder.clone(), table.name.clone(), held.word(), kind.word(), count.files, count.size_bytes)
         };
         table.by_kind.iter().map(row).collect::<Vec<UsageRow>>()
     };
     let small = found.by_folder.iter().filter(|(_, table)| table.small.files > 0);
-    let small =
-        small.map(|(folder, table)| (folder.clone(), table.small.files, table.small.size_bytes)).collect();
+    let small = small.map(|(folder, table)| (folder.clone(), table.small.files, table.small.size_bytes)).collect();
     Ok(Usage {
         version: found.version,
         by_kind: found
@@ -122,11 +119,7 @@ pub fn collect(
 }
 
 /// Begins a collection that an engine distributes to its executors.
-pub fn begin_distributed(
-    py: Python<'_>,
-    lakehouse: &Arc<CoreLakehouse>,
-    options: Options,
-) -> PyResult<DistributedGc> {
+pub fn begin_distributed(py: Python<'_>, lakehouse: &Arc<CoreLakehouse>, options: Options) -> PyResult<DistributedGc> {
     let tables = tables_of(lakehouse)?;
     Ok(DistributedGc::new(run(py, CoreGc::begin(lakehouse, options))?, tables))
 }

@@ -19,9 +19,7 @@ use trinitylake::lakehouse_definition::LakehouseDefinition;
 use trinitylake::transaction::saved::list;
 use trinitylake::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use trinitylake::transaction::saved::transaction_record::is_committed;
-use trinitylake::transaction::{
-    Coordination, Isolation, Note, Transaction as CoreTransaction, TransactionOptions,
-};
+use trinitylake::transaction::{Coordination, Isolation, Note, Transaction as CoreTransaction, TransactionOptions};
 use trinitylake::tree_compaction::{TreeSize, compact};
 
 use crate::append_queue::QueuedAppends;
@@ -66,8 +64,8 @@ impl Lakehouse {
         definition: &[u8],
         cache_size_bytes: Option<u64>,
     ) -> PyResult<Lakehouse> {
-        let definition = LakehouseDefinition::decode(Bytes::copy_from_slice(definition), "(new lakehouse)")
-            .map_err(to_python)?;
+        let definition =
+            LakehouseDefinition::decode(Bytes::copy_from_slice(definition), "(new lakehouse)").map_err(to_python)?;
         let files = storage.get().shared();
         let created = CoreLakehouse::create(files, SystemEnvironment::shared(), definition, cache_size_bytes);
         Lakehouse::new(py, run(py, created)?, &storage)

@@ -53,10 +53,7 @@ impl NodeFile {
     #[getter]
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let rows = self.node.table_rows();
-        arrow::batch(
-            py,
-            vec![("key", Arc::new(rows.0)), ("value", Arc::new(rows.1)), ("pnode", Arc::new(rows.2))],
-        )
+        arrow::batch(py, vec![("key", Arc::new(rows.0)), ("value", Arc::new(rows.1)), ("pnode", Arc::new(rows.2))])
     }
 
     #[getter]

@@ -85,11 +85,7 @@ fn encode_keys<'py>(
 }
 
 #[pyfunction]
-fn decode_keys<'py>(
-    py: Python<'py>,
-    keys: PyArray,
-    sizes: (usize, usize, usize),
-) -> PyResult<Bound<'py, PyAny>> {
+fn decode_keys<'py>(py: Python<'py>, keys: PyArray, sizes: (usize, usize, usize)) -> PyResult<Bound<'py, PyAny>> {
     let keys = arrow::strings(&keys)?;
     let decoded = py.detach(|| arrow_columns::decode_keys(&keys, name_sizes(sizes))).map_err(to_python)?;
     PyRecordBatch::new(decoded).into_pyarrow(py)

@@ -26,8 +26,7 @@ impl Iterator for ScanReader {
         match runtime.block_on(self.scan.next_batch()) {
             Ok(None) => None,
             Ok(Some(ScanBatch { keys, locations })) => {
-                let columns =
-                    [Some(keys), locations].into_iter().flatten().map(|column| Arc::new(column) as ArrayRef);
+                let columns = [Some(keys), locations].into_iter().flatten().map(|column| Arc::new(column) as ArrayRef);
                 Some(RecordBatch::try_new(self.schema.clone(), columns.collect()))
             }
             Err(error) => Some(Err(ArrowError::ExternalError(Box::new(error)))),

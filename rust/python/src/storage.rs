@@ -11,12 +11,10 @@ use pyo3::types::PyBytes;
 use trinitylake::environment::SystemEnvironment;
 use trinitylake::error::{Error, Result};
 use trinitylake::root_uri::{self, RootUri, Scheme};
-use trinitylake::storage::options::other_clients::{
-    S3Settings as CoreS3Settings, iceberg_properties as properties_of,
-};
+use trinitylake::storage::options::other_clients::{S3Settings as CoreS3Settings, iceberg_properties as properties_of};
 use trinitylake::storage::{
-    BackgroundUploads, CachingStorage, CountingStorage, Durability, FileEnd, FileUpload, PutOutcome,
-    RetryingStorage, Storage as CoreStorage, checked_range, file_cache, open,
+    BackgroundUploads, CachingStorage, CountingStorage, Durability, FileEnd, FileUpload, PutOutcome, RetryingStorage,
+    Storage as CoreStorage, checked_range, file_cache, open,
 };
 use trinitylake::tree::node_store::NodeStore;
 use trinitylake::version::retention::check_retained;
@@ -164,13 +162,7 @@ impl Storage {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    fn get_range<'py>(
-        &self,
-        py: Python<'py>,
-        path: &str,
-        offset: u64,
-        length: u64,
-    ) -> PyResult<Bound<'py, PyBytes>> {
+    fn get_range<'py>(&self, py: Python<'py>, path: &str, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
         let range = offset..offset.saturating_add(length);
         if let Some(bytes) = self.pending_bytes(path) {
             let range = checked_range(path, range, bytes.len() as u64).map_err(to_python)?;
@@ -188,10 +180,7 @@ impl Storage {
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         use futures::{StreamExt, TryStreamExt, stream};
         if self.pending_bytes(path).is_some() {
-            return ranges
-                .into_iter()
-                .map(|(offset, length)| self.get_range(py, path, offset, length))
-                .collect();
+            return ranges.into_iter().map(|(offset, length)| self.get_range(py, path, offset, length)).collect();
         }
         let storage = self.retrying.as_ref();
         let ranges = stream::iter(ranges);
@@ -205,12 +194,7 @@ impl Storage {
         Ok(fetched.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
-    fn get_end<'py>(
-        &self,
-        py: Python<'py>,
-        path: &str,
-        max_size_bytes: u64,
-    ) -> PyResult<(Bound<'py, PyBytes>, u64)> {
+    fn get_end<'py>(&self, py: Python<'py>, path: &str, max_size_bytes: u64) -> PyResult<(Bound<'py, PyBytes>, u64)> {
         let FileEnd { bytes, size_bytes } = match self.pending_bytes(path) {
             Some(bytes) => FileEnd::of_whole(bytes, max_size_bytes),
             None => run(py, self.retrying.get_end(path, max_size_bytes))?,
@@ -398,30 +382,14 @@ pub struct S3Settings {
 impl S3Settings {
     #[new]
     fn new(storage_options: HashMap<String, String>) -> PyResult<Self> {
-        let CoreS3Settings {
-            access_key_id,
-            secret_access_key,
-            session_token,
-            region,
-            endpoint,
-            is_bucket_in_host,
-        } = CoreS3Settings::from_options(&storage_options).map_err(to_python)?;
-        Ok(S3Settings {
-            access_key_id,
-            secret_access_key,
-            session_token,
-            region,
-            endpoint,
-            is_bucket_in_host,
-        })
+        let CoreS3Settings { access_key_id, secret_access_key, session_token, region, endpoint, is_bucket_in_host } =
+            CoreS3Settings::from_options(&storage_options).map_err(to_python)?;
+        Ok(S3Settings { access_key_id, secret_access_key, session_token, region, endpoint, is_bucket_in_host })
     }
 }
 
 #[pyfunction]
-fn iceberg_properties(
-    root: &str,
-    storage_options: HashMap<String, String>,
-) -> PyResult<BTreeMap<String, String>> {
+fn iceberg_properties(root: &str, storage_options: HashMap<String, String>) -> PyResult<BTreeMap<String, String>> {
     let root = RootUri::parse(root).map_err(to_python)?;
     properties_of(root.scheme(), &storage_options).map_err(to_python)
 }

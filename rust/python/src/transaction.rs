@@ -13,8 +13,8 @@ use tokio::sync::Mutex;
 use trinitylake::key::KeyRange;
 use trinitylake::transaction::saved::list::SavedTransaction as CoreSaved;
 use trinitylake::transaction::{
-    CommitLimits, ConflictingTable as CoreConflictingTable, Conflicts as CoreConflicts, Coordination, Files,
-    Outcome, Transaction as CoreTransaction,
+    CommitLimits, ConflictingTable as CoreConflictingTable, Conflicts as CoreConflicts, Coordination, Files, Outcome,
+    Transaction as CoreTransaction,
 };
 use trinitylake::version::log_summary::{Rows, TableChange};
 
@@ -220,12 +220,7 @@ impl Transaction {
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
-    fn open_table<'py>(
-        &self,
-        py: Python<'py>,
-        namespace: &str,
-        name: &str,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    fn open_table<'py>(&self, py: Python<'py>, namespace: &str, name: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let bytes = with!(self, py, run_quick, |transaction| transaction.open_table(namespace, name))?;
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
@@ -264,13 +259,7 @@ impl Transaction {
     }
 
     /// The first `limit` keys with a prefix from `start` on, including own writes.
-    fn keys<'py>(
-        &self,
-        py: Python<'py>,
-        prefix: &str,
-        start: &str,
-        limit: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn keys<'py>(&self, py: Python<'py>, prefix: &str, start: &str, limit: usize) -> PyResult<Bound<'py, PyAny>> {
         let mut range = KeyRange::prefix(prefix);
         if start > range.start.as_str() {
             range.start = start.to_string();
@@ -284,38 +273,17 @@ impl Transaction {
         with!(self, py, run, |transaction| transaction.depend_on_version(&source.inner))
     }
 
-    fn put_back(
-        &self,
-        py: Python<'_>,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-        location: &str,
-    ) -> PyResult<bool> {
+    fn put_back(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str, location: &str) -> PyResult<bool> {
         let kind = parse_kind(kind)?;
         with!(self, py, run, |transaction| transaction.put_back(kind, namespace, name, location))
     }
 
-    fn create(
-        &self,
-        py: Python<'_>,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-        definition: &[u8],
-    ) -> PyResult<()> {
+    fn create(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str, definition: &[u8]) -> PyResult<()> {
         let (kind, definition) = (parse_kind(kind)?, Bytes::copy_from_slice(definition));
         with!(self, py, run_quick, |transaction| transaction.create(kind, namespace, name, definition))
     }
 
-    fn replace(
-        &self,
-        py: Python<'_>,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-        definition: &[u8],
-    ) -> PyResult<()> {
+    fn replace(&self, py: Python<'_>, kind: &str, namespace: &str, name: &str, definition: &[u8]) -> PyResult<()> {
         let (kind, definition) = (parse_kind(kind)?, Bytes::copy_from_slice(definition));
         with!(self, py, run_quick, |transaction| transaction.replace(kind, namespace, name, definition))
     }
@@ -441,8 +409,7 @@ impl Transaction {
     }
 
     fn begin_watch(&self, py: Python<'_>) -> PyResult<()> {
-        let base =
-            self.locked(py, |transaction| transaction.begin_watch().map(|()| transaction.base().clone()));
+        let base = self.locked(py, |transaction| transaction.begin_watch().map(|()| transaction.base().clone()));
         *self.base.write().unwrap_or_else(PoisonError::into_inner) = base.map_err(to_python)?;
         Ok(())
     }

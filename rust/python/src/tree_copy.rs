@@ -32,8 +32,7 @@ fn copy_files(
 ) -> PyResult<(u64, u64, u64)> {
     let files = files.into_iter().map(|(path, size_bytes)| CopiedFile { path, size_bytes }).collect();
     let (source, target) = (source.retrying(), target.retrying());
-    let done =
-        run(py, async { copy(source.as_ref(), target.as_ref(), files, is_resumed, is_same_store).await })?;
+    let done = run(py, async { copy(source.as_ref(), target.as_ref(), files, is_resumed, is_same_store).await })?;
     Ok((done.files, done.size_bytes, done.present))
 }
 

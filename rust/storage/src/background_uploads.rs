@@ -79,10 +79,7 @@ struct Progress {
 
 impl std::fmt::Debug for BackgroundUploads {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("BackgroundUploads")
-            .field("files", &self.state().files.len())
-            .finish_non_exhaustive()
+        formatter.debug_struct("BackgroundUploads").field("files", &self.state().files.len()).finish_non_exhaustive()
     }
 }
 
@@ -201,13 +198,7 @@ impl BackgroundUploads {
                 state.sweep()?;
                 let open = state.files.iter().find(|(_, file)| file.progress.answer.get().is_none());
                 open.map(|(path, file)| {
-                    (
-                        path.clone(),
-                        file.bytes.clone(),
-                        file.process,
-                        file.progress.clone(),
-                        file.ended.clone(),
-                    )
+                    (path.clone(), file.bytes.clone(), file.process, file.progress.clone(), file.ended.clone())
                 })
             };
             let Some((path, bytes, owner, progress, ended)) = next else { break };
@@ -246,11 +237,8 @@ impl BackgroundUploads {
                 Either::Left(_) => break,
                 Either::Right((_, rest)) => ended = rest,
             }
-            if self.environment.elapsed_millis() >= deadline_millis
-                && progress.has_failed_once.load(Ordering::SeqCst)
-            {
-                let message =
-                    format!("{path}: the file could not be written before the deadline of the commit");
+            if self.environment.elapsed_millis() >= deadline_millis && progress.has_failed_once.load(Ordering::SeqCst) {
+                let message = format!("{path}: the file could not be written before the deadline of the commit");
                 return Err(Error::Storage { message, retryable: true });
             }
         }
@@ -333,16 +321,9 @@ impl State {
         self.files.insert(path.to_string(), file);
     }
 
-    fn add(
-        &mut self,
-        path: &str,
-        bytes: &Bytes,
-        progress: Arc<Progress>,
-        ended: Shared<oneshot::Receiver<()>>,
-    ) {
+    fn add(&mut self, path: &str, bytes: &Bytes, progress: Arc<Progress>, ended: Shared<oneshot::Receiver<()>>) {
         self.remove(path);
-        let is_kept =
-            bytes.len() <= MAX_KEPT_FILE_SIZE_BYTES && self.kept_bytes + bytes.len() <= MAX_KEPT_BYTES;
+        let is_kept = bytes.len() <= MAX_KEPT_FILE_SIZE_BYTES && self.kept_bytes + bytes.len() <= MAX_KEPT_BYTES;
         self.kept_bytes += if is_kept { bytes.len() } else { 0 };
         let process = std::process::id();
         let bytes = Some(bytes.clone());
@@ -402,8 +383,7 @@ impl Attempts {
             match within(0, self.storage.write_unsynced(&self.path, self.bytes.clone())).await {
                 Err(error @ Error::Storage { retryable: true, .. }) => {
                     self.progress.has_failed_once.store(true, Ordering::SeqCst);
-                    let is_late =
-                        self.environment.elapsed_millis() >= self.deadline_millis.load(Ordering::SeqCst);
+                    let is_late = self.environment.elapsed_millis() >= self.deadline_millis.load(Ordering::SeqCst);
                     if is_late || !retries.pause().await {
                         return Err(error);
                     }

@@ -45,10 +45,7 @@ impl Request<'_> {
         use std::io::ErrorKind;
         match kind_of(error) {
             // A writer has created the folders before, so a missing path segment is not the file itself.
-            ErrorKind::NotFound
-            | ErrorKind::NotADirectory
-            | ErrorKind::AlreadyExists
-            | ErrorKind::IsADirectory
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::IsADirectory
                 if matches!(self.verb, "create" | "write") =>
             {
                 self.refused(&format!("a part of its path is missing or not a folder ({error})"))
@@ -61,16 +58,14 @@ impl Request<'_> {
             ErrorKind::StorageFull => self.refused("no space is left on the disk"),
             ErrorKind::QuotaExceeded => self.refused("the disk quota is used up"),
             ErrorKind::FileTooLarge => self.refused("the file system does not take files this large"),
-            ErrorKind::InvalidFilename => Error::InvalidLocation(
-                self.failed("a segment or the whole path is too long for the file system"),
-            ),
+            ErrorKind::InvalidFilename => {
+                Error::InvalidLocation(self.failed("a segment or the whole path is too long for the file system"))
+            }
             ErrorKind::Interrupted | ErrorKind::TimedOut | ErrorKind::StaleNetworkFileHandle => {
                 self.storage(&error.to_string(), true)
             }
             // EMFILE and ENFILE (too many open files) have no `ErrorKind`.
-            _ if matches!(error.raw_os_error(), Some(23 | 24)) => {
-                self.storage("too many files are open", true)
-            }
+            _ if matches!(error.raw_os_error(), Some(23 | 24)) => self.storage("too many files are open", true),
             _ => self.storage(&error.to_string(), false),
         }
     }
@@ -87,9 +82,9 @@ impl Request<'_> {
                  credential service did not answer ({reason})"
             )),
             _ if answer.says_no_bucket() => self.refused(&format!("the bucket does not exist ({reason})")),
-            _ if answer.says_wrong_region() => self.refused(&format!(
-                "the bucket is in another region; set the storage option `region` ({reason})"
-            )),
+            _ if answer.says_wrong_region() => {
+                self.refused(&format!("the bucket is in another region; set the storage option `region` ({reason})"))
+            }
             // A creation or a listing needs no existing file, so 404 means that the bucket is missing.
             _ if answer.status == Some(404) && matches!(self.verb, "create" | "write" | "list") => {
                 self.refused(&format!("the bucket does not exist ({reason})"))
@@ -99,17 +94,18 @@ impl Request<'_> {
             _ if answer.says_bad_credentials() || matches!(error, Store::Unauthenticated { .. }) => {
                 self.denied(&format!("the store refuses the credentials ({reason})"))
             }
-            _ if answer.status == Some(403) || matches!(error, Store::PermissionDenied { .. }) => self
-                .denied(&format!(
+            _ if answer.status == Some(403) || matches!(error, Store::PermissionDenied { .. }) => {
+                self.denied(&format!(
                     "the store denies permission ({reason}); some stores also answer this for a file that is \
                      missing when the credentials may not list the bucket"
-                )),
+                ))
+            }
             Store::NotImplemented { .. } | Store::NotSupported { .. } => {
                 self.refused(&format!("the store cannot do that ({reason})"))
             }
-            Store::UnknownConfigurationKey { key, .. } => Error::InvalidArgument(
-                self.failed(&format!("the storage option `{key}` does not fit the store")),
-            ),
+            Store::UnknownConfigurationKey { key, .. } => {
+                Error::InvalidArgument(self.failed(&format!("the storage option `{key}` does not fit the store")))
+            }
             _ => self.storage(&reason, is_retryable(answer.status, answer.transport, answer.code.as_deref())),
         }
     }
@@ -143,9 +139,8 @@ impl Answer {
             if let Some(http) = error.downcast_ref::<HttpError>() {
                 answer.transport = Some(http.kind());
             }
-            answer.asked_for_credentials |= ["169.254.169.254", "metadata.google.internal", "169.254.170.2"]
-                .iter()
-                .any(|host| text.contains(host));
+            answer.asked_for_credentials |=
+                ["169.254.169.254", "metadata.google.internal", "169.254.170.2"].iter().any(|host| text.contains(host));
             if let Some(rest) = text.strip_prefix("Server returned non-2xx status code: ") {
                 let (status, body) = rest.split_once(": ").unwrap_or((rest, ""));
                 answer.status = status.split(' ').next().and_then(|status| status.parse().ok());
@@ -173,8 +168,7 @@ impl Answer {
         };
         // Any URL in the store's message may be a signed one.
         while let Some(start) = reason.find("http://").or_else(|| reason.find("https://")) {
-            let end =
-                reason[start..].find([' ', '"', ')', '<']).map_or(reason.len(), |length| start + length);
+            let end = reason[start..].find([' ', '"', ')', '<']).map_or(reason.len(), |length| start + length);
             reason.replace_range(start..end, "(URL)");
         }
         match reason.char_indices().nth(MAX_REASON_CHARS) {
@@ -214,11 +208,7 @@ fn element(body: &str, name: &str) -> Option<String> {
 
 /// Whether a failed request may succeed if it is sent again, by its HTTP status, the failure of the connection, and the
 /// store's error code.
-pub(crate) fn is_retryable(
-    status: Option<u16>,
-    transport: Option<HttpErrorKind>,
-    code: Option<&str>,
-) -> bool {
+pub(crate) fn is_retryable(status: Option<u16>, transport: Option<HttpErrorKind>, code: Option<&str>) -> bool {
     match (status, transport) {
         (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),
         // An interrupted response is retried; a response that cannot be decoded is not.

@@ -38,8 +38,7 @@ pub use probe::probe;
 pub use retry::RetryingStorage;
 pub use retry_policy::RetryPolicy;
 pub use storage_trait::{
-    Durability, FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, checked_range, delete_all,
-    is_remote,
+    Durability, FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, checked_range, delete_all, is_remote,
 };
 #[cfg(any(test, feature = "testing"))]
 pub use testing::{faulty, latency, memory_files};

@@ -39,9 +39,7 @@ use root_folder::RootFolder;
 use temporary_files::is_temporary_name;
 
 use crate::retry_policy::RetryPolicy;
-use crate::storage_trait::{
-    Durability, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, split_prefix,
-};
+use crate::storage_trait::{Durability, FileInParts, FileInfo, Place, PutOutcome, Step, Storage, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::RootUri;
@@ -82,10 +80,7 @@ impl LocalStorage {
 
     /// Runs file work on a thread for blocking work, because it may wait for the disk. Requests that do not wait for
     /// the disk run on the caller's thread instead: they end before the pool would have started them.
-    async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Folder) -> Result<T> + Send + 'static) -> Result<T> {
         let folder = Arc::clone(self.folder());
         match tokio::task::spawn_blocking(move || work(&folder)).await {
             Ok(result) => result,

@@ -15,9 +15,7 @@ use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path as Key;
-use object_store::{
-    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
-};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 
 use client_builder::{Client, Connection};
 use options::Settings;
@@ -26,9 +24,7 @@ use crate::error_mapping::Request;
 use crate::reachability::Reach;
 use crate::retry_policy::RetryPolicy;
 use crate::secrets::Secrets;
-use crate::storage_trait::{
-    FileEnd, FileInfo, Place, PutOutcome, Step, Storage, checked_range, split_prefix,
-};
+use crate::storage_trait::{FileEnd, FileInfo, Place, PutOutcome, Step, Storage, checked_range, split_prefix};
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme, check_path};
@@ -220,8 +216,7 @@ impl Storage for ObjectStorage {
         let key = self.key(path)?;
         let read = |error| self.failure("read", path, &error);
         let answer = self.store()?.get(&key).await.map_err(read)?;
-        let version =
-            UpdateVersion { e_tag: answer.meta.e_tag.clone(), version: answer.meta.version.clone() };
+        let version = UpdateVersion { e_tag: answer.meta.e_tag.clone(), version: answer.meta.version.clone() };
         let found = answer.bytes().await.map_err(read)?;
         if found != before || found == after {
             return Ok(found == after);
@@ -284,9 +279,8 @@ impl Storage for ObjectStorage {
         let after = place.after.as_deref().unwrap_or(folder);
         let objects = self.store()?.list_with_offset(Some(&self.key(folder)?), &self.key(after)?);
         // Some S3-compatible stores ignore the offset.
-        let is_after = |object: &ObjectMeta| {
-            ready(self.file_info(object).is_some_and(|file| file.path.as_str() > after))
-        };
+        let is_after =
+            |object: &ObjectMeta| ready(self.file_info(object).is_some_and(|file| file.path.as_str() > after));
         let page = objects.try_filter(is_after).take(WALKED_AT_ONCE);
         let objects: Vec<ObjectMeta> = page.try_collect().await.map_err(failure)?;
         let mut files: Vec<_> = objects.iter().filter_map(|object| self.file_info(object)).collect();
@@ -321,8 +315,7 @@ impl Storage for ObjectStorage {
 
 fn parse_key(key: &str) -> Result<Key> {
     // Accepts what `check_path` accepts; a difference between the two is an error instead of a panic.
-    Key::parse(key)
-        .map_err(|error| Error::InvalidLocation(format!("`{key}` cannot be an object key: {error}")))
+    Key::parse(key).map_err(|error| Error::InvalidLocation(format!("`{key}` cannot be an object key: {error}")))
 }
 
 #[cfg(test)]

@@ -42,8 +42,7 @@ async fn exclude(storage: &dyn Storage, paths: &Paths) -> Result<()> {
     if second? != PutOutcome::AlreadyExists {
         return Err(refused("it ignores the condition: the same file was created twice"));
     }
-    let winners: HashSet<usize> =
-        (0..RACERS).filter(|&racer| matches!(race[racer], Ok(PutOutcome::Created))).collect();
+    let winners: HashSet<usize> = (0..RACERS).filter(|&racer| matches!(race[racer], Ok(PutOutcome::Created))).collect();
     if winners.len() > 1 {
         return Err(refused(&format!("{} of {RACERS} writers at once created the same file", winners.len())));
     }
@@ -54,9 +53,7 @@ async fn exclude(storage: &dyn Storage, paths: &Paths) -> Result<()> {
     };
     let (sequence, race) = join(storage.get(&paths.sequence), storage.get(&paths.race)).await;
     if sequence? != first || race? != content(winner) {
-        return Err(refused(
-            "it replaced a file although it answered the second writer that the file exists",
-        ));
+        return Err(refused("it replaced a file although it answered the second writer that the file exists"));
     }
     Ok(())
 }

@@ -40,10 +40,9 @@ impl Heard {
     fn and(self, other: Heard) -> Heard {
         match (self, other) {
             (Heard::Nothing, heard) | (heard, Heard::Nothing) => heard,
-            (
-                Heard::Dates { first_millis, last_millis },
-                Heard::Dates { first_millis: first, last_millis: last },
-            ) => Heard::Dates { first_millis: first_millis.min(first), last_millis: last_millis.max(last) },
+            (Heard::Dates { first_millis, last_millis }, Heard::Dates { first_millis: first, last_millis: last }) => {
+                Heard::Dates { first_millis: first_millis.min(first), last_millis: last_millis.max(last) }
+            }
             (Heard::Undated, _) | (_, Heard::Undated) => Heard::Undated,
         }
     }

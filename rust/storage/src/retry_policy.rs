@@ -22,12 +22,7 @@ impl Default for RetryPolicy {
     /// Retries for about half a minute. If a store throttles for longer, more requests do not help, and the caller
     /// receives the error.
     fn default() -> Self {
-        RetryPolicy {
-            first_pause_millis: 50,
-            max_pause_millis: 5_000,
-            max_retries: 10,
-            budget_millis: 60_000,
-        }
+        RetryPolicy { first_pause_millis: 50, max_pause_millis: 5_000, max_retries: 10, budget_millis: 60_000 }
     }
 }
 
@@ -54,13 +49,7 @@ impl RetryPolicy {
 
     fn ending(self, environment: &dyn Environment, deadline_millis: u64) -> Retries<'_> {
         let deadline_millis = deadline_millis.min(current_deadline_millis());
-        Retries {
-            policy: self,
-            environment,
-            left: self.max_retries,
-            pause: self.first_pause_millis,
-            deadline_millis,
-        }
+        Retries { policy: self, environment, left: self.max_retries, pause: self.first_pause_millis, deadline_millis }
     }
 
     /// Retries without a maximum number, until a deadline on the elapsed clock.

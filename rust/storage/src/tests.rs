@@ -101,10 +101,7 @@ async fn a_missing_file_is_not_found() {
         create(&*storage, "folder/file").await;
         for path in ["absent", "folder", "folder/absent", "absent/absent", "folder/file/below"] {
             let missing = |error: Error| {
-                assert!(
-                    matches!(&error, Error::FileNotFound { path: named } if named == path),
-                    "{name} {error:?}"
-                )
+                assert!(matches!(&error, Error::FileNotFound { path: named } if named == path), "{name} {error:?}")
             };
             missing(storage.get(path).await.unwrap_err());
             missing(storage.get_range(path, 0..1).await.unwrap_err());
@@ -170,8 +167,7 @@ async fn head_returns_size_and_time() {
 async fn lists_are_recursive_below_folders_and_flat_for_names() {
     for (name, storage) in Stores::new().stores {
         assert_eq!(storage.list("").await.unwrap(), [], "{name}");
-        let files =
-            ["_0100", "_01000", "_1000", "_expired/00", "_expired/01", "_expired/x/y", "_0folder/f", "a/b/c"];
+        let files = ["_0100", "_01000", "_1000", "_expired/00", "_expired/01", "_expired/x/y", "_0folder/f", "a/b/c"];
         for path in files {
             create(&*storage, path).await;
         }
@@ -297,11 +293,9 @@ async fn special_characters_are_literal() {
 #[tokio::test]
 async fn every_verb_refuses_invalid_paths() {
     for (name, storage) in Stores::new().stores {
-        for path in ["", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "../x", "a\0b", "a\nb", "a\u{7f}"]
-        {
-            let refused = |error: Error| {
-                assert!(matches!(error, Error::InvalidLocation(_)), "{name} {path:?} {error:?}")
-            };
+        for path in ["", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "../x", "a\0b", "a\nb", "a\u{7f}"] {
+            let refused =
+                |error: Error| assert!(matches!(error, Error::InvalidLocation(_)), "{name} {path:?} {error:?}");
             refused(storage.get(path).await.unwrap_err());
             refused(storage.get_range(path, 0..1).await.unwrap_err());
             refused(storage.get_range(path, 0..0).await.unwrap_err());
@@ -334,8 +328,7 @@ async fn one_of_64_concurrent_writers_wins() {
                 })
             });
             let outcomes: Vec<_> = join_all(writers).await.into_iter().map(Result::unwrap).collect();
-            let winners: Vec<_> =
-                (0..64).filter(|&writer: &usize| outcomes[writer] == PutOutcome::Created).collect();
+            let winners: Vec<_> = (0..64).filter(|&writer: &usize| outcomes[writer] == PutOutcome::Created).collect();
             assert_eq!(winners.len(), 1, "{name}, round {round}");
             assert_eq!(storage.get(&path).await.unwrap(), format!("writer {}", winners[0]), "{name}");
         }
@@ -348,19 +341,14 @@ async fn one_of_64_concurrent_writers_wins() {
 async fn neighbouring_lakehouses_are_isolated() {
     let folder = tempfile::tempdir().unwrap();
     let server = FakeServer::s3();
-    let open_memory =
-        |uri: &str| open(&RootUri::parse(uri).unwrap(), &HashMap::new(), Durability::None).unwrap();
+    let open_memory = |uri: &str| open(&RootUri::parse(uri).unwrap(), &HashMap::new(), Durability::None).unwrap();
     for (left, right, parent) in [
         (
             s3(&server, "s3://bucket/lake", &[]),
             s3(&server, "s3://bucket/lake2/", &[]),
             s3(&server, "s3://bucket/", &[]),
         ),
-        (
-            open_memory("memory://shared/lake"),
-            open_memory("memory://shared/lake2"),
-            open_memory("memory://shared"),
-        ),
+        (open_memory("memory://shared/lake"), open_memory("memory://shared/lake2"), open_memory("memory://shared")),
         (
             local(&folder.path().join("lake"), Durability::None),
             local(&folder.path().join("lake2"), Durability::None),

@@ -109,15 +109,9 @@ pub fn leaf(rows: impl Iterator<Item = Row>) -> MutableNode {
 }
 
 /// Builds a tree from `keys` in strictly ascending order. Writes all nodes except the root, and returns the root.
-pub async fn build(
-    writer: &NodeWriter<'_>,
-    keys: &StringArray,
-    locations: &StringArray,
-) -> Result<MutableNode> {
+pub async fn build(writer: &NodeWriter<'_>, keys: &StringArray, locations: &StringArray) -> Result<MutableNode> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
-        return Err(Error::InvalidArgument(
-            "a bulk build takes one location for each key and no nulls".into(),
-        ));
+        return Err(Error::InvalidArgument("a bulk build takes one location for each key and no nulls".into()));
     }
     if let Some(i) = (1..keys.len()).find(|i| keys.value(i - 1) >= keys.value(*i)) {
         return Err(does_not_ascend(keys.value(i)));
@@ -133,11 +127,7 @@ pub async fn build(
 
 /// Builds the levels above existing leaves from the separators between them. Writes all nodes except the root, and
 /// returns the root.
-pub async fn build_above(
-    writer: &NodeWriter<'_>,
-    leaves: Vec<Text>,
-    separators: Vec<Row>,
-) -> Result<MutableNode> {
+pub async fn build_above(writer: &NodeWriter<'_>, leaves: Vec<Text>, separators: Vec<Row>) -> Result<MutableNode> {
     let (mut children, mut rows) = (leaves, separators);
     let mut height = 1;
     loop {

@@ -142,8 +142,7 @@ impl Frontier {
 
 fn cancel_common(left: &mut Vec<String>, right: &mut Vec<String>) {
     let on_the_right: HashSet<&str> = right.iter().map(String::as_str).collect();
-    let common: HashSet<String> =
-        left.iter().filter(|path| on_the_right.contains(path.as_str())).cloned().collect();
+    let common: HashSet<String> = left.iter().filter(|path| on_the_right.contains(path.as_str())).cloned().collect();
     left.retain(|path| !common.contains(path));
     right.retain(|path| !common.contains(path));
 }

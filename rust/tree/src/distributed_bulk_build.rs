@@ -72,10 +72,8 @@ impl LeafWriter {
         let row = |i: usize| pending[i - first].clone();
         let paths = writer.write(numbers.clone().map(|node| leaf(level.rows_of(node).map(row)))).await?;
         let separator = |node: usize| (node + 1 < level.nodes).then(|| row(level.separator(node)));
-        let leaves: Vec<Leaf> = numbers
-            .zip(paths)
-            .map(|(number, path)| Leaf { number, path, separator: separator(number) })
-            .collect();
+        let leaves: Vec<Leaf> =
+            numbers.zip(paths).map(|(number, path)| Leaf { number, path, separator: separator(number) }).collect();
         let written = level.start(until).min(level.rows) - first;
         self.pending.drain(..written);
         self.first_row += written;

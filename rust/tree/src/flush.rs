@@ -124,8 +124,7 @@ impl<'a> Flush<'a> {
             }
             Subtree::Nodes(split) => split,
         };
-        if split.rest.is_empty() && is_underfull(&split.first, self.config.order) && draft.children.len() > 1
-        {
+        if split.rest.is_empty() && is_underfull(&split.first, self.config.order) && draft.children.len() > 1 {
             return self.merge_or_keep(draft, child, split.first).await;
         }
         draft.children[child] = self.stage(split.first);
@@ -159,12 +158,7 @@ impl<'a> Flush<'a> {
     }
 
     /// Merges an underfull child with a neighbour if the result leaves space to grow.
-    async fn merge_or_keep(
-        &mut self,
-        draft: &mut MutableNode,
-        child: usize,
-        node: MutableNode,
-    ) -> Result<()> {
+    async fn merge_or_keep(&mut self, draft: &mut MutableNode, child: usize, node: MutableNode) -> Result<()> {
         let left = child.saturating_sub(1);
         let neighbour_index = if child == 0 { 1 } else { left };
         let neighbour_path = draft.children[neighbour_index].clone();

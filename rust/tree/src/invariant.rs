@@ -57,10 +57,7 @@ pub fn rules_broken(
 ) -> Vec<String> {
     let mut problems = Vec::new();
     if node.height().is_some_and(|own| own != height) {
-        problems.push(format!(
-            "its height is {}, its parent expects {height}",
-            node.height().unwrap_or_default()
-        ));
+        problems.push(format!("its height is {}, its parent expects {height}", node.height().unwrap_or_default()));
     }
     if node.is_leaf() != (height == 0) || height > MAX_HEIGHT {
         problems.push(format!("a leaf at height {height}, or none at height 0"));

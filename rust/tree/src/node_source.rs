@@ -16,11 +16,7 @@ pub trait Nodes: Debug + Send + Sync {
     fn load(&self, path: &str, height: Option<u32>) -> impl Future<Output = Result<Arc<Node>>> + Send;
 
     /// Children of one node, in order.
-    fn load_many(
-        &self,
-        paths: &[&str],
-        height: Option<u32>,
-    ) -> impl Future<Output = Result<Vec<Arc<Node>>>> + Send;
+    fn load_many(&self, paths: &[&str], height: Option<u32>) -> impl Future<Output = Result<Vec<Arc<Node>>>> + Send;
 }
 
 impl<N: Nodes> Nodes for Arc<N> {
@@ -28,11 +24,7 @@ impl<N: Nodes> Nodes for Arc<N> {
         N::load(self, path, height)
     }
 
-    fn load_many(
-        &self,
-        paths: &[&str],
-        height: Option<u32>,
-    ) -> impl Future<Output = Result<Vec<Arc<Node>>>> + Send {
+    fn load_many(&self, paths: &[&str], height: Option<u32>) -> impl Future<Output = Result<Vec<Arc<Node>>>> + Send {
         N::load_many(self, paths, height)
     }
 }

@@ -57,10 +57,7 @@ impl NodeStore {
                 let bytes = match self.storage.get(path).await {
                     // A root may have expired; any other node exists as long as a tree references it.
                     Err(Error::FileNotFound { path }) if root_version(&path).is_none() => {
-                        return Err(Error::corrupt(
-                            path,
-                            "the tree references this node file, which is missing",
-                        ));
+                        return Err(Error::corrupt(path, "the tree references this node file, which is missing"));
                     }
                     bytes => bytes?,
                 };

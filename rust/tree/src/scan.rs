@@ -56,13 +56,7 @@ pub struct Scan<N: Nodes> {
 }
 
 impl<N: Nodes> Scan<N> {
-    pub fn new(
-        nodes: Arc<N>,
-        root: Arc<Node>,
-        range: KeyRange,
-        limit: Option<usize>,
-        with_locations: bool,
-    ) -> Scan<N> {
+    pub fn new(nodes: Arc<N>, root: Arc<Node>, range: KeyRange, limit: Option<usize>, with_locations: bool) -> Scan<N> {
         let mut scan = Scan {
             nodes,
             range,
@@ -109,10 +103,7 @@ impl<N: Nodes> Scan<N> {
             return Ok(None);
         }
         self.rows = 0;
-        Ok(Some(ScanBatch {
-            keys: self.keys.finish(),
-            locations: self.locations.as_mut().map(StringBuilder::finish),
-        }))
+        Ok(Some(ScanBatch { keys: self.keys.finish(), locations: self.locations.as_mut().map(StringBuilder::finish) }))
     }
 
     async fn descend(&mut self) -> Result<()> {
@@ -126,9 +117,7 @@ impl<N: Nodes> Scan<N> {
             let height = child_height(&frame.node);
             // Several leaves are loaded at once, but only one inner node.
             let window = match height {
-                Some(0) => {
-                    (remaining / min_keys(frame.node.order()).max(1)).saturating_add(1).min(PARALLEL_REQUESTS)
-                }
+                Some(0) => (remaining / min_keys(frame.node.order()).max(1)).saturating_add(1).min(PARALLEL_REQUESTS),
                 _ => 1,
             };
             let last = frame.end.div_ceil(2).min(child + window);

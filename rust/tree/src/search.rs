@@ -75,11 +75,7 @@ pub(super) fn cycle() -> Error {
 }
 
 /// Looks up many keys in any order, and visits each node once. Returns one location per key, `None` if no object exists.
-pub async fn get_many<N: Nodes>(
-    nodes: &N,
-    root: &Arc<Node>,
-    keys: &StringArray,
-) -> Result<Vec<Option<Location>>> {
+pub async fn get_many<N: Nodes>(nodes: &N, root: &Arc<Node>, keys: &StringArray) -> Result<Vec<Option<Location>>> {
     let mut found = vec![None; keys.len()];
     let wanted: Vec<u32> = (0..keys.len() as u32).filter(|i| keys.is_valid(*i as usize)).collect();
     visit(nodes, root.clone(), keys, wanted, &mut found, MAX_HEIGHT).await?;
@@ -121,19 +117,15 @@ fn visit<'a, N: Nodes>(
         if levels_left == 0 {
             return Err(cycle());
         }
-        let mut of_child: Vec<Vec<u32>> =
-            vec![Vec::new(); if node.is_leaf() { 0 } else { node.n_keys() + 1 }];
+        let mut of_child: Vec<Vec<u32>> = vec![Vec::new(); if node.is_leaf() { 0 } else { node.n_keys() + 1 }];
         for i in wanted {
             let key = keys.value(i as usize);
             if let Some((message, value)) = node.find_message(key) {
-                found[i as usize] =
-                    value.then(|| Location { node: node.clone(), place: Place::Message(message) });
+                found[i as usize] = value.then(|| Location { node: node.clone(), place: Place::Message(message) });
                 continue;
             }
             match node.search_table(key) {
-                Ok(row) => {
-                    found[i as usize] = Some(Location { node: node.clone(), place: Place::Row(row as u32) })
-                }
+                Ok(row) => found[i as usize] = Some(Location { node: node.clone(), place: Place::Row(row as u32) }),
                 Err(child) if !node.is_leaf() => of_child[child].push(i),
                 Err(_) => {}
             }

@@ -71,9 +71,8 @@ pub fn split(mut draft: MutableNode, order: usize, ascending: bool) -> Split {
     let mut promoted_deletes = Vec::new();
     for message in draft.buffer {
         // The last piece whose separator is not above the key.
-        let i = pieces
-            .partition_point(|(separator, _)| separator.as_ref().is_none_or(|row| row.key <= message.key))
-            - 1;
+        let i =
+            pieces.partition_point(|(separator, _)| separator.as_ref().is_none_or(|row| row.key <= message.key)) - 1;
         if pieces[i].0.as_ref().is_some_and(|row| row.key == message.key) {
             promoted_deletes.push(message);
         } else {

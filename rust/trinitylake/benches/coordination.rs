@@ -30,13 +30,7 @@ struct Row {
     requests: u64,
 }
 
-async fn run(
-    name: &str,
-    latency: Latency,
-    processes: usize,
-    coordination: Coordination,
-    seconds: f64,
-) -> Row {
+async fn run(name: &str, latency: Latency, processes: usize, coordination: Coordination, seconds: f64) -> Row {
     let memory = Arc::new(ObjectStorage::memory(&RootUri::parse(&format!("s3://{name}/lake")).unwrap()));
     let storage = Arc::new(CountingStorage::new(Arc::new(LatencyStorage::new(memory, latency))));
     let environment = SystemEnvironment::shared();
@@ -91,27 +85,16 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     println!(
         "{:<22} {:>9} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}",
-        "store",
-        "processes",
-        "queue",
-        "txn/s",
-        "roots/s",
-        "p50 ms",
-        "p99 ms",
-        "max ms",
-        "req/txn",
-        "failures"
+        "store", "processes", "queue", "txn/s", "roots/s", "p50 ms", "p99 ms", "max ms", "req/txn", "failures"
     );
-    let stores =
-        [("60 ms PUT, 20 ms GET", Latency::S3_STANDARD), ("6 ms PUT, 5 ms GET", Latency::S3_EXPRESS)];
+    let stores = [("60 ms PUT, 20 ms GET", Latency::S3_STANDARD), ("6 ms PUT, 5 ms GET", Latency::S3_EXPRESS)];
     for (store, latency) in stores {
         for processes in [1, 2, 4, 8, 32, 100] {
             for coordination in [Coordination::None, Coordination::Queue] {
                 let name = format!("{}-{processes}-{coordination:?}", latency.write.as_millis());
                 let row = runtime.block_on(run(&name, latency, processes, coordination, seconds));
                 let percentile = |part: f64| {
-                    let position =
-                        ((row.latencies.len() as f64 * part) as usize).min(row.latencies.len() - 1);
+                    let position = ((row.latencies.len() as f64 * part) as usize).min(row.latencies.len() - 1);
                     row.latencies[position].as_secs_f64() * 1000.0
                 };
                 println!(

@@ -44,10 +44,7 @@ async fn run(storage: Arc<dyn Storage>, committers: usize, seconds: f64) -> Row 
     setup.create(ObjectKind::Namespace, "ns", "", Bytes::new()).await.unwrap();
     for committer in 0..committers {
         let table = format!("table_{committer:05}");
-        setup
-            .create(ObjectKind::Table, "ns", &table, Bytes::from(vec![1; DEFINITION_SIZE_BYTES]))
-            .await
-            .unwrap();
+        setup.create(ObjectKind::Table, "ns", &table, Bytes::from(vec![1; DEFINITION_SIZE_BYTES])).await.unwrap();
     }
     setup.commit(CommitLimits::default()).await.unwrap();
     let (first, counters) = (lakehouse.known().number, counting.counters());
@@ -59,8 +56,7 @@ async fn run(storage: Arc<dyn Storage>, committers: usize, seconds: f64) -> Row 
             let (table, mut latencies) = (format!("table_{committer:05}"), Vec::new());
             while Instant::now() < end {
                 let began = Instant::now();
-                let mut transaction =
-                    lakehouse.begin(lakehouse.known(), TransactionOptions::default()).unwrap();
+                let mut transaction = lakehouse.begin(lakehouse.known(), TransactionOptions::default()).unwrap();
                 let definition = Bytes::from(vec![2; DEFINITION_SIZE_BYTES]);
                 transaction.replace(ObjectKind::Table, "ns", &table, definition).await.unwrap();
                 let outcome = transaction.commit(CommitLimits::default()).await.unwrap();
@@ -87,33 +83,29 @@ async fn run(storage: Arc<dyn Storage>, committers: usize, seconds: f64) -> Row 
 async fn bare(storage: Arc<dyn Storage>, committers: usize, seconds: f64) -> f64 {
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(seconds);
-    let tasks =
-        (0..committers).map(|committer| {
-            let storage = storage.clone();
-            tokio::spawn(async move {
-                let mut made = 0_u64;
-                while Instant::now() < end {
-                    let files = [("definition", DEFINITION_SIZE_BYTES), ("root", ROOT_SIZE_BYTES)];
-                    join_all(files.map(|(what, size_bytes)| {
-                        let (storage, path) = (&storage, format!("bare/{committer}-{made}-{what}"));
-                        async move {
-                            storage.put_if_absent(&path, Bytes::from(vec![3; size_bytes])).await.unwrap()
-                        }
-                    }))
-                    .await;
-                    made += 1;
-                }
-                made
-            })
-        });
+    let tasks = (0..committers).map(|committer| {
+        let storage = storage.clone();
+        tokio::spawn(async move {
+            let mut made = 0_u64;
+            while Instant::now() < end {
+                let files = [("definition", DEFINITION_SIZE_BYTES), ("root", ROOT_SIZE_BYTES)];
+                join_all(files.map(|(what, size_bytes)| {
+                    let (storage, path) = (&storage, format!("bare/{committer}-{made}-{what}"));
+                    async move { storage.put_if_absent(&path, Bytes::from(vec![3; size_bytes])).await.unwrap() }
+                }))
+                .await;
+                made += 1;
+            }
+            made
+        })
+    });
     let made: u64 = join_all(tasks).await.into_iter().map(Result::unwrap).sum();
     made as f64 / start.elapsed().as_secs_f64()
 }
 
 fn print(name: &str, committers: usize, limit: Option<f64>, row: &Row) {
     let rate = row.transactions as f64 / row.elapsed.as_secs_f64();
-    let at =
-        |share: f64| row.latencies[((row.latencies.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    let at = |share: f64| row.latencies[((row.latencies.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     let limit = limit.map_or("-".into(), |limit| format!("{limit:.0}"));
     println!(
         "{name:<22} {committers:>6} {rate:>10.0} {limit:>10} {:>9.0} {:>8.1} {:>8.1} {:>9.2}",
@@ -132,10 +124,8 @@ fn main() {
         "store", "concurrent", "txn/s", "limit", "roots/s", "p50 ms", "p99 ms", "PUT/txn"
     );
     // A remote store, so that commits wait for answers over the network.
-    let memory =
-        |name: &str| Arc::new(ObjectStorage::memory(&RootUri::parse(&format!("s3://{name}/lake")).unwrap()));
-    let stores =
-        [("60 ms PUT, 20 ms GET", Latency::S3_STANDARD), ("6 ms PUT, 5 ms GET", Latency::S3_EXPRESS)];
+    let memory = |name: &str| Arc::new(ObjectStorage::memory(&RootUri::parse(&format!("s3://{name}/lake")).unwrap()));
+    let stores = [("60 ms PUT, 20 ms GET", Latency::S3_STANDARD), ("6 ms PUT, 5 ms GET", Latency::S3_EXPRESS)];
     for (index, (name, latency)) in stores.into_iter().enumerate() {
         for committers in [1, 64, 256, 1024] {
             let storage = Arc::new(LatencyStorage::dated(memory(&format!("{index}-{committers}")), latency));

@@ -60,9 +60,8 @@ async fn build(count: usize) {
     let names = StringArray::from_iter_values((0..count).map(namespace));
     let keys = encode_keys(ObjectKind::Namespace, &names, None, NameSizes::default()).unwrap();
     let id = |i: usize| u128::from(i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-    let files = StringArray::from_iter_values(
-        (0..count).map(|i| format!("namespace-{}-{:032x}.binpb", namespace(i), id(i))),
-    );
+    let files =
+        StringArray::from_iter_values((0..count).map(|i| format!("namespace-{}-{:032x}.binpb", namespace(i), id(i))));
     register(&lakehouse, keys, optimize_paths(&files).unwrap(), false, "", "").await.unwrap();
 }
 
@@ -125,26 +124,17 @@ async fn commits(count: usize) {
     );
     for (share, name) in [(50, "median"), (90, "90 %"), (100, "most")] {
         let (writes, reads) = rounds(times[(COMMITS * share / 100).min(COMMITS - 1)]);
-        println!(
-            "target 4: dependent rounds, {name}: {writes} of writes (at most 2), {reads} of reads (at most 1)"
-        );
+        println!("target 4: dependent rounds, {name}: {writes} of writes (at most 2), {reads} of reads (at most 1)");
     }
-    for (name, latency) in
-        [("S3, 60/20 ms", Latency::S3_STANDARD), ("S3 Express, 6/5 ms", Latency::S3_EXPRESS)]
-    {
+    for (name, latency) in [("S3, 60/20 ms", Latency::S3_STANDARD), ("S3 Express, 6/5 ms", Latency::S3_EXPRESS)] {
         let (times, _) = commit(count, latency).await;
-        println!(
-            "{name}: a commit takes {:?} (median), {:?} (90 %)",
-            times[COMMITS / 2],
-            times[COMMITS * 9 / 10]
-        );
+        println!("{name}: a commit takes {:?} (median), {:?} (90 %)", times[COMMITS / 2], times[COMMITS * 9 / 10]);
     }
 }
 
 fn main() {
     let count: usize = std::env::var("KEYS").map_or(1_000_000, |keys| keys.parse().unwrap());
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         build(count).await;
         open(count).await;

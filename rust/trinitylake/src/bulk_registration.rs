@@ -65,8 +65,7 @@ async fn is_collected_since(lakehouse: &Lakehouse, since: &Version, latest: &Arc
     while next <= latest.number {
         let last = latest.number.min(next + VERSIONS_AT_ONCE - 1);
         match lakehouse.versions(next, last, latest).await {
-            Ok(versions)
-                if versions.iter().all(|version| version.metadata.collects_before_millis().is_none()) => {}
+            Ok(versions) if versions.iter().all(|version| version.metadata.collects_before_millis().is_none()) => {}
             Ok(_) | Err(Error::VersionExpired(_)) => return Ok(true),
             Err(error) => return Err(error),
         }
@@ -76,12 +75,7 @@ async fn is_collected_since(lakehouse: &Lakehouse, since: &Version, latest: &Arc
 }
 
 /// Performs the checks of [`register`] on the latest version, with the same errors. Nothing is written.
-pub async fn check(
-    lakehouse: &Lakehouse,
-    keys: StringArray,
-    locations: StringArray,
-    replace: bool,
-) -> Result<()> {
+pub async fn check(lakehouse: &Lakehouse, keys: StringArray, locations: StringArray, replace: bool) -> Result<()> {
     merged(&*lakehouse.latest().await?, keys, locations, replace).await.map(|_| ())
 }
 
@@ -136,11 +130,7 @@ impl Registered {
     }
 
     fn by_kind(self) -> [(ObjectKind, u64); 3] {
-        [
-            (ObjectKind::Namespace, self.namespaces),
-            (ObjectKind::Table, self.tables),
-            (ObjectKind::View, self.views),
-        ]
+        [(ObjectKind::Namespace, self.namespaces), (ObjectKind::Table, self.tables), (ObjectKind::View, self.views)]
     }
 }
 
@@ -163,11 +153,7 @@ pub async fn register_parts(
     publish(lakehouse, base, root, message, author, summary).await
 }
 
-fn node_writer<'a>(
-    lakehouse: &'a Lakehouse,
-    environment: &'a dyn Environment,
-    base: &'a Version,
-) -> NodeWriter<'a> {
+fn node_writer<'a>(lakehouse: &'a Lakehouse, environment: &'a dyn Environment, base: &'a Version) -> NodeWriter<'a> {
     NodeWriter { storage: lakehouse.storage().as_ref(), environment, config: &base.config }
 }
 
@@ -196,9 +182,7 @@ async fn publish(
 /// The objects in key order. Refuses duplicate keys and keys that do not belong to this lakehouse.
 fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result<(StringArray, StringArray)> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
-        return Err(Error::InvalidArgument(
-            "each object needs one location, and nulls are not allowed".into(),
-        ));
+        return Err(Error::InvalidArgument("each object needs one location, and nulls are not allowed".into()));
     }
     if let Some(bad) = keys.iter().flatten().find(|key| names.decode_parts(key).is_none()) {
         return Err(Error::InvalidName(format!("{bad:?} is not a key of this lakehouse")));
@@ -209,14 +193,11 @@ fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result
     }
     let mut order: Vec<u32> = (0..keys.len() as u32).collect();
     order.sort_unstable_by(|a, b| keys.value(*a as usize).cmp(keys.value(*b as usize)));
-    if let Some(twice) =
-        order.windows(2).find(|pair| keys.value(pair[0] as usize) == keys.value(pair[1] as usize))
-    {
+    if let Some(twice) = order.windows(2).find(|pair| keys.value(pair[0] as usize) == keys.value(pair[1] as usize)) {
         let name = human_name(names, keys.value(twice[0] as usize));
         return Err(Error::ObjectAlreadyExists(format!("{name} is registered twice")));
     }
-    let pick =
-        |texts: &StringArray| StringArray::from_iter_values(order.iter().map(|i| texts.value(*i as usize)));
+    let pick = |texts: &StringArray| StringArray::from_iter_values(order.iter().map(|i| texts.value(*i as usize)));
     Ok((pick(&keys), pick(&locations)))
 }
 

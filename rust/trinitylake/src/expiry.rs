@@ -83,8 +83,7 @@ pub async fn expire_by(
     let target = match before {
         Some(_) => target,
         None => {
-            let maximum_millis =
-                retention.maximum_age_millis.unwrap_or(latest.definition.maximum_version_age_millis());
+            let maximum_millis = retention.maximum_age_millis.unwrap_or(latest.definition.maximum_version_age_millis());
             retained_from(lakehouse, &latest, current..target, time, maximum_millis).await?
         }
     };
@@ -102,8 +101,7 @@ pub async fn expire_by(
     expiry_boundary::publish(storage.as_ref(), target).await?;
     // Other processes rely on a recent observation of the boundary for some seconds. Roots are deleted only after every
     // observation from before this boundary has become too old.
-    wait_before_deleting::wait_for_older_observations(storage.as_ref(), lakehouse.environment().as_ref())
-        .await;
+    wait_before_deleting::wait_for_older_observations(storage.as_ref(), lakehouse.environment().as_ref()).await;
     // A process that tags a version from here on reads the boundary afterwards and removes the tag again. Earlier tags
     // are in the latest version.
     let latest = lakehouse.latest().await?;
@@ -153,8 +151,7 @@ async fn retained_from(
     maximum_age_millis: u64,
 ) -> Result<u64> {
     let definition = &latest.definition;
-    let age_millis =
-        async |version: u64| Ok::<_, Error>(time.age_millis(&lakehouse.root_file(version).await?));
+    let age_millis = async |version: u64| Ok::<_, Error>(time.age_millis(&lakehouse.root_file(version).await?));
     let (current, mut low, mut high) = (range.start, range.start, range.end);
     // Binary search for the first version that is young enough: roots are created in ascending order.
     while low < high {

@@ -20,8 +20,7 @@ use crate::tree::bulk_build::{NodeWriter, build};
 use crate::version::log_summary::Summary;
 use crate::version::publisher::DOUBT_MILLIS;
 use crate::version::root_metadata::{
-    CommittedTransaction, EXPORTED_VERSION_PROPERTY, LastRollback, OPERATION_EXPORT, OPERATION_PROPERTY,
-    RootMetadata,
+    CommittedTransaction, EXPORTED_VERSION_PROPERTY, LastRollback, OPERATION_EXPORT, OPERATION_PROPERTY, RootMetadata,
 };
 use crate::version::{Version, discovery};
 
@@ -64,10 +63,7 @@ pub async fn publish(
     if let (Some(latest), Some(after)) = (&latest, note.after)
         && latest.number != after
     {
-        return Err(Error::conflict(format!(
-            "version {} was committed at the target in the meantime",
-            latest.number
-        )));
+        return Err(Error::conflict(format!("version {} was committed at the target in the meantime", latest.number)));
     }
     let mut properties = note.properties;
     properties.push((OPERATION_PROPERTY.to_string(), OPERATION_EXPORT.to_string()));
@@ -94,8 +90,7 @@ pub async fn publish(
         }
         CopiedTree::Objects(objects) => {
             let (keys, locations) = *objects;
-            let writer =
-                NodeWriter { storage: storage.as_ref(), environment: environment.as_ref(), config: &config };
+            let writer = NodeWriter { storage: storage.as_ref(), environment: environment.as_ref(), config: &config };
             build(&writer, &keys, &locations).await?
         }
         CopiedTree::Changes(changes) => {
@@ -118,9 +113,7 @@ pub async fn publish(
         }
     };
     let path = match &latest {
-        Some(latest) if latest.definition.bytes() == definition.bytes() => {
-            latest.metadata.lakehouse_definition.clone()
-        }
+        Some(latest) if latest.definition.bytes() == definition.bytes() => latest.metadata.lakehouse_definition.clone(),
         _ => write_definition(storage.as_ref(), environment.as_ref(), &definition).await?,
     };
     let (Some(lakehouse), Some(latest)) = (target, latest) else {
@@ -162,10 +155,7 @@ pub async fn publish_same(
         if found.commit_id == source.metadata.commit_id {
             return Ok(());
         }
-        Err(Error::conflict(format!(
-            "the target has a different version {}: export to an empty target",
-            source.number
-        )))
+        Err(Error::conflict(format!("the target has a different version {}: export to an empty target", source.number)))
     };
     match storage.get(&path).await {
         Ok(bytes) => return there(bytes),
@@ -176,8 +166,7 @@ pub async fn publish_same(
     let mut metadata = source.metadata.clone();
     // No garbage was collected in the target.
     metadata.gc_before_millis = None;
-    metadata.lakehouse_definition =
-        write_definition(storage.as_ref(), environment.as_ref(), &definition).await?;
+    metadata.lakehouse_definition = write_definition(storage.as_ref(), environment.as_ref(), &definition).await?;
     metadata.inline_definition = Some(definition.encode_file(&metadata.lakehouse_definition));
     let draft = MutableNode::of(&source.root, source.nodes().height_of(&source.root).await?);
     match create_root(storage, environment, metadata, &draft, &config).await {
@@ -208,9 +197,7 @@ async fn create_root(
     let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
     match claim(storage.as_ref(), environment.as_ref(), &path, encoded.bytes, deadline).await {
         Claim::Won { .. } => Ok(()),
-        Claim::Lost(_) => {
-            Err(Error::conflict("another writer published a version at the target first".into()))
-        }
+        Claim::Lost(_) => Err(Error::conflict("another writer published a version at the target first".into())),
         Claim::Refused(error) | Claim::Unknown(error) => Err(error),
     }
 }

@@ -46,12 +46,7 @@ impl Lakehouse {
     }
 
     /// The root of `target`, but with the records of transaction ids from `latest`.
-    async fn tree_with_records_of(
-        &self,
-        latest: &Version,
-        target: &Version,
-        id: &str,
-    ) -> Result<MutableNode> {
+    async fn tree_with_records_of(&self, latest: &Version, target: &Version, id: &str) -> Result<MutableNode> {
         let (kept, there) = try_join(records(latest), records(target)).await?;
         let txn: Text = id.into();
         let message = |key: &String, value: Option<&String>| {

@@ -59,8 +59,7 @@ pub async fn compact(
     let planned = planned_nodes(rows, latest.config.order);
     let spare = before.nodes.saturating_sub(planned);
     // With a small order, a newly built tree can be larger, because it leaves space for inserts.
-    let is_worth_it =
-        spare > 0 && (spare * 100 >= before.nodes * SPARE_NODES_PER_CENT || before.messages * 10 > rows);
+    let is_worth_it = spare > 0 && (spare * 100 >= before.nodes * SPARE_NODES_PER_CENT || before.messages * 10 > rows);
     if dry_run || !(force || is_worth_it) {
         let after = TreeSize { nodes: planned, ..TreeSize::default() };
         return Ok(Compacted { version: None, before, after });
@@ -105,11 +104,8 @@ fn planned_nodes(mut rows: usize, order: usize) -> usize {
 /// Writes a new tree with the objects of `base`, except its root, which is returned.
 async fn built(lakehouse: &Lakehouse, base: &Version, rows: usize) -> Result<MutableNode> {
     let environment = lakehouse.environment();
-    let writer = NodeWriter {
-        storage: lakehouse.storage().as_ref(),
-        environment: environment.as_ref(),
-        config: &base.config,
-    };
+    let writer =
+        NodeWriter { storage: lakehouse.storage().as_ref(), environment: environment.as_ref(), config: &base.config };
     let mut leaves = Vec::new();
     let mut leaf_writer = LeafWriter::new(rows, base.config.order, 0);
     let mut scan = base.scan(KeyRange::all(), None, true);
@@ -142,11 +138,7 @@ async fn published(
             summary: Summary::plain("compact the tree"),
         };
         let metadata = lakehouse.publisher().next_metadata(&base, vec![transaction]);
-        let lost = match lakehouse
-            .publisher()
-            .publish_alone(&base, metadata, root.clone(), "the compaction")
-            .await
-        {
+        let lost = match lakehouse.publisher().publish_alone(&base, metadata, root.clone(), "the compaction").await {
             Err(error @ Error::CommitConflict { .. }) if attempt < MAX_ATTEMPTS => error,
             other => return other,
         };

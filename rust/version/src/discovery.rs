@@ -54,16 +54,12 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
             // The version may expire before it is read. Then the boundary is above it, and the search starts again.
             Err(Error::FileNotFound { .. }) if look < MAX_SEARCHES => continue,
             Err(Error::FileNotFound { path }) => {
-                return Err(Error::corrupt(
-                    path,
-                    "this root node file is missing, and so are all that follow it",
-                ));
+                return Err(Error::corrupt(path, "this root node file is missing, and so are all that follow it"));
             }
             look => look?,
         };
         // If versions expire during the search, the next one may be missing because it was deleted.
-        let was_quick =
-            clock.zip(started).is_some_and(|(clock, started)| started.is_within(QUICK_LOOK_MILLIS, clock));
+        let was_quick = clock.zip(started).is_some_and(|(clock, started)| started.is_within(QUICK_LOOK_MILLIS, clock));
         if !(found.hint.is_some() && was_quick) && boundary(storage).await? > found.version {
             continue;
         }
@@ -115,8 +111,7 @@ async fn look_for_latest(storage: &dyn Storage) -> Result<Look> {
 
 /// The versions whose root files exist, ascending.
 pub async fn list_roots(storage: &dyn Storage) -> Result<Vec<u64>> {
-    let mut versions: Vec<u64> =
-        list_root_files(storage).await?.into_iter().map(|(version, _)| version).collect();
+    let mut versions: Vec<u64> = list_root_files(storage).await?.into_iter().map(|(version, _)| version).collect();
     versions.dedup();
     Ok(versions)
 }
@@ -164,6 +159,5 @@ async fn ascend(storage: &dyn Storage, mut galloping_search: GallopingSearch) ->
 }
 
 async fn exist_all(storage: &dyn Storage, versions: &[u64]) -> Result<Vec<bool>> {
-    try_join_all(versions.iter().map(|version| async move { storage.exists(&root_path(*version)).await }))
-        .await
+    try_join_all(versions.iter().map(|version| async move { storage.exists(&root_path(*version)).await })).await
 }

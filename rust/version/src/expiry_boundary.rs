@@ -17,8 +17,7 @@ pub async fn boundary(storage: &dyn Storage) -> Result<u64> {
 /// The boundary, and its time of publication by the store's clock, in milliseconds since 1970.
 pub async fn published(storage: &dyn Storage) -> Result<Option<(u64, u64)>> {
     let files = storage.list(EXPIRED_PREFIX).await?;
-    let boundaries =
-        files.iter().filter_map(|file| Some((boundary_version(&file.path)?, file.modified_millis)));
+    let boundaries = files.iter().filter_map(|file| Some((boundary_version(&file.path)?, file.modified_millis)));
     Ok(boundaries.max())
 }
 

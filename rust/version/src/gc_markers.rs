@@ -30,11 +30,7 @@ pub async fn under_way(storage: &dyn Storage) -> Result<Vec<Collecting>> {
 }
 
 /// Creates the marker of a collection; returns its path.
-pub async fn announce(
-    storage: &dyn Storage,
-    environment: &dyn Environment,
-    before_millis: u64,
-) -> Result<String> {
+pub async fn announce(storage: &dyn Storage, environment: &dyn Environment, before_millis: u64) -> Result<String> {
     let path = gc_marker_path(before_millis, environment.uuid());
     storage.put_unique(&path, Bytes::new()).await?;
     Ok(path)

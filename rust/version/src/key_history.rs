@@ -52,13 +52,7 @@ impl Look {
 impl Versions {
     /// At most `limit` versions after `oldest`, up to `newest`, that changed the key, newest first. The change of
     /// `oldest` itself is not included, because that needs the version before it.
-    pub async fn key_history(
-        &self,
-        key: &str,
-        newest: u64,
-        oldest: u64,
-        limit: usize,
-    ) -> Result<Vec<KeyStep>> {
+    pub async fn key_history(&self, key: &str, newest: u64, oldest: u64, limit: usize) -> Result<Vec<KeyStep>> {
         let look = async |number: u64| Look::at(&self.version(number).await?, key).await;
         let mut steps = Vec::new();
         if newest <= oldest {

@@ -104,12 +104,7 @@ impl Observations {
     /// Certainty that no root of this version had been deleted when the store answered at `now`. If so, a root of that
     /// name is the first one, and an absent root was never created. If the version did not exist a moment before, it
     /// cannot have been created, have expired and have been deleted since.
-    pub fn is_name_unused(
-        &self,
-        number: u64,
-        now: Option<StoreMoment>,
-        environment: &dyn Environment,
-    ) -> Trust {
+    pub fn is_name_unused(&self, number: u64, now: Option<StoreMoment>, environment: &dyn Environment) -> Trust {
         match *lock(&self.newest) {
             Some(newest) if newest.number < number => newest.trust(now, environment),
             _ => Trust::None,
@@ -118,9 +113,8 @@ impl Observations {
 
     /// Whether this version was the latest at most `millis` ago, by the clocks of this machine.
     pub fn was_latest(&self, number: u64, millis: u64, environment: &dyn Environment) -> bool {
-        lock(&self.newest).is_some_and(|newest| {
-            newest.number == number && newest.observation.asked.is_within(millis, environment)
-        })
+        lock(&self.newest)
+            .is_some_and(|newest| newest.number == number && newest.observation.asked.is_within(millis, environment))
     }
 
     /// Drops all observations after the boundary has risen.

@@ -56,8 +56,7 @@ impl Versions {
             last_rollback: LastRollback::Never,
             ..RootMetadata::default()
         };
-        let encoded =
-            encode(&metadata.system_rows()?, &MutableNode::default(), config.order, config.compression)?;
+        let encoded = encode(&metadata.system_rows()?, &MutableNode::default(), config.order, config.compression)?;
         let deadline = environment.elapsed_millis() + DOUBT_MILLIS;
         let claim = claim(storage.as_ref(), environment.as_ref(), &root_file, encoded.bytes, deadline).await;
         if let Claim::Refused(error) | Claim::Unknown(error) = claim {

@@ -124,11 +124,7 @@ impl Publisher {
             version: previous.number + 1,
             commit_id: self.versions.environment().uuid().to_string(),
             // Creation times ascend with versions, whatever the clock of this machine shows.
-            created_at_millis: self
-                .versions
-                .environment()
-                .now_millis()
-                .max(previous.metadata.created_at_millis + 1),
+            created_at_millis: self.versions.environment().now_millis().max(previous.metadata.created_at_millis + 1),
             lakehouse_definition: previous.metadata.lakehouse_definition.clone(),
             inline_definition: Some(previous.definition.encode_file(&previous.metadata.lakehouse_definition)),
             inline_definitions: previous.unwritten_definitions(),
@@ -141,11 +137,7 @@ impl Publisher {
     }
 
     /// Encodes new nodes below a root.
-    pub fn encode_nodes(
-        &self,
-        config: &TreeConfig,
-        nodes: Vec<(Text, MutableNode)>,
-    ) -> Result<Vec<(Text, Encoded)>> {
+    pub fn encode_nodes(&self, config: &TreeConfig, nodes: Vec<(Text, MutableNode)>) -> Result<Vec<(Text, Encoded)>> {
         let now = self.versions.environment().now_millis().to_string();
         let encoded = |(path, draft): (Text, MutableNode)| {
             let system = node_system_rows(&path, now.clone());
@@ -253,9 +245,7 @@ impl Publisher {
         match oldest {
             Ok(oldest) if oldest <= number => {}
             Ok(oldest) => {
-                return Err(unknown(format!(
-                    "versions below {oldest} have expired, so the version may be void"
-                )));
+                return Err(unknown(format!("versions below {oldest} have expired, so the version may be void")));
             }
             Err(error) => {
                 return Err(unknown(format!(
@@ -264,9 +254,8 @@ impl Publisher {
             }
         }
         let taken = Unpublished::NameTaken;
-        let winner = version_of(self.versions.nodes(), number, root, Some(&self.versions.known()))
-            .await
-            .map_err(taken)?;
+        let winner =
+            version_of(self.versions.nodes(), number, root, Some(&self.versions.known())).await.map_err(taken)?;
         self.versions.learn(Arc::new(winner));
         if next_exists.map_err(taken)? {
             self.versions.latest_from(next).await.map_err(taken)
@@ -291,24 +280,19 @@ impl Publisher {
         }
         let (boundary, ()) = join(published(storage.as_ref()), hint).await;
         let unknown = |why: String| Unpublished::InDoubt {
-            error: Error::CommitStateUnknown(format!(
-                "version {number} was written, but {why}; nothing was deleted"
-            )),
+            error: Error::CommitStateUnknown(format!("version {number} was written, but {why}; nothing was deleted")),
             version: number,
         };
         match boundary {
-            Err(error) => Err(unknown(format!(
-                "the expiry boundary cannot be read, so the version may have expired: {error}"
-            ))),
+            Err(error) => {
+                Err(unknown(format!("the expiry boundary cannot be read, so the version may have expired: {error}")))
+            }
             Ok(Some((oldest, published_millis))) if oldest > number => {
                 self.versions.distrust_boundary();
                 match self.look_back(created, published_millis).await {
                     Ok(Expired::Committed(version)) => Ok(version),
                     Ok(Expired::Void) => {
-                        storage
-                            .delete(&version.root_path)
-                            .await
-                            .map_err(|error| unknown(error.to_string()))?;
+                        storage.delete(&version.root_path).await.map_err(|error| unknown(error.to_string()))?;
                         let error = Error::TransactionExpired(format!(
                             "version {number} was written after versions below {oldest} had expired, so it is void: \
                              begin again on the latest version"

@@ -88,8 +88,7 @@ impl Versions {
             Err(Error::CorruptFile { .. }) if is_another => known,
             Err(error) => return Err(error),
         };
-        let latest =
-            if is_another { self.latest_from(self.start(after, hint).await?).await? } else { latest };
+        let latest = if is_another { self.latest_from(self.start(after, hint).await?).await? } else { latest };
         // If the hint is ahead, its root was created after the request for it, or roots are missing.
         if hint.is_some_and(|hint| hint > latest.number) { self.rediscover().await } else { Ok(latest) }
     }
@@ -148,8 +147,7 @@ impl Versions {
         }
         let asked = Moment::now(environment);
         let ((exists, answered), oldest, hint) =
-            join3(dated(self.storage().exists(&next)), self.ask_boundary(), self.read_hint_now_and_then())
-                .await;
+            join3(dated(self.storage().exists(&next)), self.ask_boundary(), self.read_hint_now_and_then()).await;
         oldest?;
         // If the hint is ahead, roots were created just now or were lost. The search for the latest version
         // distinguishes these cases.

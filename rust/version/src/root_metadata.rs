@@ -122,8 +122,7 @@ impl RootMetadata {
     pub fn of(root: &Node, version: u64, path: &str) -> Result<RootMetadata> {
         let mut metadata = RootMetadata { version, ..RootMetadata::default() };
         let number = |key: &str, text: &str| -> Result<u64> {
-            text.parse()
-                .map_err(|_| Error::corrupt(path, format!("the system row {key} is {text:?}, not a number")))
+            text.parse().map_err(|_| Error::corrupt(path, format!("the system row {key} is {text:?}, not a number")))
         };
         for (key, value) in root.system_rows() {
             match key {
@@ -156,10 +155,7 @@ impl RootMetadata {
             }
         }
         if metadata.lakehouse_definition.is_empty() {
-            return Err(Error::corrupt(
-                path,
-                format!("not a root node: the system row {LAKEHOUSE_DEF} is missing"),
-            ));
+            return Err(Error::corrupt(path, format!("not a root node: the system row {LAKEHOUSE_DEF} is missing")));
         }
         Ok(metadata)
     }
@@ -172,9 +168,8 @@ impl RootMetadata {
             (VERSION, self.version.to_string()),
             (COMMIT_ID, self.commit_id.clone()),
         ];
-        let committed = serde_json::to_string(&self.committed).map_err(|error| {
-            Error::InvalidArgument(format!("the transactions cannot be recorded: {error}"))
-        })?;
+        let committed = serde_json::to_string(&self.committed)
+            .map_err(|error| Error::InvalidArgument(format!("the transactions cannot be recorded: {error}")))?;
         rows.push((COMMITTED_TXNS, committed));
         let optional = [
             (PREVIOUS_ROOT, self.previous_root.clone()),
@@ -224,10 +219,7 @@ impl RootMetadata {
     pub fn messages_tell_changes(&self) -> bool {
         self.rollback_from_root.is_none()
             && !self.commit_id.is_empty()
-            && self
-                .committed
-                .iter()
-                .all(|transaction| !transaction.properties.contains_key(OPERATION_PROPERTY))
+            && self.committed.iter().all(|transaction| !transaction.properties.contains_key(OPERATION_PROPERTY))
     }
 }
 

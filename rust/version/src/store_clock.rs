@@ -49,9 +49,7 @@ impl StoreTime {
 
     fn of(file: &FileInfo) -> Result<StoreTime> {
         match file.modified_millis {
-            0 => Err(Error::StorageRefused(
-                "the store does not date files, so the age of versions is unknown".into(),
-            )),
+            0 => Err(Error::StorageRefused("the store does not date files, so the age of versions is unknown".into())),
             now_millis => Ok(StoreTime { now_millis }),
         }
     }
@@ -90,8 +88,7 @@ impl ClockCheck {
     /// `StorageRefused` if the clock was set back since [`ClockCheck::begin`]: files written after that would look old.
     pub async fn check(&mut self, storage: &dyn Storage, environment: &dyn Environment) -> Result<()> {
         let elapsed_millis = environment.elapsed_millis();
-        if self.checked_elapsed_millis.is_some_and(|checked| elapsed_millis < checked + CHECK_INTERVAL_MILLIS)
-        {
+        if self.checked_elapsed_millis.is_some_and(|checked| elapsed_millis < checked + CHECK_INTERVAL_MILLIS) {
             return Ok(());
         }
         let now = StoreTime::ask(storage, environment).await?;

@@ -74,9 +74,7 @@ impl<T> AtMoment<T> {
         };
         let (number, created) = (self.until, iso_8601(i64::try_from(created).unwrap_or(i64::MAX)));
         Err(if number == 0 {
-            Error::VersionNotFound(format!(
-                "no version is as old as {moment}: the lakehouse was created at {created}"
-            ))
+            Error::VersionNotFound(format!("no version is as old as {moment}: the lakehouse was created at {created}"))
         } else {
             Error::VersionExpired(format!(
                 "versions as old as {moment} have expired; the oldest kept is {number}, created at {created}"

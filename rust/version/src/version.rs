@@ -55,25 +55,12 @@ impl Version {
         let config = TreeConfig::of(&definition)?;
         let root_path = root_path(number);
         if root.order() != config.order {
-            let message = format!(
-                "its key table has {} rows, the order of this lakehouse is {}",
-                root.order(),
-                config.order
-            );
+            let message =
+                format!("its key table has {} rows, the order of this lakehouse is {}", root.order(), config.order);
             return Err(Error::corrupt(root_path, message));
         }
         let (changes, are_definitions_written) = (OnceLock::new(), AtomicBool::new(false));
-        Ok(Version {
-            number,
-            root_path,
-            root,
-            metadata,
-            definition,
-            config,
-            nodes,
-            changes,
-            are_definitions_written,
-        })
+        Ok(Version { number, root_path, root, metadata, definition, config, nodes, changes, are_definitions_written })
     }
 
     /// The inline definitions of its root whose files may not exist. The next root must contain them as well, unless
@@ -152,9 +139,7 @@ impl Version {
         if let Some(changes) = self.changes.get() {
             return Some(changes.clone());
         }
-        self.metadata
-            .messages_tell_changes()
-            .then(|| self.changes.get_or_init(|| self.message_changes()).clone())
+        self.metadata.messages_tell_changes().then(|| self.changes.get_or_init(|| self.message_changes()).clone())
     }
 
     fn message_changes(&self) -> Arc<[KeyChange]> {

@@ -50,9 +50,9 @@ impl Versions {
         };
         match root_version(root) {
             Some(number) => self.load_version(number).await,
-            None => Err(Error::InvalidArgument(format!(
-                "tag {name:?} names {root}, which is not a root of this lakehouse"
-            ))),
+            None => {
+                Err(Error::InvalidArgument(format!("tag {name:?} names {root}, which is not a root of this lakehouse")))
+            }
         }
     }
 
@@ -89,8 +89,7 @@ impl Versions {
         let storage = self.storage().as_ref();
         let started = Moment::now(self.environment().as_ref());
         let (answer, oldest) = join(answer, boundary(storage)).await;
-        let was_quick =
-            started.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, self.environment().as_ref());
+        let was_quick = started.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, self.environment().as_ref());
         Ok((answer, if was_quick { oldest? } else { boundary(storage).await? }))
     }
 
@@ -101,10 +100,9 @@ impl Versions {
         }
         let found = discovery::latest(self.storage().as_ref(), self.environment().as_ref()).await?;
         Ok(match found.missing {
-            _ if number <= found.version => Error::corrupt(
-                root_path(number),
-                format!("the root node file of version {number} is missing"),
-            ),
+            _ if number <= found.version => {
+                Error::corrupt(root_path(number), format!("the root node file of version {number} is missing"))
+            }
             Some(named) if number <= named => Damage::missing(named, found.version).error,
             _ => {
                 let latest = found.version;

@@ -50,11 +50,7 @@ impl Versions {
     }
 
     /// A handle on a version that is not the newest one, for repairs.
-    pub fn standing_at(
-        nodes: Arc<NodeStore>,
-        environment: Arc<dyn Environment>,
-        version: Version,
-    ) -> Versions {
+    pub fn standing_at(nodes: Arc<NodeStore>, environment: Arc<dyn Environment>, version: Version) -> Versions {
         Versions::new(nodes, environment, version, None)
     }
 
@@ -125,8 +121,7 @@ impl Versions {
     /// because its commit finds newer versions.
     pub fn recently_latest(&self) -> Option<Arc<Version>> {
         let known = self.known();
-        let was_latest =
-            self.observations().was_latest(known.number, RECENT_MILLIS, self.environment.as_ref());
+        let was_latest = self.observations().was_latest(known.number, RECENT_MILLIS, self.environment.as_ref());
         (was_latest && self.damage().is_none()).then_some(known)
     }
 }

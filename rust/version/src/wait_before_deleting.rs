@@ -46,9 +46,7 @@ pub async fn wait_for_older_observations(storage: &dyn Storage, environment: &dy
         environment.sleep(PART).await;
         counted += u128::from(moment.is_past(PART.as_millis() as u64 * 3 / 4, environment));
         if counted >= parts
-            && begun
-                .zip(date().await)
-                .is_none_or(|(begun, now)| now.millis_since(begun) >= wait.as_millis() as u64)
+            && begun.zip(date().await).is_none_or(|(begun, now)| now.millis_since(begun) >= wait.as_millis() as u64)
         {
             return;
         }

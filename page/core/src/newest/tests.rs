@@ -20,10 +20,7 @@ fn searched(known: Option<u64>, hint: Option<&str>, there: impl Fn(u64) -> bool)
             Ok(Step::Exist(paths)) => {
                 let versions: Vec<u64> = paths.iter().map(|path| root_version(path).unwrap()).collect();
                 let different = versions.iter().collect::<BTreeSet<_>>().len();
-                assert!(
-                    different == versions.len() || versions == [VERSION_MAX; 2],
-                    "asked twice: {versions:?}"
-                );
+                assert!(different == versions.len() || versions == [VERSION_MAX; 2], "asked twice: {versions:?}");
                 assert!(versions.len() <= 80, "{} requests at once", versions.len());
                 heard.push(Heard::Exist(versions.into_iter().map(&there).collect()));
             }

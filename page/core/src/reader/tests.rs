@@ -62,10 +62,8 @@ impl Files {
 fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &BTreeSet<String>) -> Files {
     let names = NameSizes::default();
     let key = |name: &String| names.namespace_key(name).unwrap();
-    let rows: Vec<Row> = namespaces
-        .iter()
-        .map(|name| Row { key: key(name).as_str().into(), value: "n.binpb".into() })
-        .collect();
+    let rows: Vec<Row> =
+        namespaces.iter().map(|name| Row { key: key(name).as_str().into(), value: "n.binpb".into() }).collect();
     let mut files = Files::default();
     let (mut separators, mut children) = (Vec::new(), Vec::new());
     let mut rest = rows.into_iter().peekable();
@@ -90,12 +88,9 @@ fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &B
     let message = |name: &String, value: Option<&str>| {
         Message::new(key(name).as_str().into(), value.map(Into::into), "txn".into())
     };
-    let buffer = late
-        .iter()
-        .map(|name| message(name, Some("late.binpb")))
-        .chain(dropped.iter().map(|name| message(name, None)));
-    let definition =
-        LakehouseDefinition::encode(LakehouseDef { order: ORDER as u32, ..LakehouseDef::default() });
+    let buffer =
+        late.iter().map(|name| message(name, Some("late.binpb"))).chain(dropped.iter().map(|name| message(name, None)));
+    let definition = LakehouseDefinition::encode(LakehouseDef { order: ORDER as u32, ..LakehouseDef::default() });
     let hexadecimal: String = definition.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let committed = json!([{ "id": "txn", "message": "all of it" }]).to_string();
     let system = [
@@ -105,19 +100,14 @@ fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &B
         ("commit_id", "c".to_string()),
         ("committed_txns", committed),
     ];
-    files.put(
-        ROOT,
-        &system,
-        &MutableNode { height: 1, rows: separators, children, buffer: buffer.collect() },
-    );
+    files.put(ROOT, &system, &MutableNode { height: 1, rows: separators, children, buffer: buffer.collect() });
     files
 }
 
 fn all_children(files: &mut Files, parent: &[&str], limit: usize) -> Vec<Vec<String>> {
     let (mut found, mut start) = (Vec::new(), Value::Null);
     loop {
-        let question =
-            json!({ "namespaces": { "root": ROOT, "parent": parent, "start": start, "limit": limit } });
+        let question = json!({ "namespaces": { "root": ROOT, "parent": parent, "start": start, "limit": limit } });
         let mut page = files.ask(&question).unwrap();
         found.extend(serde_json::from_value::<Vec<Vec<String>>>(page["items"].take()).unwrap());
         start = page["next"].take();
@@ -177,10 +167,7 @@ fn a_root_says_what_its_version_did() {
     assert_eq!(root["created-at-millis"], 17);
     assert_eq!(root["definition"]["name"], "");
     let transaction = &root["transactions"][0];
-    assert_eq!(
-        (transaction["message"].as_str(), transaction["n-changes"].as_u64()),
-        (Some("all of it"), Some(2))
-    );
+    assert_eq!((transaction["message"].as_str(), transaction["n-changes"].as_u64()), (Some("all of it"), Some(2)));
     assert_eq!(transaction["changes"], json!([{ "kind": "namespace", "name": ["c"], "removes": false }]));
     let changes = files.ask(&json!({ "changes": { "root": ROOT } })).unwrap();
     assert_eq!(changes.as_array().unwrap().len(), 2);
@@ -191,10 +178,8 @@ fn a_root_says_what_its_version_did() {
 /// Where a writer had died between a root and the definitions beside it, the page said that they were not there.
 #[test]
 fn a_definition_is_read_from_the_root_that_holds_it() {
-    let definition =
-        NamespaceDef { properties: [("owner".into(), "me".into())].into(), ..NamespaceDef::default() };
-    let path =
-        |number| definition_path(ObjectKind::Namespace, "shop", "", uuid::Uuid::from_u128(number), 200);
+    let definition = NamespaceDef { properties: [("owner".into(), "me".into())].into(), ..NamespaceDef::default() };
+    let path = |number| definition_path(ObjectKind::Namespace, "shop", "", uuid::Uuid::from_u128(number), 200);
     let (held, exchanged) = (path(7), path(8));
     let file = encode_file(&held, &definition.encode_to_vec());
     let hexadecimal: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -221,16 +206,12 @@ fn empty_damaged_and_exchanged_files_are_no_definitions() {
     let mut damaged = file.to_vec();
     damaged[3] ^= 1;
     for kind in ["namespace", "table", "view"] {
-        for (path, file) in
-            [(path, Bytes::new()), (path, damaged.clone().into()), ("other.binpb", file.clone())]
-        {
-            let reply =
-                Files::default().reply_to(&json!({ "definition": { "kind": kind, "path": path } }), file);
+        for (path, file) in [(path, Bytes::new()), (path, damaged.clone().into()), ("other.binpb", file.clone())] {
+            let reply = Files::default().reply_to(&json!({ "definition": { "kind": kind, "path": path } }), file);
             assert_eq!(reply["problem"]["code"], 500, "{kind}: {reply}");
         }
     }
-    let whole =
-        Files::default().reply_to(&json!({ "definition": { "kind": "namespace", "path": path } }), file);
+    let whole = Files::default().reply_to(&json!({ "definition": { "kind": "namespace", "path": path } }), file);
     assert_eq!(whole["answer"], json!({ "properties": {} }));
 }
 
@@ -254,8 +235,7 @@ fn the_version_of_a_moment_is_asked_for_step_by_step() {
             assert!(heard.len() < 12, "{heard:?}");
             let question = json!({ "version-at": { "moment": moment, "newest": 300, "heard": heard } });
             let reply: Value =
-                serde_json::from_slice(&reader.reply(&serde_json::to_vec(&question).unwrap(), Bytes::new()))
-                    .unwrap();
+                serde_json::from_slice(&reader.reply(&serde_json::to_vec(&question).unwrap(), Bytes::new())).unwrap();
             match reply["answer"]["created"].as_u64() {
                 Some(version) => heard.push(created(version)),
                 None => return reply,

@@ -92,11 +92,7 @@ class LiveRows:
             yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
 
     def matching(
-        self,
-        task: FileScanTask,
-        projected: Schema,
-        filter: RowFilter | None = None,
-        chosen: np.ndarray | None = None,
+        self, task: FileScanTask, projected: Schema, filter: RowFilter | None = None, chosen: np.ndarray | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file that match a filter over the current schema, with the projected columns or parts.
 
@@ -160,11 +156,7 @@ class LiveRows:
         return _schemas.of(self._schema, filter, projected, make=made)
 
     def _read(
-        self,
-        task: FileScanTask,
-        wanted: Schema,
-        filter: RowFilter | None = None,
-        chosen: np.ndarray | None = None,
+        self, task: FileScanTask, wanted: Schema, filter: RowFilter | None = None, chosen: np.ndarray | None = None
     ) -> Iterator[pa.RecordBatch]:
         if chosen is not None and not len(chosen):
             return

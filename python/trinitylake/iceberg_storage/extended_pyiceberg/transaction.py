@@ -29,11 +29,7 @@ from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import (
-    AddSnapshotUpdate,
-    TableUpdate,
-    UpgradeFormatVersionUpdate,
-)
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate, UpgradeFormatVersionUpdate
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots, UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
@@ -63,11 +59,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import (
     match_filter,
     rows_read,
 )
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import (
-    ReadAheadScan,
-    ReadAheadTable,
-    files_of_branch,
-)
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, ReadAheadTable, files_of_branch
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries

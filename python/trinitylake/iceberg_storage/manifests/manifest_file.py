@@ -246,10 +246,7 @@ def _check_field_ids(schema: Schema | StructType) -> None:
 
 
 def record_reader(
-    avro_schema: str,
-    record_schema: Schema,
-    types: dict[int, Any],
-    enums: dict[int, Any],
+    avro_schema: str, record_schema: Schema, types: dict[int, Any], enums: dict[int, Any]
 ) -> tuple[Schema, Reader]:
     """The schema of an Avro file, and a reader of its records that have another schema in memory.
 

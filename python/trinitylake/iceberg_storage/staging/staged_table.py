@@ -23,13 +23,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update import (
-    AddSnapshotUpdate,
-    AssertCreate,
-    SetSnapshotRefUpdate,
-    TableRequirement,
-    TableUpdate,
-)
+from pyiceberg.table.update import AddSnapshotUpdate, AssertCreate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
 from trinitylake.base.pickling import refuse_staged_table
@@ -38,12 +32,7 @@ from trinitylake.iceberg_storage.commit_errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE_TABLE, RowsRead, rows_read
-from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import (
-    indexed,
-    parsed_size_bytes,
-    sized,
-    sized_as,
-)
+from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed, parsed_size_bytes, sized, sized_as
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedIcebergTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import incoming_paths, snapshots_of, statistics_in
@@ -82,11 +71,7 @@ class StagedTable:
     """
 
     def __init__(
-        self,
-        identifier: tuple[str, ...],
-        metadata: TableMetadata,
-        base_metadata_path: str | None,
-        io: LakehouseFileIO,
+        self, identifier: tuple[str, ...], metadata: TableMetadata, base_metadata_path: str | None, io: LakehouseFileIO
     ) -> None:
         self.identifier = identifier
         self.io = io
@@ -345,10 +330,7 @@ class StagedTable:
             self._set_metadata(metadata)
 
     def commit_from(
-        self,
-        base: TableMetadata,
-        requirements: Sequence[TableRequirement],
-        updates: Sequence[TableUpdate],
+        self, base: TableMetadata, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]
     ) -> None:
         """Stage a commit that was made on this or on older metadata of this table.
 

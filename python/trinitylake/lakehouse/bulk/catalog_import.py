@@ -17,13 +17,7 @@ from pyiceberg.catalog import Catalog
 
 from trinitylake.base.qualified_names import Identifier, namespace_name
 from trinitylake.definitions import serialize
-from trinitylake.errors import (
-    InvalidArgument,
-    ObjectAlreadyExists,
-    RefusedObject,
-    RegistrationFailed,
-    TrinityLakeError,
-)
+from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, RefusedObject, RegistrationFailed, TrinityLakeError
 from trinitylake.lakehouse.bulk.definition_writer import READ_THREADS, ObjectRow
 from trinitylake.lakehouse.bulk.registration import Progress, RegistrationOptions, register
 

@@ -41,22 +41,14 @@ def response_of_file(
 
 
 def response_of_metadata(
-    io: LakehouseFileIO | None,
-    uri: str,
-    data: bytes,
-    snapshots: Snapshots = "all",
-    if_none_match: str | None = None,
+    io: LakehouseFileIO | None, uri: str, data: bytes, snapshots: Snapshots = "all", if_none_match: str | None = None
 ) -> Response:
     """The response for metadata in memory, JSON or the bytes of a file. `io` is None for an external table."""
     return _response(io, uri, snapshots, if_none_match, lambda: file_text(data))
 
 
 def _response(
-    io: LakehouseFileIO | None,
-    uri: str,
-    snapshots: Snapshots,
-    if_none_match: str | None,
-    text: Callable[[], bytes],
+    io: LakehouseFileIO | None, uri: str, snapshots: Snapshots, if_none_match: str | None, text: Callable[[], bytes]
 ) -> Response:
     state = f"{snapshots} {uri} {0 if io is None else io.storage.collected_before_millis}"
     tag = f'"{hashlib.sha256(state.encode()).hexdigest()[:32]}"'

@@ -48,9 +48,7 @@ def write(call: Call) -> LaterResponse:
             writers.forget(key)
             raise
         rejected = future.rows_rejected
-        return json_response(
-            {"version": call.commit.version, "rejected": rejected, "duplicate": future.is_duplicate},
-        )
+        return json_response({"version": call.commit.version, "rejected": rejected, "duplicate": future.is_duplicate})
 
     return LaterResponse(future, answer)
 

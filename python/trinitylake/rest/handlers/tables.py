@@ -36,11 +36,7 @@ from trinitylake.rest.catalog.table_responses import (
 from trinitylake.rest.errors import RestError, bad_request, client_faults
 from trinitylake.rest.handlers.body_parts import CreatesObject, Name, Rename, new_name
 from trinitylake.rest.handlers.external_tables import peer_of
-from trinitylake.rest.handlers.table_changes import (
-    TableChange,
-    stage,
-    with_field_ids,
-)
+from trinitylake.rest.handlers.table_changes import TableChange, stage, with_field_ids
 from trinitylake.rest.metadata_limits import BoundedFileIO, too_many_incoming_files
 from trinitylake.rest.request.call import Call, json_response, no_content
 from trinitylake.rest.request.pagination import identifiers_response
@@ -180,10 +176,7 @@ def drop(call: Call) -> Response:
 def rename(call: Call) -> Response:
     """Rename a table, also into another namespace."""
     body = call.parsed(Rename)
-    (old_namespace, old), (namespace, name) = (
-        object_name(body.source.identifier()),
-        object_name(new_name(call)),
-    )
+    (old_namespace, old), (namespace, name) = (object_name(body.source.identifier()), object_name(new_name(call)))
     with call.catalog() as catalog, pyiceberg_errors():
         try:
             catalog.write(

@@ -20,13 +20,7 @@ from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.warehouses import transaction_prefix
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.table_changes import TableChange, stage
-from trinitylake.rest.request.call import (
-    REQUEST_ID_PREFIX,
-    RESERVED_PROPERTY_PREFIX,
-    Call,
-    json_response,
-    no_content,
-)
+from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call, json_response, no_content
 from trinitylake.rest.security.authorization import forbidden
 from trinitylake.rest.transactions.ownership import Ownership
 

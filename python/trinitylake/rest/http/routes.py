@@ -86,12 +86,7 @@ def _read(method: str, path: str, handler: Handler) -> Endpoint:
 
 
 def _write(
-    method: str,
-    path: str,
-    handler: Handler,
-    replay: Replay,
-    named: Named = lambda call: (),
-    role: Role = Role.WRITER,
+    method: str, path: str, handler: Handler, replay: Replay, named: Named = lambda call: (), role: Role = Role.WRITER
 ) -> Endpoint:
     return Endpoint(method, path, handler, role, writes=True, replay=replay, named=named)
 

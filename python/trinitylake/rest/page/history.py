@@ -15,13 +15,7 @@ from starlette.responses import Response
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.timestamps import millis_of
 from trinitylake.errors import VersionExpired, VersionNotFound
-from trinitylake.lakehouse.history import (
-    CommittedTransaction,
-    LogEntry,
-    log_entry,
-    rollback_target,
-    tags_by_version,
-)
+from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry, rollback_target, tags_by_version
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.page import visibility
 from trinitylake.rest.page.answers import answer, has_workers, require_something, whole_number, work

@@ -49,11 +49,7 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        bearers: tuple[Bearers, ...],
-        probes: Mapping[str, ASGIApp],
-        is_read_only: bool = False,
+        self, app: ASGIApp, bearers: tuple[Bearers, ...], probes: Mapping[str, ASGIApp], is_read_only: bool = False
     ) -> None:
         self._app = app
         self._bearers = bearers

@@ -18,13 +18,7 @@ from typing import NoReturn
 
 from trinitylake.base.foreign_errors import errors_as
 from trinitylake.base.json_memory_size import parsed_size_bytes
-from trinitylake.errors import (
-    CommitConflict,
-    CommitStateUnknown,
-    InvalidArgument,
-    ObjectNotFound,
-    TransactionClosed,
-)
+from trinitylake.errors import CommitConflict, CommitStateUnknown, InvalidArgument, ObjectNotFound, TransactionClosed
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.transaction import Transaction

@@ -21,8 +21,7 @@ from trinitylake.rest.workers.worker import Job
 #: How long one file of a table may take.
 PATIENCE_SECONDS = 600.0
 _ENDED = Skipped(
-    "ended_process",
-    "its maintenance took too much memory or time: it is skipped until the server restarts",
+    "ended_process", "its maintenance took too much memory or time: it is skipped until the server restarts"
 )
 
 

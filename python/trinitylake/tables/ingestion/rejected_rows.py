@@ -102,11 +102,7 @@ class EventRows:
         return [data.rows[number] for number in numbers], numbers
 
     def _converted(
-        self,
-        rows: Any,
-        numbers: Sequence[int],
-        schema: Callable[[], Schema],
-        fits: Callable[[pa.Schema], bool] | None,
+        self, rows: Any, numbers: Sequence[int], schema: Callable[[], Schema], fits: Callable[[pa.Schema], bool] | None
     ) -> Iterator[tuple[Sequence[int], pa.Table]]:
         can_split = fits is not None and len(numbers) > 1
         try:

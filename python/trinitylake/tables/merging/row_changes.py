@@ -132,11 +132,7 @@ def change_rows(
 
 
 def rewrite(
-    placed: PlacedRows,
-    found: Sequence[FoundRows],
-    limits: Limits,
-    inserted: Sequence[pa.Table],
-    in_place: bool,
+    placed: PlacedRows, found: Sequence[FoundRows], limits: Limits, inserted: Sequence[pa.Table], in_place: bool
 ) -> Rewritten:
     """Change the rows of `found` in the files of `placed`, and write `inserted` rows to new files.
 

@@ -142,13 +142,7 @@ class PreparedQuery:
             limits = self._options.limits
             settings = None if limits is None else limits.settings
             is_open = self._options.is_open
-            connection = connect(
-                needs=NEEDS,
-                files=files,
-                spill_folder=spill,
-                is_open=is_open,
-                limits=settings,
-            )
+            connection = connect(needs=NEEDS, files=files, spill_folder=spill, is_open=is_open, limits=settings)
             try:
                 with self._refusals(planned):
                     self._create(connection, planned)

@@ -46,9 +46,7 @@ fn similar_names_are_not_parsed() {
         assert_eq!(node_id(&name), None, "{name}");
     }
     assert!(definition_id(&format!("{prefix}view-a-b-{id}.binpb")).is_some());
-    for name in
-        [format!("{prefix}views-a-{id}.binpb"), format!("{prefix}view{id}.binpb"), format!("{prefix}.binpb")]
-    {
+    for name in [format!("{prefix}views-a-{id}.binpb"), format!("{prefix}view{id}.binpb"), format!("{prefix}.binpb")] {
         assert_eq!(definition_id(&name), None, "{name}");
     }
     // Forms that a UUID parser accepts, but names do not have.
@@ -108,12 +106,8 @@ fn boundaries_and_transaction_files_have_golden_values() {
     assert_eq!(boundary_version("_expired/99999999999999999999"), None, "above 64 bits");
     assert_eq!(transaction_path("tx.1", 7), "_txn/tx.1/00000000000000000007.binpb");
     assert_eq!(transaction_file("_txn/tx.1/00000000000000000007.binpb"), Some(("tx.1", 7)));
-    for name in [
-        "_txn/tx.1",
-        "_txn/tx.1/7.binpb",
-        "_txn/tx.1/00000000000000000007",
-        "tx.1/00000000000000000007.binpb",
-    ] {
+    for name in ["_txn/tx.1", "_txn/tx.1/7.binpb", "_txn/tx.1/00000000000000000007", "tx.1/00000000000000000007.binpb"]
+    {
         assert_eq!(transaction_file(name), None, "{name}");
     }
 }

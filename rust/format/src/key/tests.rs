@@ -49,10 +49,7 @@ fn names_with_a_space_at_an_end_or_a_control_character_are_refused() {
     ] {
         for error in [SIZES.namespace_key(name), SIZES.table_key("ns", name), SIZES.view_key("ns", name)] {
             let error = error.unwrap_err();
-            assert!(
-                matches!(&error, Error::InvalidName(message) if message.contains(words)),
-                "{name:?}: {error}"
-            );
+            assert!(matches!(&error, Error::InvalidName(message) if message.contains(words)), "{name:?}: {error}");
         }
     }
     for name in ["a b", "a  b c", "a/b", "..", "a\\b", "%20", "\u{202E}", "\u{A0}"] {

@@ -91,12 +91,7 @@ pub fn read(batch: &RecordBatch<'_>, body: &Buffer) -> Result<[StringArray; COLU
     let mut column = |number: usize| -> Result<StringArray, String> {
         let node = nodes.get(number);
         if node.length() != batch.length() {
-            return Err(format!(
-                "column {} has {} rows, not {}",
-                COLUMNS[number],
-                node.length(),
-                batch.length()
-            ));
+            return Err(format!("column {} has {} rows, not {}", COLUMNS[number], node.length(), batch.length()));
         }
         let mut buffer = |part: usize| -> Result<Buffer, String> {
             let place = buffers.get(BUFFERS_PER_COLUMN * number + part);
@@ -190,8 +185,7 @@ fn texts(
         Some(nulls)
     };
     let ends = if rows == 0 { OffsetBuffer::new_empty() } else { offsets_of(rows, offsets)? };
-    StringArray::try_new(ends, bytes, nulls)
-        .map_err(|error| format!("not a valid Arrow record batch: {error}"))
+    StringArray::try_new(ends, bytes, nulls).map_err(|error| format!("not a valid Arrow record batch: {error}"))
 }
 
 fn offsets_of(rows: usize, buffer: Buffer) -> Result<OffsetBuffer<i32>, String> {

@@ -64,14 +64,8 @@ impl MutableNode {
         let inner = !node.is_leaf();
         MutableNode {
             height,
-            rows: (0..node.n_keys())
-                .map(|i| Row { key: node.key(i).into(), value: node.value(i).into() })
-                .collect(),
-            children: if inner {
-                (0..=node.n_keys()).map(|i| node.child(i).into()).collect()
-            } else {
-                Vec::new()
-            },
+            rows: (0..node.n_keys()).map(|i| Row { key: node.key(i).into(), value: node.value(i).into() }).collect(),
+            children: if inner { (0..=node.n_keys()).map(|i| node.child(i).into()).collect() } else { Vec::new() },
             buffer: node.messages().map(Message::from).collect(),
         }
     }

@@ -24,12 +24,7 @@ fn messages_come_before_rows_and_rows_before_children() {
         height: 1,
         rows: ["d", "h"].map(row).to_vec(),
         children: ["0", "1", "2"].map(Into::into).to_vec(),
-        buffer: vec![
-            message("a", Some("old")),
-            message("a", Some("new")),
-            message("d", None),
-            message("z", None),
-        ],
+        buffer: vec![message("a", Some("old")), message("a", Some("new")), message("d", None), message("z", None)],
     };
     let node = node(&draft);
     assert_eq!(node.search("a"), Found::Message(Some("new")));
@@ -55,8 +50,7 @@ fn a_key_that_a_leaf_lacks_is_absent() {
 /// The cache of nodes is limited by the sizes that nodes report.
 #[test]
 fn a_node_takes_at_most_its_reported_memory() {
-    let few =
-        MutableNode { rows: vec![row("b")], buffer: vec![message("c", None)], ..MutableNode::default() };
+    let few = MutableNode { rows: vec![row("b")], buffer: vec![message("c", None)], ..MutableNode::default() };
     let many = MutableNode {
         height: 1,
         rows: (0..39).map(|i| row(&format!("{i:0100}"))).collect(),
@@ -75,16 +69,12 @@ fn a_node_takes_at_most_its_reported_memory() {
                 });
                 // Uncompressed columns are slices of the file.
                 let file = written.bytes.as_ptr_range();
-                let (in_file, own): (Vec<_>, Vec<_>) =
-                    buffers.partition(|buffer| file.contains(&buffer.as_ptr()));
+                let (in_file, own): (Vec<_>, Vec<_>) = buffers.partition(|buffer| file.contains(&buffer.as_ptr()));
                 let own: usize = own.iter().map(|buffer| buffer.capacity()).sum();
                 let taken = own.max(if in_file.is_empty() { 0 } else { written.bytes.len() });
                 let said = node.memory_size_bytes();
                 assert!(taken <= said, "{compression:?}: {taken} bytes are used, {said} are reported");
-                assert!(
-                    said <= taken * 5 / 4 + 3000,
-                    "{compression:?}: {taken} bytes are used, {said} are reported"
-                );
+                assert!(said <= taken * 5 / 4 + 3000, "{compression:?}: {taken} bytes are used, {said} are reported");
             }
         }
     }
@@ -95,12 +85,7 @@ fn a_node_takes_at_most_its_reported_memory() {
 fn a_row_with_a_message_has_no_reference() {
     let node = node(&MutableNode {
         rows: ["a", "b", "c"].map(row).to_vec(),
-        buffer: vec![
-            message("a", None),
-            message("b", Some("4")),
-            message("d", Some("5")),
-            message("d", Some("6")),
-        ],
+        buffer: vec![message("a", None), message("b", Some("4")), message("d", Some("5")), message("d", Some("6"))],
         ..MutableNode::default()
     });
     let named: Vec<(&str, &str)> = node.named_locations().collect();

@@ -32,9 +32,7 @@ impl Node {
         let mut height = None;
         for row in 0..table {
             if keys.is_null(row) || values.is_null(row) || !children.is_null(row) || !txns.is_null(row) {
-                return Err(corrupt(format!(
-                    "row {row} is not a system row, yet stands above the key table"
-                )));
+                return Err(corrupt(format!("row {row} is not a system row, yet stands above the key table")));
             }
             match keys.value(row) {
                 N_KEYS => n_keys = Some(number(N_KEYS, values.value(row)).map_err(corrupt)?),
@@ -47,9 +45,7 @@ impl Node {
         let actual_order = first_message - table;
         if order.is_some_and(|order| order != actual_order) {
             let order = order.unwrap_or_default();
-            return Err(corrupt(format!(
-                "the key table has {actual_order} rows, this lakehouse's order is {order}"
-            )));
+            return Err(corrupt(format!("the key table has {actual_order} rows, this lakehouse's order is {order}")));
         }
         let node = Node {
             keys,
@@ -74,10 +70,7 @@ impl Node {
         if let Some(height) = self.height
             && (height > 0) != inner
         {
-            return Err(format!(
-                "height is {height}, yet the node has {} child",
-                if inner { "a" } else { "no" }
-            ));
+            return Err(format!("height is {height}, yet the node has {} child", if inner { "a" } else { "no" }));
         }
         for row in self.table + 1..self.table + self.order {
             let filled = row <= self.table + self.n_keys;

@@ -26,20 +26,16 @@ fn entry(status: i32, content: i32, path: &str) -> impl Fn(&mut Record<'_>) {
     move |record| {
         record.put("status", status);
         record.put("snapshot_id", Value::Union(0, Box::new(Value::Null)));
-        let file = vec![
-            ("content".to_string(), Value::Int(content)),
-            ("file_path".to_string(), Value::String(path.clone())),
-        ];
+        let file =
+            vec![("content".to_string(), Value::Int(content)), ("file_path".to_string(), Value::String(path.clone()))];
         record.put("data_file", Value::Record(file));
     }
 }
 
 #[test]
 fn a_manifest_references_all_files_but_removed_ones() {
-    let bytes = file(
-        MANIFEST,
-        &[&entry(1, 0, "added"), &entry(0, 1, "deletes"), &entry(2, 0, "gone"), &entry(0, 0, "kept")],
-    );
+    let bytes =
+        file(MANIFEST, &[&entry(1, 0, "added"), &entry(0, 1, "deletes"), &entry(2, 0, "gone"), &entry(0, 0, "kept")]);
     let named: Vec<(String, Form)> =
         content_files(&bytes, "m").unwrap().into_iter().map(|file| (file.location, file.form)).collect();
     let expected = [("added", Form::Content), ("deletes", Form::Deletes), ("kept", Form::Content)];

@@ -13,8 +13,7 @@ const METADATA: &str = r#"{
 fn metadata_references_manifests_and_statistics_but_no_older_metadata() {
     let metadata = read(&Bytes::from(METADATA), "m").unwrap();
     assert_eq!(metadata.folders, ["s3://b/lake/ns/t", "s3://b/lake/other"]);
-    let named: Vec<(&str, Form)> =
-        metadata.files.iter().map(|file| (file.location.as_str(), file.form)).collect();
+    let named: Vec<(&str, Form)> = metadata.files.iter().map(|file| (file.location.as_str(), file.form)).collect();
     assert_eq!(
         named,
         [

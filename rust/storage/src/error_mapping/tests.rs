@@ -52,9 +52,7 @@ fn secrets_are_redacted_from_messages() {
     secrets.add("canary-long");
     secrets.add("canary");
     secrets.add("abc");
-    secrets.add(
-        r#"{"type": "service_account", "private_key": "PRIVATE canary key", "list": ["hidden"], "n": 1}"#,
-    );
+    secrets.add(r#"{"type": "service_account", "private_key": "PRIVATE canary key", "list": ["hidden"], "n": 1}"#);
     assert_eq!(
         secrets.redact("abc canary-long canary PRIVATE canary key hidden"),
         "abc *** *** *** ***",

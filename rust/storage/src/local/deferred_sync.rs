@@ -191,8 +191,7 @@ impl Folder {
         let folders = folders.into_iter().map(Unsynced::Folder);
         let names = names.into_iter().map(Some).chain(std::iter::repeat(None));
         let answers = self.sync.all(files.into_iter().chain(folders).collect());
-        if let Some((path, error)) = names.zip(answers).find_map(|(path, answer)| Some((path, answer.err()?)))
-        {
+        if let Some((path, error)) = names.zip(answers).find_map(|(path, answer)| Some((path, answer.err()?))) {
             self.unsynced.lose(paths);
             return Err(self.is_lost(path.unwrap_or("the written files"), &error));
         }

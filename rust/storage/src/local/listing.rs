@@ -28,10 +28,7 @@ impl Folder {
                 let entry = entry.map_err(failure)?;
                 let os_name = entry.file_name();
                 let Some(entry_name) = os_name.to_str() else { continue };
-                if !entry_name.starts_with(name)
-                    || is_temporary_name(entry_name)
-                    || check_path(entry_name).is_err()
-                {
+                if !entry_name.starts_with(name) || is_temporary_name(entry_name) || check_path(entry_name).is_err() {
                     continue;
                 }
                 let kind = entry.file_type().map_err(failure)?;

@@ -122,11 +122,7 @@ impl RootFolder {
         if metadata.is_symlink() {
             file = file.canonicalize().map_err(|error| {
                 // A cycle of links leads to no file, like a link to a missing file.
-                if is_link_cycle(&error) {
-                    Error::FileNotFound { path: path.to_owned() }
-                } else {
-                    failure(error)
-                }
+                if is_link_cycle(&error) { Error::FileNotFound { path: path.to_owned() } } else { failure(error) }
             })?;
             if !file.starts_with(self.real_root(verb)?) {
                 return Err(self.leads_out(path));

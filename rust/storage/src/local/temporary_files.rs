@@ -62,9 +62,6 @@ pub(super) fn refuses_hard_links(error: &io::Error) -> bool {
     (cfg!(windows) && error.raw_os_error() == Some(1))
         || matches!(
             error.kind(),
-            ErrorKind::PermissionDenied
-                | ErrorKind::Unsupported
-                | ErrorKind::TooManyLinks
-                | ErrorKind::CrossesDevices
+            ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::TooManyLinks | ErrorKind::CrossesDevices
         )
 }

@@ -53,15 +53,10 @@ async fn a_root_that_does_not_exist_is_empty_until_the_first_file() {
 async fn only_durable_folders_are_cached() {
     for durability in [Durability::Fsync, Durability::None] {
         let folder = tempfile::tempdir().unwrap();
-        let storage =
-            LocalStorage::new(&RootUri::parse(folder.path().to_str().unwrap()).unwrap(), durability);
+        let storage = LocalStorage::new(&RootUri::parse(folder.path().to_str().unwrap()).unwrap(), durability);
         assert!(!storage.folder().knows_folder("a/b"));
         storage.write_unsynced("a/b/first", Bytes::from_static(b"content")).await.unwrap();
-        assert_eq!(
-            storage.folder().knows_folder("a/b"),
-            durability == Durability::None,
-            "a file was synced too early"
-        );
+        assert_eq!(storage.folder().knows_folder("a/b"), durability == Durability::None, "a file was synced too early");
         storage.sync(&["a/b/first".to_owned()]).await.unwrap();
         assert!(storage.folder().knows_folder("a/b") && !storage.folder().knows_folder("a/c"));
         fs::remove_dir_all(folder.path().join("a")).unwrap();
@@ -164,10 +159,7 @@ async fn a_link_out_of_the_root_is_not_followed() {
         }
         for path in ["out/new", "out/folder/new", "out/new/new"] {
             assert!(matches!(create(&*storage, path).await, Err(Error::InvalidLocation(_))), "{path}");
-            assert!(
-                matches!(storage.put_hint(path, Bytes::new()).await, Err(Error::InvalidLocation(_))),
-                "{path}"
-            );
+            assert!(matches!(storage.put_hint(path, Bytes::new()).await, Err(Error::InvalidLocation(_))), "{path}");
         }
         assert!(matches!(storage.delete("out/secret").await, Err(Error::InvalidLocation(_))));
         assert!(matches!(storage.list("out/").await, Err(Error::InvalidLocation(_))));
@@ -225,10 +217,7 @@ async fn only_regular_files_exist() {
         assert!(storage.get(path).await.unwrap_err().is_file_not_found(), "{path}");
         assert!(!storage.exists(path).await.unwrap(), "{path}");
         let refused = create(&*storage, path).await.unwrap_err();
-        assert!(
-            matches!(&refused, Error::StorageRefused(message) if message.contains(path)),
-            "{path}: {refused}"
-        );
+        assert!(matches!(&refused, Error::StorageRefused(message) if message.contains(path)), "{path}: {refused}");
     }
     storage.delete("folder").await.unwrap();
     assert!(folder.path().join("folder").exists());
@@ -300,10 +289,9 @@ async fn an_error_names_a_file_in_place_of_a_folder() {
     for (root, path) in [(folder.path().to_owned(), "file/below"), (folder.path().join("file"), "below")] {
         for durability in [Durability::Fsync, Durability::None] {
             let storage = local(&root, durability);
-            for error in [
-                create(&*storage, path).await.unwrap_err(),
-                storage.put_hint(path, Bytes::new()).await.unwrap_err(),
-            ] {
+            for error in
+                [create(&*storage, path).await.unwrap_err(), storage.put_hint(path, Bytes::new()).await.unwrap_err()]
+            {
                 let Error::StorageRefused(message) = error else { panic!("{error:?}") };
                 assert!(message.contains("not a folder") && message.contains("file/below"), "{message}");
             }
@@ -344,9 +332,7 @@ fn a_created_link_is_recognised() {
 #[cfg(unix)]
 #[test]
 fn a_disk_without_hard_links_is_recognised() {
-    for (code, refuses) in
-        [(1, true), (95, true), (31, true), (18, true), (17, false), (28, false), (2, false)]
-    {
+    for (code, refuses) in [(1, true), (95, true), (31, true), (18, true), (17, false), (28, false), (2, false)] {
         assert_eq!(refuses_hard_links(&io::Error::from_raw_os_error(code)), refuses, "{code}");
     }
 }
@@ -520,11 +506,7 @@ async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() 
 
     let root = Bytes::from_static(b"root");
     assert_eq!(storage.put_if_absent("_root", root).await.unwrap(), PutOutcome::Created);
-    assert_eq!(
-        log.take(),
-        [(PathBuf::new(), true)],
-        "its folder entry, after the file was synced and linked"
-    );
+    assert_eq!(log.take(), [(PathBuf::new(), true)], "its folder entry, after the file was synced and linked");
     assert_eq!(paths(&storage).await.len(), 6, "a temporary file was left");
 }
 
@@ -560,8 +542,7 @@ async fn files_and_folders_are_synced_at_the_same_time() {
         let mut count = count.lock().unwrap();
         *count += 1;
         came.notify_all();
-        let alone =
-            came.wait_timeout_while(count, std::time::Duration::from_secs(20), |count| *count < 7).unwrap().1;
+        let alone = came.wait_timeout_while(count, std::time::Duration::from_secs(20), |count| *count < 7).unwrap().1;
         if alone.timed_out() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(()) }
     };
     let root = RootUri::parse(folder.path().to_str().unwrap()).unwrap();
@@ -655,9 +636,7 @@ async fn writing_a_file_ahead_twice_needs_the_same_content() {
 /// A path from another system, `a\..\..\b`, left the root of a lakehouse on Windows.
 #[test]
 fn names_that_mean_another_file_on_windows_are_found() {
-    for name in
-        ["a\\b", "a:b", "con", "Nul.txt", "com1", "LPT².x", "a.", "a ", "a*", "a?", "<a>", "a|b", "\"a\""]
-    {
+    for name in ["a\\b", "a:b", "con", "Nul.txt", "com1", "LPT².x", "a.", "a ", "a*", "a?", "<a>", "a|b", "\"a\""] {
         assert!(!is_windows_name(name), "{name}");
     }
     for name in ["a", "_latest_hint.txt", "Größe-01234567", "console", "com10", "com", "a.b", ".a", "a#b"] {

@@ -20,8 +20,7 @@ use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::{RootUri, Scheme};
 
 /// Storage options with the endpoint of a store.
-const ENDPOINTS: [&str; 4] =
-    ["aws_endpoint_url_s3", "aws_endpoint", "google_base_url", "azure_storage_endpoint"];
+const ENDPOINTS: [&str; 4] = ["aws_endpoint_url_s3", "aws_endpoint", "google_base_url", "azure_storage_endpoint"];
 
 /// Client of one store, or the error of its creation. It never retries. Each process has its own, because a forked
 /// child must not use the connections of its parent.
@@ -118,11 +117,7 @@ fn gcs(root: &RootUri, settings: &Settings, reach: Arc<Reach>) -> object_store::
     client!(builder, settings, reach)
 }
 
-fn azure(
-    root: &RootUri,
-    settings: &Settings,
-    reach: Arc<Reach>,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn azure(root: &RootUri, settings: &Settings, reach: Arc<Reach>) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = MicrosoftAzureBuilder::new();
     for (key, value) in &settings.values {
         builder = builder.with_config(key.parse::<AzureConfigKey>()?, value);
@@ -141,10 +136,7 @@ fn azure(
 /// Whether an endpoint starts with `http://`, which allows HTTP unless `allow_http` says otherwise.
 fn wants_http(settings: &Settings) -> bool {
     !settings.values.contains_key("allow_http")
-        && ENDPOINTS
-            .iter()
-            .filter_map(|key| settings.values.get(*key))
-            .any(|endpoint| endpoint.starts_with("http://"))
+        && ENDPOINTS.iter().filter_map(|key| settings.values.get(*key)).any(|endpoint| endpoint.starts_with("http://"))
 }
 
 /// Retry policy from the storage options.

@@ -43,9 +43,7 @@ pub(crate) fn resolve(scheme: Scheme, options: &HashMap<String, String>) -> Resu
         }
         let Some((key, convert)) = translate(scheme, &name) else {
             let stores = [Scheme::S3, Scheme::Gcs, Scheme::Azure];
-            if IGNORED.contains(&name.as_str())
-                || stores.iter().any(|&other| translate(other, &name).is_some())
-            {
+            if IGNORED.contains(&name.as_str()) || stores.iter().any(|&other| translate(other, &name).is_some()) {
                 continue;
             }
             return Err(unknown(scheme, option, &name));
@@ -68,11 +66,7 @@ impl Settings {
     /// Adds settings from the environment variables `AWS_…`, `GOOGLE_…`, `AZURE_…` that the options do not contain.
     /// Credentials come either all from the options or all from the environment: a session token of one does not fit an
     /// access key of the other.
-    pub(crate) fn add_environment(
-        &mut self,
-        scheme: Scheme,
-        variables: impl IntoIterator<Item = (String, String)>,
-    ) {
+    pub(crate) fn add_environment(&mut self, scheme: Scheme, variables: impl IntoIterator<Item = (String, String)>) {
         let has_credentials = self.values.keys().any(|key| is_credential(key));
         let has_endpoint = self.values.contains_key("aws_endpoint");
         for (variable, value) in variables {
@@ -99,8 +93,7 @@ impl Settings {
 /// The environment variables of this process.
 pub(crate) fn environment_variables() -> impl Iterator<Item = (String, String)> {
     // A setting is always UTF-8, so other variables are left out.
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Refuses options that contradict the root URI or the commit protocol.
@@ -149,19 +142,8 @@ fn is_credential(key: &str) -> bool {
 
 /// Whether the value of a setting must never be shown.
 pub(crate) fn is_secret(key: &str) -> bool {
-    let secret = [
-        "secret",
-        "token",
-        "password",
-        "sas_",
-        "access_key",
-        "account_key",
-        "customer_key",
-        "encryption_key",
-    ];
-    (secret.iter().any(|part| key.contains(part))
-        || key.ends_with("service_account_key")
-        || key == "proxy_url")
+    let secret = ["secret", "token", "password", "sas_", "access_key", "account_key", "customer_key", "encryption_key"];
+    (secret.iter().any(|part| key.contains(part)) || key.ends_with("service_account_key") || key == "proxy_url")
         && !key.ends_with("_id")
         && !key.ends_with("_file")
 }

@@ -81,9 +81,7 @@ async fn a_creation_carries_the_condition() {
 
 #[tokio::test]
 async fn a_conflict_or_a_failed_precondition_means_that_the_file_exists() {
-    for (status, code) in
-        [(412, "PreconditionFailed"), (409, "ConditionalRequestConflict"), (304, "NotModified")]
-    {
+    for (status, code) in [(412, "PreconditionFailed"), (409, "ConditionalRequestConflict"), (304, "NotModified")] {
         let storage = s3(&always(status, code, ""), "s3://bucket", &[]);
         let outcome = storage.put_if_absent("a", Bytes::new()).await.unwrap();
         assert_eq!(outcome, PutOutcome::AlreadyExists, "{status}");
@@ -99,22 +97,10 @@ async fn a_refusal_has_a_type_and_names_the_next_step() {
     }
     use Kind::{Denied, Failed};
     for (status, code, said, kind, message) in [
-        (
-            403,
-            "AccessDenied",
-            "Access Denied",
-            Denied,
-            "the store denies permission (AccessDenied: Access Denied)",
-        ),
+        (403, "AccessDenied", "Access Denied", Denied, "the store denies permission (AccessDenied: Access Denied)"),
         (403, "InvalidAccessKeyId", "", Denied, "InvalidAccessKeyId"),
         (401, "Unauthorized", "", Denied, "refuses the credentials"),
-        (
-            400,
-            "ExpiredToken",
-            "The provided token has expired.",
-            Denied,
-            "refuses the credentials (ExpiredToken",
-        ),
+        (400, "ExpiredToken", "The provided token has expired.", Denied, "refuses the credentials (ExpiredToken"),
         (404, "NoSuchBucket", "", Failed, "the bucket does not exist"),
         (404, "ContainerNotFound", "", Failed, "the bucket does not exist"),
         (301, "PermanentRedirect", "use the other endpoint", Failed, "set the storage option `region`"),
@@ -163,9 +149,7 @@ async fn an_unreachable_server_is_retryable() {
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let storage = s3(&FakeServer::s3(), "s3://bucket/lake", &[("endpoint", endpoint.as_str())]);
-    for error in
-        [storage.put_if_absent("a", Bytes::new()).await.unwrap_err(), storage.get("a").await.unwrap_err()]
-    {
+    for error in [storage.put_if_absent("a", Bytes::new()).await.unwrap_err(), storage.get("a").await.unwrap_err()] {
         assert!(retryable(&error), "{error:?}");
         assert!(error.to_string().contains("Connection refused"), "{error}");
     }
@@ -181,15 +165,11 @@ async fn a_malformed_answer_is_an_error() {
 /// A store may repeat in its answer what it received. Neither a message nor a debug output contains a secret.
 #[tokio::test]
 async fn no_message_contains_a_secret() {
-    let echo =
-        |secret: &str| format!("<Error><Code>Bad{secret}</Code><Message>sent {secret}</Message></Error>");
+    let echo = |secret: &str| format!("<Error><Code>Bad{secret}</Code><Message>sent {secret}</Message></Error>");
     for status in [400, 403, 404, 409, 500, 503] {
         let server = FakeServer::start(move |_| Response::new(status, echo(CANARY)));
-        let storage = s3(
-            &server,
-            "s3://bucket",
-            &[("secret_access_key", CANARY), ("session_token", &format!("t{CANARY}"))],
-        );
+        let storage =
+            s3(&server, "s3://bucket", &[("secret_access_key", CANARY), ("session_token", &format!("t{CANARY}"))]);
         assert!(!format!("{storage:?}").contains(CANARY), "{storage:?}");
         for error in [
             storage.put_if_absent("a", Bytes::new()).await.err(),

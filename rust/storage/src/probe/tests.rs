@@ -120,8 +120,7 @@ async fn every_supported_store_is_accepted_and_left_empty() {
 #[tokio::test]
 async fn a_store_that_fails_keeps_its_own_error() {
     for nth in 0..10 {
-        let storage =
-            FaultyStorage::new(memory(), [Fault::new(Trigger::on(Verb::PutIfAbsent, nth), Action::Deny)]);
+        let storage = FaultyStorage::new(memory(), [Fault::new(Trigger::on(Verb::PutIfAbsent, nth), Action::Deny)]);
         let probed = probe(&storage, "name").await;
         // The failure of one racer does not hide the answers to the others.
         match nth {
@@ -130,9 +129,7 @@ async fn a_store_that_fails_keeps_its_own_error() {
         }
         assert_eq!(storage.unfired(), [], "{nth}");
     }
-    let policy = |operation: &crate::faulty::Operation| {
-        operation.path.ends_with("-race").then_some(Action::FailBefore)
-    };
+    let policy = |operation: &crate::faulty::Operation| operation.path.ends_with("-race").then_some(Action::FailBefore);
     let storage = FaultyStorage::with_policy(memory(), Box::new(policy));
     let error = probe(&storage, "name").await.unwrap_err();
     assert!(matches!(error, Error::Storage { retryable: true, .. }), "{error:?}");

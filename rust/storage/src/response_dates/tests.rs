@@ -52,10 +52,7 @@ async fn each_of_several_requests_has_its_own_date() {
         dated(async { answered(Some(6000)) }),
     ))
     .await;
-    assert_eq!(
-        (one.1, other.1, all),
-        (Some(StoreMoment(5000)), Some(StoreMoment(6000)), Some(StoreMoment(5000)))
-    );
+    assert_eq!((one.1, other.1, all), (Some(StoreMoment(5000)), Some(StoreMoment(6000)), Some(StoreMoment(5000))));
 }
 
 #[test]

@@ -118,8 +118,7 @@ fn answer(objects: &mut BTreeMap<String, Vec<u8>>, request: &Request) -> Respons
         return Response::error(404, "NoSuchBucket", "The specified bucket does not exist");
     };
     let key = key.trim_start_matches('/').to_owned();
-    let stamp =
-        || vec![("last-modified", "Fri, 21 Nov 2025 04:00:00 GMT".to_owned()), ("etag", "\"1\"".to_owned())];
+    let stamp = || vec![("last-modified", "Fri, 21 Nov 2025 04:00:00 GMT".to_owned()), ("etag", "\"1\"".to_owned())];
     match request.method.as_str() {
         "GET" if key.is_empty() => list(objects, &request.query),
         "PUT" if request.headers.contains_key("if-none-match") && objects.contains_key(&key) => {

@@ -182,14 +182,8 @@ impl FaultyStorage {
 
     /// A store with a policy that is asked for every operation.
     pub fn with_policy(inner: Arc<dyn Storage>, policy: Policy) -> Self {
-        let state = State {
-            policy,
-            waiting: Vec::new(),
-            fired: Vec::new(),
-            log: Vec::new(),
-            late: Vec::new(),
-            dead: false,
-        };
+        let state =
+            State { policy, waiting: Vec::new(), fired: Vec::new(), log: Vec::new(), late: Vec::new(), dead: false };
         Self { inner, state: Mutex::new(state) }
     }
 
@@ -277,9 +271,7 @@ impl FaultyStorage {
         match self.begin(verb, path)? {
             None | Some(Action::AlreadyExistsAfter | Action::AlreadyExistsBefore) => read.await,
             Some(Action::FailBefore | Action::DieBefore) => Err(lost(verb, path, "the request was lost")),
-            Some(Action::FailAfter | Action::DieAfter | Action::Late) => {
-                Err(lost(verb, path, "the reply was lost"))
-            }
+            Some(Action::FailAfter | Action::DieAfter | Action::Late) => Err(lost(verb, path, "the reply was lost")),
             Some(Action::Torn { kept_bytes }) => read.await.map(|answer| tear(answer, kept_bytes)),
             Some(Action::Delay(pause)) => {
                 tokio::time::sleep(pause).await;
@@ -325,9 +317,7 @@ impl FaultyStorage {
     async fn apply(&self, write: Write) -> Result<PutOutcome> {
         match write {
             Write::Create(path, bytes) => self.inner.put_if_absent(&path, bytes).await,
-            Write::Ahead(path, bytes) => {
-                self.inner.write_unsynced(&path, bytes).await.map(|()| PutOutcome::Created)
-            }
+            Write::Ahead(path, bytes) => self.inner.write_unsynced(&path, bytes).await.map(|()| PutOutcome::Created),
             Write::Hint(path, bytes) => self.inner.put_hint(&path, bytes).await.map(|()| PutOutcome::Created),
             Write::Delete(path) => self.inner.delete(&path).await.map(|()| PutOutcome::Created),
         }
@@ -354,10 +344,7 @@ fn lost(verb: Verb, path: &str, what: &str) -> Error {
 }
 
 fn broken(verb: Verb, path: &str) -> Error {
-    Error::Storage {
-        message: format!("injected fault: the disk is broken ({verb:?} {path})"),
-        retryable: false,
-    }
+    Error::Storage { message: format!("injected fault: the disk is broken ({verb:?} {path})"), retryable: false }
 }
 
 fn denied(verb: Verb, path: &str) -> Error {

@@ -27,18 +27,12 @@ pub struct Latency {
 
 impl Latency {
     /// Amazon S3 Standard, from a machine in the same region.
-    pub const S3_STANDARD: Latency = Latency {
-        write: Duration::from_millis(60),
-        read: Duration::from_millis(20),
-        bytes_per_second: 90_000_000,
-    };
+    pub const S3_STANDARD: Latency =
+        Latency { write: Duration::from_millis(60), read: Duration::from_millis(20), bytes_per_second: 90_000_000 };
 
     /// Amazon S3 Express One Zone, from a machine in the same zone.
-    pub const S3_EXPRESS: Latency = Latency {
-        write: Duration::from_millis(6),
-        read: Duration::from_millis(5),
-        bytes_per_second: 90_000_000,
-    };
+    pub const S3_EXPRESS: Latency =
+        Latency { write: Duration::from_millis(6), read: Duration::from_millis(5), bytes_per_second: 90_000_000 };
 
     fn transfer(&self, bytes: usize) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.bytes_per_second.max(1) as f64)

@@ -9,11 +9,7 @@ use crate::bulk_build::{NodeWriter, build, merge_runs};
 use trinitylake_base::error::Error;
 
 fn writer(model: &Model) -> NodeWriter<'_> {
-    NodeWriter {
-        storage: model.files.as_ref(),
-        environment: model.environment.as_ref(),
-        config: &model.config,
-    }
+    NodeWriter { storage: model.files.as_ref(), environment: model.environment.as_ref(), config: &model.config }
 }
 
 async fn built(order: usize, count: usize) -> Model {
@@ -30,8 +26,7 @@ async fn built(order: usize, count: usize) -> Model {
 async fn built_trees_of_every_size_have_all_keys_and_no_underfull_node() {
     for order in 3..=8 {
         let around = |size: usize| size.saturating_sub(1)..=size + 1;
-        let sizes =
-            (0..3 * order).chain(around(order * order)).chain(around(order * order * order)).chain([1500]);
+        let sizes = (0..3 * order).chain(around(order * order)).chain(around(order * order * order)).chain([1500]);
         for count in sizes {
             println!("order {order}, {count} keys");
             let model = built(order, count).await;

@@ -72,8 +72,7 @@ impl Tree {
         for (path, draft) in nodes {
             files.overwrite(path, file(draft, ORDER, heights));
         }
-        let root =
-            trinitylake_format::node::codec::decode(file(&root, ORDER, heights), "root", None).unwrap();
+        let root = trinitylake_format::node::codec::decode(file(&root, ORDER, heights), "root", None).unwrap();
         Tree { files, root: Arc::new(root) }
     }
 
@@ -99,9 +98,7 @@ impl Tree {
             let environment = TestEnvironment::seeded(1);
             let change = Message::new(key.into(), None, "t".into());
             let config = config(ORDER, 0, 0, 1024);
-            apply_changes(&self.nodes(), environment.as_ref(), &config, &self.root, vec![change], 0)
-                .await
-                .map(drop)
+            apply_changes(&self.nodes(), environment.as_ref(), &config, &self.root, vec![change], 0).await.map(drop)
         };
         [
             get(&self.nodes(), &self.root, key).await.map(drop),
@@ -165,11 +162,8 @@ async fn mode_35_a_cycle_next_to_an_intact_branch_ends_in_an_error() {
     for heights in [Heights::Recorded, Heights::Absent] {
         let mut root = inner(2, &["m"], &["n/x", "n/y"]);
         root.buffer = vec![message("b"), message("p"), message("q"), message("r")];
-        let nodes = [
-            ("n/x", inner(1, &[], &["l/1"])),
-            ("l/1", leaf(&["a"])),
-            ("n/y", inner(1, &["o"], &["n/y", "n/y"])),
-        ];
+        let nodes =
+            [("n/x", inner(1, &[], &["l/1"])), ("l/1", leaf(&["a"])), ("n/y", inner(1, &["o"], &["n/y", "n/y"]))];
         let tree = Tree::new(root, &nodes, heights);
         assert_corrupt(tree.use_it("s").await);
         assert!(tree.problems().await.is_err(), "{heights:?}");
@@ -230,10 +224,7 @@ async fn keys_and_messages_outside_of_their_range_are_problems() {
         let mut nodes = sound.to_vec();
         nodes.push((path, draft));
         let problems = Tree::new(root.clone(), &nodes, Heights::Recorded).problems().await.unwrap();
-        assert!(
-            problems.iter().any(|problem| problem.contains("outside of the node's range")),
-            "{problems:?}"
-        );
+        assert!(problems.iter().any(|problem| problem.contains("outside of the node's range")), "{problems:?}");
     }
 }
 
@@ -250,12 +241,8 @@ async fn mode_36_a_node_of_another_order_is_a_problem() {
 #[tokio::test]
 async fn a_missing_or_damaged_node_is_an_error_that_names_it() {
     let tree = Tree::new(inner(1, &["m"], &["l/1", "l/2"]), &[("l/1", leaf(&["a"]))], Heights::Recorded);
-    assert!(
-        matches!(get(&tree.nodes(), &tree.root, "n").await, Err(Error::CorruptFile { path, .. }) if path == "l/2")
-    );
+    assert!(matches!(get(&tree.nodes(), &tree.root, "n").await, Err(Error::CorruptFile { path, .. }) if path == "l/2"));
     tree.files.overwrite("l/2", "ARROW1 but no more");
-    assert!(
-        matches!(get(&tree.nodes(), &tree.root, "n").await, Err(Error::CorruptFile { path, .. }) if path == "l/2")
-    );
+    assert!(matches!(get(&tree.nodes(), &tree.root, "n").await, Err(Error::CorruptFile { path, .. }) if path == "l/2"));
     assert_eq!(get(&tree.nodes(), &tree.root, "a").await.unwrap().as_deref(), Some("v"));
 }

@@ -24,27 +24,15 @@ fn empty(order: usize, seed: u64) -> Model {
 }
 
 fn writer(model: &Model) -> NodeWriter<'_> {
-    NodeWriter {
-        storage: model.files.as_ref(),
-        environment: model.environment.as_ref(),
-        config: &model.config,
-    }
+    NodeWriter { storage: model.files.as_ref(), environment: model.environment.as_ref(), config: &model.config }
 }
 
 fn rows(dictionary: &Dictionary) -> Vec<Row> {
-    dictionary
-        .iter()
-        .map(|(key, value)| Row { key: key.as_str().into(), value: value.as_str().into() })
-        .collect()
+    dictionary.iter().map(|(key, value)| Row { key: key.as_str().into(), value: value.as_str().into() }).collect()
 }
 
 /// Results of workers whose rows end at `cuts` and come in batches of random sizes; in any order.
-async fn parts(
-    model: &Model,
-    rows: &[Row],
-    cuts: &[usize],
-    random: &mut StdRng,
-) -> (Vec<Leaf>, Vec<LooseRow>) {
+async fn parts(model: &Model, rows: &[Row], cuts: &[usize], random: &mut StdRng) -> (Vec<Leaf>, Vec<LooseRow>) {
     let (mut leaves, mut loose) = (Vec::new(), Vec::new());
     let mut first = 0;
     for end in cuts.iter().copied().chain([rows.len()]) {
@@ -61,11 +49,7 @@ async fn parts(
     (leaves, loose)
 }
 
-async fn assembled(
-    model: &Model,
-    rows: usize,
-    parts: (Vec<Leaf>, Vec<LooseRow>),
-) -> Result<MutableNode, Error> {
+async fn assembled(model: &Model, rows: usize, parts: (Vec<Leaf>, Vec<LooseRow>)) -> Result<MutableNode, Error> {
     assemble(&model.nodes, &writer(model), rows, parts.0, parts.1).await
 }
 

@@ -32,14 +32,8 @@ enum Kind {
 }
 
 /// Buffer caps of the root, of inner nodes, and the hard cap, in bytes; a message has about 40.
-const CAPS: [(usize, usize, usize); 6] = [
-    (0, 0, 1024),
-    (100, 0, 1024),
-    (200, 200, 200),
-    (400, 150, 1 << 20),
-    (1000, 400, 2000),
-    (100, 2000, 1 << 20),
-];
+const CAPS: [(usize, usize, usize); 6] =
+    [(0, 0, 1024), (100, 0, 1024), (200, 200, 200), (400, 150, 1 << 20), (1000, 400, 2000), (100, 2000, 1 << 20)];
 
 struct History {
     kind: Kind,

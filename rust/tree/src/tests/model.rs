@@ -78,14 +78,7 @@ impl Model {
     pub fn of(config: TreeConfig, dictionary: Dictionary, root: MutableNode, from: Model) -> Model {
         let named = dictionary.values().cloned().collect();
         let root = encode(&[], &root, config.order, config.compression).unwrap().node;
-        Model {
-            config,
-            root: Arc::new(root),
-            known: dictionary.keys().cloned().collect(),
-            dictionary,
-            named,
-            ..from
-        }
+        Model { config, root: Arc::new(root), known: dictionary.keys().cloned().collect(), dictionary, named, ..from }
     }
 
     /// Commits one version: applies the changes to the tree and to the dictionary, and compares both.
@@ -99,8 +92,7 @@ impl Model {
             .collect();
         let (order, compression) = (self.config.order, self.config.compression);
         let (nodes, environment) = (&self.nodes, self.environment.as_ref());
-        let next =
-            apply_changes(nodes, environment, &self.config, &self.root, messages.clone(), 0).await.unwrap();
+        let next = apply_changes(nodes, environment, &self.config, &self.root, messages.clone(), 0).await.unwrap();
         self.tally += next.tally;
         for (path, draft) in &next.nodes {
             assert!(draft.rows.len() < order, "{path} was not split");
@@ -146,8 +138,7 @@ impl Model {
                 waiting.push(self.nodes.load(node.child(child), None).await.unwrap());
             }
         }
-        let is_new =
-            |location: &str| messages.iter().any(|message| message.value.as_deref() == Some(location));
+        let is_new = |location: &str| messages.iter().any(|message| message.value.as_deref() == Some(location));
         let back: Vec<&String> = named.difference(&self.named).filter(|location| !is_new(location)).collect();
         assert!(back.is_empty(), "nodes reference again what the version before did not: {back:?}");
         self.named = named;
@@ -206,12 +197,8 @@ impl Model {
     }
 
     async fn check_scan(&self, nodes: &Arc<NodeStore>, range: KeyRange, limit: Option<usize>) {
-        let expected: Vec<(&String, &String)> = self
-            .dictionary
-            .iter()
-            .filter(|(key, _)| range.contains(key))
-            .take(limit.unwrap_or(usize::MAX))
-            .collect();
+        let expected: Vec<(&String, &String)> =
+            self.dictionary.iter().filter(|(key, _)| range.contains(key)).take(limit.unwrap_or(usize::MAX)).collect();
         for with_locations in [true, false] {
             let mut scan = Scan::new(nodes.clone(), self.root.clone(), range.clone(), limit, with_locations);
             let (mut keys, mut locations) = (Vec::new(), Vec::new());
@@ -221,10 +208,7 @@ impl Model {
                 let texts = batch.locations.iter().flatten();
                 locations.extend(texts.map(|location| location.unwrap().to_string()));
             }
-            assert!(
-                keys.iter().eq(expected.iter().map(|(key, _)| *key)),
-                "keys of {range:?}, limit {limit:?}"
-            );
+            assert!(keys.iter().eq(expected.iter().map(|(key, _)| *key)), "keys of {range:?}, limit {limit:?}");
             if with_locations {
                 let expected = expected.iter().map(|(_, location)| *location);
                 assert!(locations.iter().eq(expected), "locations of {range:?}, limit {limit:?}");
@@ -252,10 +236,6 @@ impl Model {
 fn difference(old: &Dictionary, new: &Dictionary) -> Vec<Difference> {
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let keys = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
-    keys.map(|key| Difference {
-        key: key.clone(),
-        before: old.get(key).cloned(),
-        after: new.get(key).cloned(),
-    })
-    .collect()
+    keys.map(|key| Difference { key: key.clone(), before: old.get(key).cloned(), after: new.get(key).cloned() })
+        .collect()
 }

@@ -38,8 +38,7 @@ impl Fsck {
                 && suspect.key.starts_with(ObjectKind::TransactionRecord.prefix())
                 && !newest.is_some_and(|newest| finding.versions.contains(&newest));
             if !finding.versions.is_empty() && !is_expired {
-                finding.affected =
-                    self.names.decode(&suspect.key).map(|name| name.to_string()).into_iter().collect();
+                finding.affected = self.names.decode(&suspect.key).map(|name| name.to_string()).into_iter().collect();
                 self.findings.push(finding);
             }
         }

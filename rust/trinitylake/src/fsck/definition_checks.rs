@@ -15,10 +15,7 @@ use crate::tree::node_source::PARALLEL_REQUESTS;
 
 impl Fsck {
     /// Reads and checks the definitions that nodes name. Returns the tables if the caller checks their files.
-    pub(super) async fn check_definitions(
-        &mut self,
-        named: Vec<(String, String)>,
-    ) -> Result<Vec<FoundTable>> {
+    pub(super) async fn check_definitions(&mut self, named: Vec<(String, String)>) -> Result<Vec<FoundTable>> {
         let mut wanted = Vec::new();
         for (key, location) in named {
             // Unknown key formats belong to extensions.
@@ -64,11 +61,9 @@ impl Fsck {
                 {
                     continue;
                 }
-                Err(
-                    error @ (Error::FileNotFound { .. }
-                    | Error::CorruptFile { .. }
-                    | Error::InvalidLocation(_)),
-                ) => Finding::of(&error, &location),
+                Err(error @ (Error::FileNotFound { .. } | Error::CorruptFile { .. } | Error::InvalidLocation(_))) => {
+                    Finding::of(&error, &location)
+                }
                 Err(error) => return Err(error),
             };
             self.suspects.push(Suspect { key, finding });
@@ -91,11 +86,8 @@ pub(crate) fn checked_definition(
     if let Some((named, _)) = definition_id(location)
         && named != kind
     {
-        let message = format!(
-            "it is the definition of a {}, where that of a {} is expected",
-            named.word(),
-            kind.word()
-        );
+        let message =
+            format!("it is the definition of a {}, where that of a {} is expected", named.word(), kind.word());
         return Err((Kind::Misplaced, message));
     }
     match fault_of(kind, name, location, &definition) {
@@ -112,13 +104,8 @@ fn fault_of(kind: ObjectKind, name: &str, location: &str, bytes: &Bytes) -> Opti
         ObjectKind::TransactionRecord => {
             return match DistributedTransactionDef::decode(bytes.clone()) {
                 Err(error) => Some((Kind::Damaged, format!("not the record of a transaction: {error}"))),
-                Ok(record)
-                    if record.id != name || transaction_file(location).is_none_or(|(id, _)| id != name) =>
-                {
-                    Some((
-                        Kind::Misplaced,
-                        format!("it is the record of transaction {:?}, not of {name}", record.id),
-                    ))
+                Ok(record) if record.id != name || transaction_file(location).is_none_or(|(id, _)| id != name) => {
+                    Some((Kind::Misplaced, format!("it is the record of transaction {:?}, not of {name}", record.id)))
                 }
                 Ok(_) => None,
             };
@@ -126,9 +113,7 @@ fn fault_of(kind: ObjectKind, name: &str, location: &str, bytes: &Bytes) -> Opti
     };
     match decoded {
         Err(error) => Some((Kind::Damaged, format!("not the definition of a {}: {error}", kind.word()))),
-        Ok(id) if uuid::Uuid::try_parse(&id).is_err() => {
-            Some((Kind::Damaged, format!("its id {id:?} is not a UUID")))
-        }
+        Ok(id) if uuid::Uuid::try_parse(&id).is_err() => Some((Kind::Damaged, format!("its id {id:?} is not a UUID"))),
         Ok(_) => None,
     }
 }

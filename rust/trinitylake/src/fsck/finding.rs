@@ -48,13 +48,7 @@ pub struct Finding {
 
 impl Finding {
     pub(super) fn new(kind: Kind, path: impl Into<String>, message: impl Into<String>) -> Finding {
-        Finding {
-            kind,
-            path: path.into(),
-            message: message.into(),
-            versions: Vec::new(),
-            affected: Vec::new(),
-        }
+        Finding { kind, path: path.into(), message: message.into(), versions: Vec::new(), affected: Vec::new() }
     }
 
     /// A finding for an error when reading a file.

@@ -37,11 +37,7 @@ impl Fsck {
                     self.counts.nodes += 1;
                     named.extend(self.check_node(&place, &node));
                 }
-                Err(
-                    error @ (Error::FileNotFound { .. }
-                    | Error::CorruptFile { .. }
-                    | Error::InvalidLocation(_)),
-                ) => {
+                Err(error @ (Error::FileNotFound { .. } | Error::CorruptFile { .. } | Error::InvalidLocation(_))) => {
                     self.bad_nodes.push(BadNode { finding: Finding::of(&error, &place.path), place });
                 }
                 Err(error) => return Err(error),

@@ -24,16 +24,10 @@ impl Place {
     /// A description of the objects in this subtree.
     pub fn range(&self, names: NameSizes) -> String {
         let name = |key: &Option<Text>, none: &str| match key {
-            Some(key) => {
-                names.decode(key).map_or_else(|| key.trim_end().to_string(), |name| name.to_string())
-            }
+            Some(key) => names.decode(key).map_or_else(|| key.trim_end().to_string(), |name| name.to_string()),
             None => none.to_string(),
         };
-        format!(
-            "the objects between {} and {}",
-            name(&self.above, "the first key"),
-            name(&self.below, "the last key")
-        )
+        format!("the objects between {} and {}", name(&self.above, "the first key"), name(&self.below, "the last key"))
     }
 }
 

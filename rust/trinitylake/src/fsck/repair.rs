@@ -124,8 +124,7 @@ impl Repairer {
         let id = self.environment.uuid().to_string();
         let definition = self.definition(&findings).await?;
         let repaired = self.repaired_tree(&id).await?;
-        if numbers.last() != Some(&newest) && (newest > intact || repaired.is_some() || definition.is_some())
-        {
+        if numbers.last() != Some(&newest) && (newest > intact || repaired.is_some() || definition.is_some()) {
             numbers.push(newest + 1);
         }
         if self.is_dry {
@@ -144,8 +143,7 @@ impl Repairer {
         };
         let mut created_at_millis = 0;
         for number in numbers {
-            created_at_millis =
-                self.publish(number, created_at_millis, &draft, definition.clone(), &id, note).await?;
+            created_at_millis = self.publish(number, created_at_millis, &draft, definition.clone(), &id, note).await?;
             self.report.version = Some(number);
         }
         Ok(self.report)
@@ -185,8 +183,7 @@ impl Repairer {
             self.intact.definition.clone(),
             self.nodes.clone(),
         )?;
-        let versions =
-            Arc::new(Versions::standing_at(self.nodes.clone(), self.environment.clone(), previous));
+        let versions = Arc::new(Versions::standing_at(self.nodes.clone(), self.environment.clone(), previous));
         let publisher = Publisher::new(versions.clone());
         let previous = versions.known();
         let mut metadata = publisher.next_metadata(&previous, vec![transaction]);
@@ -254,11 +251,8 @@ impl Repairer {
             if !matches!(shown, Ok(Some(location)) if location == suspect.finding.path) {
                 continue;
             }
-            let name = self
-                .fsck
-                .names
-                .decode(&suspect.key)
-                .map_or_else(|| suspect.key.clone(), |name| name.to_string());
+            let name =
+                self.fsck.names.decode(&suspect.key).map_or_else(|| suspect.key.clone(), |name| name.to_string());
             if self.can_be_decoded(&suspect.key, &suspect.finding.path).await? {
                 self.report.lost.push(format!(
                     "{name}: {} can be decoded, but is not the file that was written; it was not changed",
@@ -273,10 +267,7 @@ impl Repairer {
                         .push(format!("{name}: has the state of version {version}; later changes are lost"));
                     older.push((suspect.key, location));
                 }
-                None => self
-                    .report
-                    .lost
-                    .push(format!("{name}: {} {}", suspect.finding.path, suspect.finding.message)),
+                None => self.report.lost.push(format!("{name}: {} {}", suspect.finding.path, suspect.finding.message)),
             }
         }
         if places.is_empty() && older.is_empty() {
@@ -312,13 +303,9 @@ impl Repairer {
             }
         }
         messages.extend(
-            older
-                .into_iter()
-                .map(|(key, location)| Message::new(key.into(), Some(location.into()), txn.clone())),
+            older.into_iter().map(|(key, location)| Message::new(key.into(), Some(location.into()), txn.clone())),
         );
-        apply_many_changes(&self.nodes, environment.as_ref(), &publisher, &config, root, messages)
-            .await
-            .map(Some)
+        apply_many_changes(&self.nodes, environment.as_ref(), &publisher, &config, root, messages).await.map(Some)
     }
 
     /// The rows of a range of keys before its node was written, from the newest version without that node.
@@ -358,9 +345,7 @@ impl Repairer {
         let Some((kind, _, name)) = self.fsck.name_of(key) else { return Ok(false) };
         match self.storage.get(location).await {
             Ok(bytes) => Ok(checked_definition(kind, &name, location, &bytes).is_ok()),
-            Err(Error::FileNotFound { .. } | Error::CorruptFile { .. } | Error::InvalidLocation(_)) => {
-                Ok(false)
-            }
+            Err(Error::FileNotFound { .. } | Error::CorruptFile { .. } | Error::InvalidLocation(_)) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -55,26 +55,18 @@ impl Fsck {
         Ok(Some(root))
     }
 
-    async fn check_lakehouse_definition(
-        &mut self,
-        root: &Node,
-        metadata: &RootMetadata,
-        number: u64,
-    ) -> Result<()> {
+    async fn check_lakehouse_definition(&mut self, root: &Node, metadata: &RootMetadata, number: u64) -> Result<()> {
         let path = metadata.lakehouse_definition.clone();
         let is_known = self.previous.as_ref().is_some_and(|previous| {
             previous.metadata.lakehouse_definition == path
                 && previous.metadata.inline_definition == metadata.inline_definition
         });
-        if is_known
-            || !self.lakehouse_definitions.insert(path.clone()) && metadata.inline_definition.is_none()
-        {
+        if is_known || !self.lakehouse_definitions.insert(path.clone()) && metadata.inline_definition.is_none() {
             return Ok(());
         }
         let finding = match self.storage.get(&path).await {
             Ok(file) => {
-                let repeated =
-                    metadata.inline_definition.as_ref().map(|inline| decode_file(&path, inline).ok());
+                let repeated = metadata.inline_definition.as_ref().map(|inline| decode_file(&path, inline).ok());
                 let has_row = root.system(LAKEHOUSE_DEF_INLINE).is_some();
                 match decode_file(&path, &file) {
                     Err(error) => Some(Finding::of(&error, &path)),
@@ -90,9 +82,7 @@ impl Fsck {
                     }
                 }
             }
-            Err(error @ (Error::FileNotFound { .. } | Error::InvalidLocation(_))) => {
-                Some(Finding::of(&error, &path))
-            }
+            Err(error @ (Error::FileNotFound { .. } | Error::InvalidLocation(_))) => Some(Finding::of(&error, &path)),
             Err(error) => return Err(error),
         };
         self.findings.extend(finding.map(|finding| finding.at(number)));
@@ -108,17 +98,14 @@ fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&Previo
         path.as_deref().is_some_and(|path| path == root_path(number) || path == root_path_000(number))
     };
     match number.checked_sub(1) {
-        None if metadata.previous_root.is_some() => {
-            problems.push("version 0 has no previous root".to_string())
-        }
+        None if metadata.previous_root.is_some() => problems.push("version 0 has no previous root".to_string()),
         Some(before) if metadata.previous_root.is_some() && !names(&metadata.previous_root, before) => {
             problems.push(format!("its previous_root is not the root of version {before}"));
         }
         _ => {}
     }
     if metadata.rollback_from_root.is_some() {
-        let is_before =
-            number.checked_sub(1).is_some_and(|before| names(&metadata.rollback_from_root, before));
+        let is_before = number.checked_sub(1).is_some_and(|before| names(&metadata.rollback_from_root, before));
         if !is_before {
             problems.push("its rollback_from_root is not the previous root".into());
         }

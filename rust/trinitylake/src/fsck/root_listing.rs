@@ -55,8 +55,7 @@ impl RootListing {
         .await;
         let (boundary, has_hint) = (oldest?, has_hint?);
         let (zeros, ones) = try_join(storage.list("_0"), storage.list("_1")).await?;
-        let files =
-            zeros.into_iter().chain(ones).filter_map(|file| Some((root_version(&file.path)?, file.path)));
+        let files = zeros.into_iter().chain(ones).filter_map(|file| Some((root_version(&file.path)?, file.path)));
         let roots: BTreeMap<u64, String> = files.collect();
         let Some(highest) = roots.keys().next_back().copied() else {
             return Err(Error::NotALakehouse("there is no root node file".into()));
@@ -101,8 +100,7 @@ impl RootListing {
         let is_kept = |number: u64| number >= self.boundary || self.tagged.contains(&number);
         if let Scope::Range(first, last) = scope {
             if last > self.newest() || first > last {
-                let message =
-                    format!("there are no versions {first} to {last}; the latest is {}", self.newest());
+                let message = format!("there are no versions {first} to {last}; the latest is {}", self.newest());
                 return Err(Error::VersionNotFound(message));
             }
             if !is_kept(first) {
@@ -111,8 +109,7 @@ impl RootListing {
             }
         }
         let tagged = self.tagged.iter().copied().filter(|_| scope == Scope::All);
-        let kept =
-            self.roots.keys().copied().filter(|number| (first..=last).contains(number) && is_kept(*number));
+        let kept = self.roots.keys().copied().filter(|number| (first..=last).contains(number) && is_kept(*number));
         let mut numbers: Vec<u64> = tagged.chain(kept).filter(|number| self.has(*number)).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -125,11 +122,7 @@ impl RootListing {
         let highest = self.highest();
         match self.hint {
             None if self.has_hint => {
-                findings.push(Finding::new(
-                    Kind::Hint,
-                    LATEST_HINT_PATH,
-                    "it does not contain a version number",
-                ));
+                findings.push(Finding::new(Kind::Hint, LATEST_HINT_PATH, "it does not contain a version number"));
             }
             None => findings.push(Finding::new(Kind::Hint, LATEST_HINT_PATH, "the file is missing")),
             Some(_) => {}
@@ -140,8 +133,7 @@ impl RootListing {
         };
         let lost = highest.saturating_add(1)..=self.newest();
         let gaps = (self.boundary..=highest).filter(|number| !self.has(*number));
-        findings
-            .extend(gaps.chain(lost.filter(|number| *number > highest)).take(REPORTED_GAPS_MAX).map(missing));
+        findings.extend(gaps.chain(lost.filter(|number| *number > highest)).take(REPORTED_GAPS_MAX).map(missing));
         let missing_tagged = self.tagged.iter().filter(|number| !self.has(**number));
         findings.extend(missing_tagged.map(|number| missing(*number)));
         if scope == Scope::All {

@@ -14,9 +14,7 @@ use crate::file_names::root_path;
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
-use crate::tests::fixture::{
-    MemoryFiles, add_namespace, assert_whole, begin, commit, contents, create, open,
-};
+use crate::tests::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, contents, create, open};
 use crate::transaction::{Isolation, Note};
 
 /// A namespace definition with this id.
@@ -59,10 +57,7 @@ async fn mend(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> R
     repair(files.clone(), environment.clone(), false, Note::default()).await.unwrap()
 }
 
-async fn latest(
-    files: &Arc<MemoryFiles>,
-    environment: &Arc<TestEnvironment>,
-) -> (u64, BTreeMap<String, String>) {
+async fn latest(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> (u64, BTreeMap<String, String>) {
     let version = open(files.clone(), environment).await.latest().await.unwrap();
     assert_whole(&version).await;
     (version.number, contents(&version).await)
@@ -88,10 +83,7 @@ async fn a_lost_node_is_restored_exactly() {
         lake(&files, &TestEnvironment::seeded(1)).await;
         files.delete(&node.path).await.unwrap();
         let found = check(&files, Scope::Latest).await;
-        assert_eq!(
-            (found[0].kind, &found[0].path, &found[0].versions),
-            (Kind::Missing, &node.path, &vec![newest])
-        );
+        assert_eq!((found[0].kind, &found[0].path, &found[0].versions), (Kind::Missing, &node.path, &vec![newest]));
         let done = mend(&files, &environment).await;
         if done.lost.is_empty() {
             mended += 1;
@@ -129,10 +121,7 @@ async fn a_definition_with_the_checksum_of_another_path_is_damaged() {
     files.delete(&path).await.unwrap();
     files.put_if_absent(&path, encode_file("another path", &definition(78))).await.unwrap();
     let found = check(&files, Scope::Latest).await;
-    assert_eq!(
-        (found[0].kind, found[0].affected.as_slice()),
-        (Kind::Damaged, &["namespace n07".to_string()][..])
-    );
+    assert_eq!((found[0].kind, found[0].affected.as_slice()), (Kind::Damaged, &["namespace n07".to_string()][..]));
     let done = mend(&files, &environment).await;
     assert!(done.lost[0].starts_with("namespace n07: has the state of version"), "{done:?}");
     assert_eq!(check(&files, Scope::Latest).await, []);

@@ -7,8 +7,7 @@ use super::{Fsck, fingerprint};
 use crate::definition_file::decode_file;
 use crate::error::{Error, Result};
 use crate::file_names::{
-    INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, intent_file, lakehouse_definition_id, node_id,
-    transaction_file,
+    INTENT_PREFIX, TRANSACTION_PREFIX, definition_id, intent_file, lakehouse_definition_id, node_id, transaction_file,
 };
 use crate::lakehouse_definition::proto::{DistributedTransactionDef, Footprint};
 use crate::transaction::saved::list::is_alive;
@@ -36,9 +35,7 @@ impl Fsck {
                 continue;
             }
             let is_unreferenced = match folder {
-                ROOT_FOLDER => {
-                    lakehouse_definition_id(path).is_some() && !self.lakehouse_definitions.contains(path)
-                }
+                ROOT_FOLDER => lakehouse_definition_id(path).is_some() && !self.lakehouse_definitions.contains(path),
                 INTENT_PREFIX => intent_file(path).is_none(),
                 _ if node_id(path).is_some() => !self.seen.contains_key(&fingerprint(path)),
                 _ if definition_id(path).is_some() => !self.locations.contains(&fingerprint(path)),
@@ -56,11 +53,7 @@ impl Fsck {
     /// garbage collection deletes them, and an export does not copy them.
     async fn check_saved(&mut self, path: &str) -> Result<()> {
         let Some((id, _)) = transaction_file(path) else {
-            self.findings.push(Finding::new(
-                Kind::Unreferenced,
-                path,
-                "its name is not one of a saved transaction",
-            ));
+            self.findings.push(Finding::new(Kind::Unreferenced, path, "its name is not one of a saved transaction"));
             return Ok(());
         };
         let bytes = match self.storage.get(path).await {

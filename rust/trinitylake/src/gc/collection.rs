@@ -59,8 +59,7 @@ async fn collect(
 ) -> Result<Report> {
     let prepared = prepare(lakehouse, &options).await?;
     let mut under_way = GcMarker::begin(lakehouse.storage().clone(), prepared.before_millis).await?;
-    let collected =
-        run_collection(lakehouse, contents, &options, prepared, &mut under_way, on_progress).await;
+    let collected = run_collection(lakehouse, contents, &options, prepared, &mut under_way, on_progress).await;
     if !options.dry_run {
         under_way.end(collected.as_ref().is_ok_and(Report::knows_all)).await;
     }
@@ -91,8 +90,7 @@ async fn run_collection(
                 None => {
                     under_way.announce(lakehouse.environment().as_ref()).await?;
                     let fence =
-                        fence(lakehouse, contents, &mut marks, marked.clone(), before_millis, &options.note)
-                            .await?;
+                        fence(lakehouse, contents, &mut marks, marked.clone(), before_millis, &options.note).await?;
                     report.version = Some(fence.number);
                     fence
                 }
@@ -163,9 +161,7 @@ async fn marked(
         match marks.mark(lakehouse, contents, roots, on_progress).await {
             Ok(()) => return Ok((marks, latest)),
             // A version may have expired during the mark, and another collection may have deleted its files.
-            Err(
-                error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. } | Error::VersionExpired(_)),
-            ) => {
+            Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. } | Error::VersionExpired(_))) => {
                 let has_risen = expiry_boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
                 if !has_risen || look == MAX_MARK_ATTEMPTS {
                     return Err(error);
@@ -222,7 +218,5 @@ pub(super) async fn fence(
             published => return published,
         }
     }
-    Err(Error::conflict(format!(
-        "no garbage was collected: other writers committed first {ATTEMPTS} times; try again"
-    )))
+    Err(Error::conflict(format!("no garbage was collected: other writers committed first {ATTEMPTS} times; try again")))
 }

@@ -213,8 +213,7 @@ impl DistributedGc {
                 self.fresh.extend(marked.unless_expired(nodes).await?);
                 let before_millis = self.before_millis;
                 self.under_way.announce(lakehouse.environment().as_ref()).await?;
-                let made =
-                    fence(lakehouse, contents, &mut self.fresh, marked, before_millis, &self.note).await?;
+                let made = fence(lakehouse, contents, &mut self.fresh, marked, before_millis, &self.note).await?;
                 self.fence_version = Some(made.number);
                 made
             }

@@ -96,8 +96,9 @@ impl Classifier {
         for file in files.iter().filter(|file| file.path.contains(".metadata.json")).take(1) {
             let digits = table_id_digits(folder).unwrap_or_default();
             was_table = match storage.get(&file.path).await {
-                Ok(bytes) => in_metadata(&bytes, &file.path)
-                    .is_ok_and(|metadata| metadata.table_uuid.starts_with(digits)),
+                Ok(bytes) => {
+                    in_metadata(&bytes, &file.path).is_ok_and(|metadata| metadata.table_uuid.starts_with(digits))
+                }
                 Err(Error::FileNotFound { .. }) => false,
                 Err(error) => return Err(error),
             };

@@ -1,8 +1,8 @@
 //! Kind of a file, determined by its name. Garbage collection deletes only files with names that this format creates.
 
 use crate::file_names::{
-    EXPIRED_PREFIX, INTENT_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, definition_id, gc_marker,
-    intent_file, lakehouse_definition_id, node_id, root_version, transaction_file,
+    EXPIRED_PREFIX, INTENT_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, definition_id, gc_marker, intent_file,
+    lakehouse_definition_id, node_id, root_version, transaction_file,
 };
 use crate::managed_table_folder::table_id_digits;
 use crate::storage::is_unfinished;
@@ -88,11 +88,7 @@ pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
         };
     }
     if path.starts_with(INTENT_PREFIX) {
-        return if intent_file(path).is_some() {
-            Verdict::Garbage(Kind::Temporary)
-        } else {
-            Verdict::Unknown
-        };
+        return if intent_file(path).is_some() { Verdict::Garbage(Kind::Temporary) } else { Verdict::Unknown };
     }
     if path.starts_with(PROBE_PREFIX) {
         return Verdict::Garbage(Kind::Temporary);

@@ -93,8 +93,8 @@ impl IcebergTables {
 
 impl Contents for IcebergTables {
     fn of_table(&self, bytes: Bytes, path: &str) -> Result<Vec<Link>> {
-        let table = TableDef::decode(bytes)
-            .map_err(|error| Error::corrupt(path, format!("no table definition: {error}")))?;
+        let table =
+            TableDef::decode(bytes).map_err(|error| Error::corrupt(path, format!("no table definition: {error}")))?;
         let metadata = table.format_properties.get(METADATA_LOCATION);
         match TableType::try_from(table.table_type) {
             // A table without metadata, as in a saved transaction, has no files.
@@ -108,10 +108,7 @@ impl Contents for IcebergTables {
                 .collect()),
             Ok(TableType::External) => {
                 let inside = metadata.and_then(|location| self.path_of(location));
-                Ok(inside
-                    .map(|path| Link::File { path, form: FileForm::ExternalMetadata })
-                    .into_iter()
-                    .collect())
+                Ok(inside.map(|path| Link::File { path, form: FileForm::ExternalMetadata }).into_iter().collect())
             }
             // Only the other catalog knows the table's files, so every location in the definition is respected.
             Ok(TableType::Federated) => {

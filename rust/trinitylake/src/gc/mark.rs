@@ -214,9 +214,7 @@ impl Marks {
         let mut read = 0;
         loop {
             while running.len() < PARALLEL_REQUESTS {
-                let Some(item) =
-                    waiting.pop().or_else(|| roots.next().map(|root| Item::Root(root.version())))
-                else {
+                let Some(item) = waiting.pop().or_else(|| roots.next().map(|root| Item::Root(root.version()))) else {
                     break;
                 };
                 self.roots += u64::from(matches!(item, Item::Root(_)));
@@ -258,9 +256,7 @@ impl Marks {
             Found::Item(item) => {
                 let path = match &item {
                     Item::Root(number) => root_path(*number),
-                    Item::Node(path) | Item::Table { location: path, .. } | Item::File(path, _) => {
-                        path.clone()
-                    }
+                    Item::Node(path) | Item::Table { location: path, .. } | Item::File(path, _) => path.clone(),
                 };
                 if self.begin_reading(&path) {
                     waiting.push(item);
@@ -286,8 +282,7 @@ impl Known for Marks {
 }
 
 fn is_below(folders: &Paths, path: &str) -> bool {
-    path.match_indices('/').any(|(end, _)| folders.contains(&hash(&path[..end])))
-        || folders.contains(&hash(path))
+    path.match_indices('/').any(|(end, _)| folders.contains(&hash(&path[..end]))) || folders.contains(&hash(path))
 }
 
 /// Inline definitions of the roots. The files of these definitions may not have been written yet.
@@ -368,10 +363,7 @@ async fn root(storage: &dyn Storage, inline: &InlineDefinitions, number: u64) ->
 async fn missing_root(storage: &dyn Storage, number: u64) -> Result<Error> {
     let oldest = boundary(storage).await?;
     if oldest <= number {
-        return Ok(Error::corrupt(
-            root_path(number),
-            "the root node file of this retained version is missing",
-        ));
+        return Ok(Error::corrupt(root_path(number), "the root node file of this retained version is missing"));
     }
     Ok(Error::VersionExpired(format!(
         "version {number} has expired, and its root node file is missing. If the version has a tag, the tag was created \

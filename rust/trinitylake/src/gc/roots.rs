@@ -33,8 +33,7 @@ impl Root {
 /// (`gc_fence`). The boundary retains their base versions.
 pub(super) fn of(latest: &Version, oldest: u64) -> Vec<Root> {
     let mut roots: Vec<Root> = (oldest..=latest.number).map(Root::Version).collect();
-    roots
-        .splice(0..0, latest.definition.pinned_versions().filter(|version| *version < oldest).map(Root::Tag));
+    roots.splice(0..0, latest.definition.pinned_versions().filter(|version| *version < oldest).map(Root::Tag));
     roots
 }
 

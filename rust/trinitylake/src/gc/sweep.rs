@@ -87,8 +87,7 @@ impl Sweep {
             return;
         }
         let environment = self.lakehouse.environment().as_ref();
-        wait_before_deleting::wait_for_older_observations(self.lakehouse.storage().as_ref(), environment)
-            .await;
+        wait_before_deleting::wait_for_older_observations(self.lakehouse.storage().as_ref(), environment).await;
         self.has_waited = true;
     }
 
@@ -108,8 +107,7 @@ impl Report {
         for (kind, file) in garbage {
             self.deleted.entry(*kind).or_default().add(file.size_bytes);
             if let Some(folder) = folder_of(*kind, &file.path)
-                && (self.deleted_by_folder.len() < MAX_REPORTED_FOLDERS
-                    || self.deleted_by_folder.contains_key(folder))
+                && (self.deleted_by_folder.len() < MAX_REPORTED_FOLDERS || self.deleted_by_folder.contains_key(folder))
             {
                 self.deleted_by_folder.entry(folder.to_string()).or_default().add(file.size_bytes);
             }

@@ -126,11 +126,7 @@ async fn adoption_checks_a_file_again_after_listing_collections() {
 }
 
 /// A collection through a store that does not execute the deletions of data files.
-async fn broken_off(
-    files: &Arc<MemoryFiles>,
-    environment: &Arc<TestEnvironment>,
-    grace: Duration,
-) -> Result<Report> {
+async fn broken_off(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>, grace: Duration) -> Result<Report> {
     let is_data = |operation: &Operation| operation.verb == Verb::Delete && operation.path.starts_with("n/");
     let policy = move |operation: &Operation| is_data(operation).then_some(Action::FailBefore);
     let storage = Arc::new(FaultyStorage::with_policy(files.clone(), Box::new(policy)));

@@ -14,8 +14,7 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open,
-    small_definition, text,
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, small_definition, text,
 };
 use crate::transaction::Isolation;
 use crate::version::expiry_boundary::boundary;
@@ -74,10 +73,8 @@ async fn enumerate(start: Arc<MemoryFiles>, scenario: Scenario) {
             }
             let what = format!("{action:?} at {operation:?}");
             let files = start.copy();
-            let faulty = Arc::new(FaultyStorage::new(
-                files.clone(),
-                [Fault::new(Trigger::at(operation.index), action)],
-            ));
+            let faulty =
+                Arc::new(FaultyStorage::new(files.clone(), [Fault::new(Trigger::at(operation.index), action)]));
             let result = scenario(faulty.clone(), TestEnvironment::seeded(2)).await;
             assert_eq!(faulty.unfired(), [], "{what}");
             faulty.revive();
@@ -106,9 +103,7 @@ async fn enumerate(start: Arc<MemoryFiles>, scenario: Scenario) {
 #[tokio::test]
 async fn creating_a_lakehouse() {
     enumerate(MemoryFiles::shared(), |storage, environment| {
-        Box::pin(
-            async move { Lakehouse::create(storage, environment, small_definition(), None).await.map(drop) },
-        )
+        Box::pin(async move { Lakehouse::create(storage, environment, small_definition(), None).await.map(drop) })
     })
     .await;
 }

@@ -61,9 +61,7 @@ async fn mode_6_stale_hint() {
 
 #[tokio::test]
 async fn mode_8_corrupt_or_empty_hint() {
-    for hint in
-        [b"".as_slice(), b"\xFF\xFE", b"latest", b"-1", b"1e3", b"99999999999999999999", &[b'1'; 4096]]
-    {
+    for hint in [b"".as_slice(), b"\xFF\xFE", b"latest", b"-1", b"1e3", b"99999999999999999999", &[b'1'; 4096]] {
         assert_found(Some(hint)).await;
     }
     assert_found(Some(b" 12\n")).await;
@@ -86,12 +84,8 @@ fn root(version: u64) -> Bytes {
         inline_definition: Some(definition.bytes().clone()),
         ..RootMetadata::default()
     };
-    let encoded = encode(
-        &metadata.system_rows().unwrap(),
-        &MutableNode::default(),
-        definition.order(),
-        Default::default(),
-    );
+    let encoded =
+        encode(&metadata.system_rows().unwrap(), &MutableNode::default(), definition.order(), Default::default());
     encoded.unwrap().bytes
 }
 
@@ -167,9 +161,7 @@ impl Storage for LongHistory {
 /// A job that had been suspended for a year read the versions after its hint one by one.
 #[tokio::test]
 async fn mode_12_a_million_versions_behind_takes_a_galloping_search() {
-    for (hint, behind) in
-        [(0, 1_000_000), (77, 999_983), (1 << 33, 1 << 20), (5, 1), (5, 0), (0, 6), (0, 7), (0, 64)]
-    {
+    for (hint, behind) in [(0, 1_000_000), (77, 999_983), (1 << 33, 1 << 20), (5, 1), (5, 0), (0, 6), (0, 7), (0, 64)] {
         let latest = hint + behind;
         let storage = CountingStorage::new(Arc::new(LongHistory::new(latest, hint)));
         let environment = TestEnvironment::seeded(1);

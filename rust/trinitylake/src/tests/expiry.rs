@@ -43,11 +43,7 @@ async fn only_expired_versions_are_deleted() {
     assert_eq!(expire(&lakehouse, Some(4), false).await.unwrap(), [0, 1, 2, 3]);
     assert_eq!(roots(&files), (4..=10).collect::<Vec<_>>());
     assert_eq!(expire(&lakehouse, Some(7), false).await.unwrap(), [4, 5, 6]);
-    assert_eq!(
-        expire(&lakehouse, Some(5), false).await.unwrap(),
-        Vec::<u64>::new(),
-        "the boundary never falls"
-    );
+    assert_eq!(expire(&lakehouse, Some(5), false).await.unwrap(), Vec::<u64>::new(), "the boundary never falls");
     assert!(files.has(&boundary_path(7)) && !files.has(&boundary_path(4)));
 
     let fresh = open(files, &environment).await;
@@ -293,8 +289,7 @@ async fn a_transaction_on_an_expired_version_creates_no_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
     grow(&awake, 1).await;
-    let root =
-        Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(2)), Action::Delay(Duration::ZERO));
+    let root = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(2)), Action::Delay(Duration::ZERO));
     let watched = Arc::new(FaultyStorage::new(files.clone(), [root]));
     let overtaken = open(watched.clone(), &environment).await;
     overtaken.latest().await.unwrap();

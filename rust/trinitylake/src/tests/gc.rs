@@ -512,8 +512,7 @@ async fn files_are_counted_once_in_the_first_layer() {
     transaction.replace(ObjectKind::Table, "n", "n", Bytes::from(path)).await.unwrap();
     commit(&mut transaction).await.unwrap();
     write(&lakehouse, 3).await;
-    for (expiring_before, old) in [(0, Held::History), (before, Held::History), (before + 1, Held::Expiring)]
-    {
+    for (expiring_before, old) in [(0, Held::History), (before, Held::History), (before + 1, Held::Expiring)] {
         let found = usage(&lakehouse, &Paths, expiring_before, 100, &no_progress()).await.unwrap();
         let folder = &found.by_folder["n/t-01234567"];
         assert_eq!(folder.name, Some(("n".to_string(), "n".to_string())));

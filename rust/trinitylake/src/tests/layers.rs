@@ -26,10 +26,7 @@ fn transactions_do_not_use_the_layers_above() {
     assert!(found.len() > 10, "the sources of transactions were moved");
     for (path, source) in found {
         for module in ABOVE_TRANSACTIONS {
-            assert!(
-                !source.contains(&format!("crate::{module}")),
-                "{path} uses {module}, which is a layer above it"
-            );
+            assert!(!source.contains(&format!("crate::{module}")), "{path} uses {module}, which is a layer above it");
         }
     }
 }

@@ -7,9 +7,7 @@ use crate::error::Error;
 use crate::key::ObjectKind;
 use crate::root_uri::RootUri;
 use crate::storage::{Durability, LocalStorage, Storage};
-use crate::tests::fixture::{
-    MemoryFiles, add_namespace, begin, commit, create, names, open, small_definition, text,
-};
+use crate::tests::fixture::{MemoryFiles, add_namespace, begin, commit, create, names, open, small_definition, text};
 use crate::transaction::{CommitLimits, Isolation, Transaction};
 
 fn local(root: &std::path::Path) -> Arc<dyn Storage> {
@@ -58,10 +56,7 @@ async fn a_copy_can_be_read_and_after_a_relocation_written() {
     commit(&mut transaction).await.unwrap();
     add_namespace(&moved, "c").await.unwrap();
     assert_eq!(moved.placement().other_roots(), [original.storage().root()]);
-    assert!(
-        !begin(&moved, Isolation::Snapshot).await.relocate(&[]).unwrap(),
-        "the place is already recorded"
-    );
+    assert!(!begin(&moved, Isolation::Snapshot).await.relocate(&[]).unwrap(), "the place is already recorded");
 
     // The original and the copy are now independent lakehouses.
     add_namespace(&original, "d").await.unwrap();

@@ -51,8 +51,7 @@ async fn a_second_creation_is_refused_and_leaves_nothing_behind() {
 #[tokio::test]
 async fn one_of_many_concurrent_creations_wins() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let creators =
-        (0..16).map(|_| Lakehouse::create(files.clone(), environment.clone(), small_definition(), None));
+    let creators = (0..16).map(|_| Lakehouse::create(files.clone(), environment.clone(), small_definition(), None));
     let created = futures::future::join_all(creators).await;
     assert_eq!(created.iter().filter(|result| result.is_ok()).count(), 1);
     assert!(
@@ -120,8 +119,7 @@ async fn mode_14_creation_times_increase_despite_clock_skew() {
     let log = lakehouse.log(1000, None).await.unwrap();
     assert_eq!(log.len(), 11);
     assert!(log.windows(2).all(|pair| {
-        pair[0].metadata.created_at_millis > pair[1].metadata.created_at_millis
-            && pair[0].number == pair[1].number + 1
+        pair[0].metadata.created_at_millis > pair[1].metadata.created_at_millis && pair[0].number == pair[1].number + 1
     }));
 }
 
@@ -150,13 +148,7 @@ async fn the_log_is_newest_first_and_paged() {
         add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
     }
     let numbers = async |limit: Option<usize>, before| -> Vec<u64> {
-        lakehouse
-            .log(limit.unwrap_or(1000), before)
-            .await
-            .unwrap()
-            .iter()
-            .map(|version| version.number)
-            .collect()
+        lakehouse.log(limit.unwrap_or(1000), before).await.unwrap().iter().map(|version| version.number).collect()
     };
     assert_eq!(numbers(None, None).await, (0..=40).rev().collect::<Vec<_>>());
     assert_eq!(numbers(Some(3), None).await, [40, 39, 38]);
@@ -192,10 +184,7 @@ async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
     let other_order = encode(&system, &MutableNode::default(), 7, Default::default()).unwrap();
     files.overwrite(&root_path(0), other_order.bytes);
     let opened = Lakehouse::open(files, environment, None).await;
-    assert!(
-        matches!(opened, Err(Error::CorruptFile { ref message, .. }) if message.contains("order")),
-        "{opened:?}"
-    );
+    assert!(matches!(opened, Err(Error::CorruptFile { ref message, .. }) if message.contains("order")), "{opened:?}");
 }
 
 /// Other processes use the lakehouse and expire its first versions. A creator that was suspended in the meantime
@@ -284,10 +273,7 @@ async fn mode_56_a_damaged_newest_root_hides_only_itself() {
             opened.rollback(2, "", "").await.map(drop),
         ];
         for refused in refusals {
-            assert!(
-                matches!(&refused, Err(Error::CorruptFile { path, .. }) if *path == root_path(3)),
-                "{refused:?}"
-            );
+            assert!(matches!(&refused, Err(Error::CorruptFile { path, .. }) if *path == root_path(3)), "{refused:?}");
         }
         let message = opened.latest().await.unwrap_err().to_string();
         assert!(message.contains("restore the file") && message.contains("up to 2"), "{message}");
@@ -319,8 +305,7 @@ impl Storage for LateRoot {
 
     async fn get(&self, path: &str) -> Result<Bytes> {
         let counted = |misses: u64| misses.checked_sub(1);
-        if path == self.path && self.misses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted).is_ok()
-        {
+        if path == self.path && self.misses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted).is_ok() {
             return Err(Error::FileNotFound { path: path.to_string() });
         }
         self.files.get(path).await

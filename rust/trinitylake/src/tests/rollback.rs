@@ -5,8 +5,7 @@ use crate::error::Error;
 use crate::file_names::root_path;
 use crate::key::ObjectKind;
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
-    open, text,
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names, open, text,
 };
 use crate::transaction::Isolation;
 
@@ -95,10 +94,7 @@ async fn conflicts_are_found_across_a_rollback() {
         }
         let latest = lakehouse.latest().await.unwrap();
         let names = names(&latest).await;
-        assert!(
-            names.contains(&"namespace kept".into()) && names.contains(&"table kept.t".into()),
-            "{names:?}"
-        );
+        assert!(names.contains(&"namespace kept".into()) && names.contains(&"table kept.t".into()), "{names:?}");
         assert!(!names.iter().any(|name| name.contains("undone")), "{names:?}");
     }
 }

@@ -64,10 +64,7 @@ async fn a_compaction_keeps_the_objects_in_fewer_nodes() {
     assert_eq!(contents(&old).await, contents(&before).await, "the previous version was changed");
     let again = compact(&lakehouse, false, false, "", "").await.unwrap();
     assert!(again.version.is_none(), "a second compaction has nothing to gain");
-    assert!(
-        compact(&lakehouse, true, false, "", "").await.unwrap().version.is_some(),
-        "force compacts anyway"
-    );
+    assert!(compact(&lakehouse, true, false, "", "").await.unwrap().version.is_some(), "force compacts anyway");
     for i in 0..30 {
         add_namespace(&lakehouse, &format!("after{i:02}")).await.unwrap();
     }

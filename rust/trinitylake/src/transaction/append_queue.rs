@@ -67,12 +67,10 @@ impl QueuedAppends {
     ) -> Result<QueuedAppends> {
         let environment = lakehouse.environment();
         if let Some(one) = transactions.iter_mut().map(AsMut::as_mut).find(|one| one.saved.has_record) {
-            let message =
-                format!("transaction {} has a chosen id, so it cannot wait in the queue", one.info.id);
+            let message = format!("transaction {} has a chosen id, so it cannot wait in the queue", one.info.id);
             return Err(Error::InvalidArgument(message));
         }
-        let id = Uuid::parse_str(id)
-            .map_err(|error| Error::InvalidArgument(format!("table id {id:?}: {error}")))?;
+        let id = Uuid::parse_str(id).map_err(|error| Error::InvalidArgument(format!("table id {id:?}: {error}")))?;
         let bases = transactions.iter_mut().map(|one| one.as_mut().base.number);
         let validated_version = bases.min().unwrap_or_default();
         let entries = transactions.iter_mut().map(|one| {
@@ -98,16 +96,10 @@ impl QueuedAppends {
     /// Creates the file, if that is not done yet, and waits for the own turn. Returns whether the caller has to append
     /// its rows together with [`QueuedAppends::rows_of_others`]; otherwise a version contains them, and they are
     /// committed.
-    pub async fn wait(
-        &mut self,
-        lakehouse: &Lakehouse,
-        transactions: &mut [impl AsMut<Transaction>],
-    ) -> Result<bool> {
+    pub async fn wait(&mut self, lakehouse: &Lakehouse, transactions: &mut [impl AsMut<Transaction>]) -> Result<bool> {
         let (publisher, environment) = (lakehouse.publisher(), lakehouse.environment());
         if environment.elapsed_millis() >= self.deadline_millis {
-            return Err(Error::conflict(
-                "other processes changed the table first every time; try again".into(),
-            ));
+            return Err(Error::conflict("other processes changed the table first every time; try again".into()));
         }
         if self.place.request_millis.is_none() {
             // From now on the outcome is unknown.
@@ -127,8 +119,7 @@ impl QueuedAppends {
             if gathers_until.is_none() {
                 self.prefetch(lakehouse, latest.clone()).await;
             }
-            let (now, request_millis) =
-                (environment.elapsed_millis(), self.place.request_millis.unwrap_or(1));
+            let (now, request_millis) = (environment.elapsed_millis(), self.place.request_millis.unwrap_or(1));
             if now >= *gathers_until.get_or_insert(now + GATHER_REQUESTS * request_millis)
                 || !self.misses_some(&latest, &paths)
             {

@@ -26,8 +26,7 @@ impl Transaction {
 
     pub fn summary(&self) -> Summary {
         let writes = &self.changes.writes;
-        let moved: HashSet<&str> =
-            writes.values().filter_map(|write| write.renamed_from.as_deref()).collect();
+        let moved: HashSet<&str> = writes.values().filter_map(|write| write.renamed_from.as_deref()).collect();
         let mut clauses = match &self.changes.definition {
             Some((_, changed)) => of_definition(&self.base.definition, changed),
             None => Vec::new(),

@@ -61,9 +61,7 @@ impl Changes {
         let txn: Text = id.into();
         self.writes
             .iter()
-            .map(|(key, write)| {
-                Message::new(key.as_str().into(), write.value.location().map(Into::into), txn.clone())
-            })
+            .map(|(key, write)| Message::new(key.as_str().into(), write.value.location().map(Into::into), txn.clone()))
             .collect()
     }
 
@@ -72,9 +70,7 @@ impl Changes {
         let definition = self.definition.iter().filter(|_| !self.is_definition_written);
         let definition = definition.map(|(path, definition)| (path.clone(), definition.encode_file(path)));
         let staged = self.writes.values().filter_map(|write| match &write.value {
-            NewValue::Staged { path, bytes, written: false } => {
-                Some((path.clone(), encode_file(path, bytes)))
-            }
+            NewValue::Staged { path, bytes, written: false } => Some((path.clone(), encode_file(path, bytes))),
             NewValue::Staged { written: true, .. } | NewValue::Existing(_) | NewValue::Deleted => None,
         });
         definition.chain(staged).collect()

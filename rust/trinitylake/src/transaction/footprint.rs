@@ -189,8 +189,7 @@ impl Footprint {
 
     /// The inverse of [`Footprint::to_proto`].
     pub fn of_proto(saved: &proto::Footprint) -> Footprint {
-        let range =
-            |range: &proto::footprint::Range| KeyRange { start: range.start.clone(), end: range.end.clone() };
+        let range = |range: &proto::footprint::Range| KeyRange { start: range.start.clone(), end: range.end.clone() };
         let reads = |keys: &[String], ranges: &[proto::footprint::Range]| Reads {
             keys: keys.iter().cloned().collect(),
             ranges: ranges.iter().map(range).collect(),

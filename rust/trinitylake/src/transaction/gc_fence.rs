@@ -104,9 +104,7 @@ impl Transaction {
         } else if let Some(before_millis) = passed.among_them_millis {
             // A collection with a longer grace period than an earlier one. Files of this transaction are younger,
             // adopted ones may not be.
-            self.prove_stay(self.file_age.since_millis, before_millis)
-                .await
-                .map_err(Failure::before_sending)?;
+            self.prove_stay(self.file_age.since_millis, before_millis).await.map_err(Failure::before_sending)?;
         }
         Ok(())
     }
@@ -143,7 +141,8 @@ impl Transaction {
             (None, _) => self.file_age.began.most_passed_millis(environment),
             // The answer may come from a proxy.
             (Some(_), None) => {
-                let message = "the answer of the store has no date, so the age of the transaction's files is unknown; try again";
+                let message =
+                    "the answer of the store has no date, so the age of the transaction's files is unknown; try again";
                 return Err(Error::Storage { message: message.into(), retryable: true });
             }
         };

@@ -19,9 +19,9 @@ impl Isolation {
         match name.to_ascii_lowercase().as_str() {
             "snapshot" => Ok(Isolation::Snapshot),
             "serializable" => Ok(Isolation::Serializable),
-            _ => Err(Error::InvalidArgument(format!(
-                "isolation {name:?} is not one of \"snapshot\", \"serializable\""
-            ))),
+            _ => {
+                Err(Error::InvalidArgument(format!("isolation {name:?} is not one of \"snapshot\", \"serializable\"")))
+            }
         }
     }
 

@@ -78,11 +78,7 @@ impl Transaction {
         self.peek_range(range, limit).await
     }
 
-    pub(super) async fn peek_range(
-        &self,
-        range: &KeyRange,
-        limit: Option<usize>,
-    ) -> Result<Vec<(String, String)>> {
+    pub(super) async fn peek_range(&self, range: &KeyRange, limit: Option<usize>) -> Result<Vec<(String, String)>> {
         let own: Vec<(&String, &Write)> = self.changes.writes.range::<str, _>(range.bounds()).collect();
         // Each own delete may hide a row of the base.
         let wanted = limit.map(|limit| limit.saturating_add(own.len()));

@@ -28,13 +28,7 @@ impl Transaction {
 
     /// Sets the definition file of an object to that of an earlier version; creates the object if it does not exist.
     /// Returns whether this is a change. Call [`Transaction::depend_on_version`] first.
-    pub async fn put_back(
-        &mut self,
-        kind: ObjectKind,
-        namespace: &str,
-        name: &str,
-        location: &str,
-    ) -> Result<bool> {
+    pub async fn put_back(&mut self, kind: ObjectKind, namespace: &str, name: &str, location: &str) -> Result<bool> {
         self.check_open()?;
         self.check_writable()?;
         let key = self.base.config.names.key(kind, namespace, name)?;

@@ -148,9 +148,7 @@ impl TransactionState {
     pub(crate) fn committed_version(&self) -> Option<u64> {
         match self.phase {
             Phase::Committed(version) => Some(version),
-            Phase::Open | Phase::Conflicting(_) | Phase::Ending | Phase::NotCommitted(_) | Phase::Unknown => {
-                None
-            }
+            Phase::Open | Phase::Conflicting(_) | Phase::Ending | Phase::NotCommitted(_) | Phase::Unknown => None,
         }
     }
 
@@ -327,8 +325,7 @@ impl TransactionState {
 }
 
 pub(crate) fn already_committed(id: &str, version: Option<u64>) -> Error {
-    let place =
-        version.map_or("in a version that has expired".into(), |version| format!("as version {version}"));
+    let place = version.map_or("in a version that has expired".into(), |version| format!("as version {version}"));
     Error::conflict(format!("transaction {id} was committed {place}: it cannot be rolled back any more"))
 }
 

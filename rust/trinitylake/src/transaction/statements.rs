@@ -13,13 +13,7 @@ use crate::transaction::footprint::Requirement;
 use crate::transaction::handle::Transaction;
 
 impl Transaction {
-    pub async fn create(
-        &mut self,
-        kind: ObjectKind,
-        namespace: &str,
-        name: &str,
-        definition: Bytes,
-    ) -> Result<()> {
+    pub async fn create(&mut self, kind: ObjectKind, namespace: &str, name: &str, definition: Bytes) -> Result<()> {
         let key = self.check_name_is_free(kind, namespace, name).await?;
         let value = self.stage(kind, namespace, name, definition);
         self.write(key, None, value);
@@ -27,13 +21,7 @@ impl Transaction {
     }
 
     /// Replaces the definition of an object.
-    pub async fn replace(
-        &mut self,
-        kind: ObjectKind,
-        namespace: &str,
-        name: &str,
-        definition: Bytes,
-    ) -> Result<()> {
+    pub async fn replace(&mut self, kind: ObjectKind, namespace: &str, name: &str, definition: Bytes) -> Result<()> {
         let (key, current) = self.check_exists(kind, namespace, name).await?;
         let value = self.stage(kind, namespace, name, definition);
         self.write(key, Some(current), value);
@@ -89,8 +77,8 @@ impl Transaction {
             }
         }
         let current = self.definition();
-        let has_same_place = definition.root_uri() == current.root_uri()
-            && definition.former_root_uris() == current.former_root_uris();
+        let has_same_place =
+            definition.root_uri() == current.root_uri() && definition.former_root_uris() == current.former_root_uris();
         let definition = match current.root_uri() {
             Some(root) if !has_same_place => definition.placed_at(root, current.former_root_uris())?,
             _ => definition,
@@ -141,12 +129,7 @@ impl Transaction {
         }
     }
 
-    async fn check_exists(
-        &mut self,
-        kind: ObjectKind,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(String, String)> {
+    async fn check_exists(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<(String, String)> {
         self.check_open()?;
         self.check_writable()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
@@ -161,12 +144,7 @@ impl Transaction {
     }
 
     /// Checks that an object of this name may be created: its namespace exists, and no table or view has the name.
-    pub(crate) async fn check_name_is_free(
-        &mut self,
-        kind: ObjectKind,
-        namespace: &str,
-        name: &str,
-    ) -> Result<String> {
+    pub(crate) async fn check_name_is_free(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<String> {
         self.check_open()?;
         self.check_writable()?;
         let names = self.base.config.names;
@@ -226,9 +204,7 @@ impl Transaction {
             if let Some((key, _)) = self.peek_range(range, Some(1)).await?.first() {
                 self.footprint_mut().read_key(key);
                 let example = names.decode(key).map_or_else(|| key.clone(), |name| name.to_string());
-                return Err(Error::NamespaceNotEmpty(format!(
-                    "namespace {namespace} is not empty: it has {example}"
-                )));
+                return Err(Error::NamespaceNotEmpty(format!("namespace {namespace} is not empty: it has {example}")));
             }
         }
         for range in ranges {

@@ -77,8 +77,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
             .collect();
         let mut went_back = None;
         if let [only] = candidates.as_slice()
-            && let Some(Statement::GoBack(target)) =
-                only.first().and_then(|i| attempts[*i].statements.first())
+            && let Some(Statement::GoBack(target)) = only.first().and_then(|i| attempts[*i].statements.first())
         {
             went_back = Some(objects(past.version(*target).await.unwrap().as_ref()).await);
             rollbacks.push((number, *target));
@@ -117,14 +116,10 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         match attempt.answer {
             Answer::Committed(version) => {
                 // Its own commit, or that of another process with the same id and statements.
-                let did_the_same = |(other, at): (&usize, &u64)| {
-                    *at == version && attempts[*other].statements == attempt.statements
-                };
+                let did_the_same =
+                    |(other, at): (&usize, &u64)| *at == version && attempts[*other].statements == attempt.statements;
                 let is_there = versions.is_some_and(|versions| versions.contains(&version));
-                assert!(
-                    is_there && explained.iter().any(did_the_same),
-                    "{index}: {attempt:?} is in {versions:?}"
-                );
+                assert!(is_there && explained.iter().any(did_the_same), "{index}: {attempt:?} is in {versions:?}");
             }
             Answer::Refused => assert!(!explained.contains_key(&index)),
             Answer::RolledBack => assert!(versions.is_none(), "{attempt:?} is in {versions:?}"),
@@ -142,8 +137,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
                     TransactionOutcome::RolledBack => {
                         assert!(versions.is_none(), "{attempt:?} is in {versions:?}")
                     }
-                    TransactionOutcome::NotCommitted | TransactionOutcome::Unknown
-                        if has_foreign_id(attempt) => {}
+                    TransactionOutcome::NotCommitted | TransactionOutcome::Unknown if has_foreign_id(attempt) => {}
                     TransactionOutcome::NotCommitted => {
                         assert!(expected.is_none(), "{attempt:?}: {expected:?}")
                     }
@@ -209,9 +203,7 @@ fn explain(
 fn apply(statement: &Statement, id: &str, mut model: Objects) -> Option<Objects> {
     let key = |kind: &ObjectKind, name: &(&str, &str)| (kind.word(), name.0.to_string(), name.1.to_string());
     match statement {
-        Statement::Create(kind, name) => {
-            model.insert(key(kind, name), vec![id.to_string()]).is_none().then_some(())?
-        }
+        Statement::Create(kind, name) => model.insert(key(kind, name), vec![id.to_string()]).is_none().then_some(())?,
         Statement::Append(kind, name) => model.get_mut(&key(kind, name))?.push(id.to_string()),
         Statement::Drop(kind, name) => model.remove(&key(kind, name)).map(drop)?,
         Statement::Rename(from, to) => {

@@ -61,10 +61,9 @@ impl FaultKind {
         match self {
             FaultKind::NotDone | FaultKind::StopsBefore => true,
             FaultKind::OwnReportedAsAnothers => verb == Verb::PutIfAbsent,
-            FaultKind::ReplyLost
-            | FaultKind::Late
-            | FaultKind::StopsAfter
-            | FaultKind::StopsWithItUnderWay => verb.writes(),
+            FaultKind::ReplyLost | FaultKind::Late | FaultKind::StopsAfter | FaultKind::StopsWithItUnderWay => {
+                verb.writes()
+            }
         }
     }
 
@@ -140,11 +139,7 @@ async fn trial(scenario: &Scenario, start: &Start, faults: Vec<Fault>, hint: Opt
         // This request may meet a fault that has not fired yet.
         let latest = [handle.latest().await, handle.latest().await].into_iter().find_map(Result::ok);
         if let Some(latest) = latest.filter(|_| !process.storage.is_dead()) {
-            assert_eq!(
-                latest.number,
-                lakehouse.known().number,
-                "an open handle does not find the latest version"
-            );
+            assert_eq!(latest.number, lakehouse.known().number, "an open handle does not find the latest version");
         }
     }
     process.storage.deliver_late().await;
@@ -201,8 +196,7 @@ fn enumerate(scenario: &Scenario) -> Tally {
 #[test]
 fn no_single_fault_loses_a_commit() {
     let tallies: Vec<Tally> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            SCENARIOS.iter().map(|scenario| scope.spawn(move || enumerate(scenario))).collect();
+        let threads: Vec<_> = SCENARIOS.iter().map(|scenario| scope.spawn(move || enumerate(scenario))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut trials: BTreeMap<(&'static str, FaultKind), u64> = BTreeMap::new();
@@ -240,16 +234,13 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
     let operations = operations(scenario, &start).await;
     for _ in 0..pairs {
         let first = &operations[generator.random_range(0..operations.len())];
-        let survived =
-            [FaultKind::NotDone, FaultKind::ReplyLost, FaultKind::OwnReportedAsAnothers, FaultKind::Late];
-        let survived: Vec<FaultKind> =
-            survived.into_iter().filter(|kind| kind.applies_to(first.verb)).collect();
+        let survived = [FaultKind::NotDone, FaultKind::ReplyLost, FaultKind::OwnReportedAsAnothers, FaultKind::Late];
+        let survived: Vec<FaultKind> = survived.into_iter().filter(|kind| kind.applies_to(first.verb)).collect();
         let kind = survived[generator.random_range(0..survived.len())];
         // Most likely one of the next operations, which handle the first fault.
         let second = first.index + 1 + generator.random_range(0..12);
         let other = FAULT_KINDS[generator.random_range(0..FAULT_KINDS.len())];
-        let _print =
-            PrintOnPanic(format!("{}: {kind:?} at {first:?}, then {other:?} at {second}", scenario.name));
+        let _print = PrintOnPanic(format!("{}: {kind:?} at {first:?}, then {other:?} at {second}", scenario.name));
         trial(scenario, &start, [kind.at(first.index), other.at(second)].concat(), None).await;
     }
 }
@@ -274,8 +265,7 @@ fn a_torn_hint_loses_no_commit() {
                 });
                 for hint in torn.chain(["4x".into(), "\0\0".into(), u64::MAX.to_string()]) {
                     let _print = PrintOnPanic(format!("the hint is {hint:?} at {operation:?}"));
-                    trial(scenario, &start, FaultKind::StopsBefore.at(operation.index), Some(hint.into()))
-                        .await;
+                    trial(scenario, &start, FaultKind::StopsBefore.at(operation.index), Some(hint.into())).await;
                     visited += 1;
                 }
             }

@@ -122,8 +122,7 @@ impl Process {
     /// Creates the lakehouse, or opens it if the answer to its creation was lost.
     pub async fn create(&self) -> Option<Arc<Lakehouse>> {
         for _ in 0..3 {
-            let created =
-                Lakehouse::create(self.storage.clone(), self.environment.clone(), definition(), None).await;
+            let created = Lakehouse::create(self.storage.clone(), self.environment.clone(), definition(), None).await;
             match created {
                 Ok(lakehouse) => return Some(self.keep(lakehouse)),
                 Err(Error::ObjectAlreadyExists(_)) => return self.open().await,
@@ -194,11 +193,7 @@ impl Process {
     }
 
     /// Runs a complete transaction that joins the intent queue after a lost race.
-    pub async fn transact_in_queue(
-        &self,
-        lakehouse: &Arc<Lakehouse>,
-        statements: &[Statement],
-    ) -> Option<u64> {
+    pub async fn transact_in_queue(&self, lakehouse: &Arc<Lakehouse>, statements: &[Statement]) -> Option<u64> {
         let limits = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
         let mut transaction = self.begin(lakehouse, None);
         self.fill(&mut transaction, statements).await?;
@@ -232,8 +227,7 @@ impl Process {
                 Err(error) => return self.answered(attempt, Err(error)),
                 Ok(Outcome::Conflicts(conflicts)) => {
                     for conflict in conflicts.tables {
-                        let theirs = match lakehouse.known().read_definition(&conflict.winner_location).await
-                        {
+                        let theirs = match lakehouse.known().read_definition(&conflict.winner_location).await {
                             Ok(theirs) => theirs,
                             Err(error) => return self.answered(attempt, Err(error)),
                         };

@@ -103,8 +103,7 @@ async fn flushes(process: &Process) -> Option<()> {
     let many: Vec<Statement> = tables.into_iter().map(|table| Create(Table, ("c", table))).collect();
     let fewer: Vec<Statement> = TABLES.into_iter().map(|table| Drop(Table, ("g", table))).collect();
     let mut all = Some(());
-    for transaction in [&many[..], &fewer[..], &[Append(Table, ("c", "n0")), Drop(Namespace, namespace("g"))]]
-    {
+    for transaction in [&many[..], &fewer[..], &[Append(Table, ("c", "n0")), Drop(Namespace, namespace("g"))]] {
         all = process.transact(&lakehouse, transaction).await.and(all);
     }
     all
@@ -156,11 +155,7 @@ async fn group(process: &Process) -> Option<()> {
     all[3].and(all[4]).map(drop)
 }
 
-async fn saved(
-    process: &Process,
-    lakehouse: &Arc<Lakehouse>,
-    statements: &[Statement],
-) -> Option<Transaction> {
+async fn saved(process: &Process, lakehouse: &Arc<Lakehouse>, statements: &[Statement]) -> Option<Transaction> {
     saved_under(process, lakehouse, CHOSEN, statements).await
 }
 
@@ -306,11 +301,8 @@ async fn forgotten_ids(process: &Process) -> Option<()> {
 /// as the leader. The other one must not fail, and may commit the intents that were left.
 async fn queue(process: &Process) -> Option<()> {
     let companion = process.companion();
-    let writers = [
-        (process, process.open().await?),
-        (process, process.open().await?),
-        (&companion, companion.open().await?),
-    ];
+    let writers =
+        [(process, process.open().await?), (process, process.open().await?), (&companion, companion.open().await?)];
     let before = writers[2].1.known().number;
     let work = writers.iter().zip(["a", "b", "c"]).map(async |((owner, lakehouse), namespace)| {
         let mut all = Some(());
@@ -324,10 +316,7 @@ async fn queue(process: &Process) -> Option<()> {
     assert!(done[2].is_some(), "the surviving process could not commit: {:?}", process.attempts());
     if process.storage.fired().is_empty() && !process.storage.is_dead() {
         let operations = process.storage.log();
-        assert!(
-            operations.iter().any(|operation| operation.path.starts_with(INTENT_PREFIX)),
-            "nobody waited"
-        );
+        assert!(operations.iter().any(|operation| operation.path.starts_with(INTENT_PREFIX)), "nobody waited");
         let latest = writers[2].1.latest().await.ok()?.number;
         assert!(latest < before + 9, "no intent was committed by another process: {latest}");
     }
@@ -337,8 +326,7 @@ async fn queue(process: &Process) -> Option<()> {
 async fn registration(process: &Process) -> Option<()> {
     let lakehouse = process.open().await?;
     let message = format!("{BY_MESSAGE}registration");
-    let objects: [(ObjectKind, Name); 3] =
-        [(Namespace, namespace("x")), (Table, ("x", "t0")), (Table, ("x", "t1"))];
+    let objects: [(ObjectKind, Name); 3] = [(Namespace, namespace("x")), (Table, ("x", "t0")), (Table, ("x", "t1"))];
     let latest = lakehouse.known();
     let (mut keys, mut locations) = (Vec::new(), Vec::new());
     for (number, (kind, (namespace, name))) in objects.into_iter().enumerate() {

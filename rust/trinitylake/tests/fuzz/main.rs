@@ -43,12 +43,7 @@ fn run(seed: u64, samples: &[Vec<Vec<u8>>], tallies: &mut BTreeMap<&'static str,
     let tally = tallies.entry(target.name).or_default();
     let bytes = mutate(sample, other, &mut generator);
     let (is_accepted, allocated) = most_allocated_bytes(|| (target.decode)(&bytes));
-    assert!(
-        allocated < ALLOCATION_LIMIT_BYTES,
-        "{}: {} bytes allocated {allocated}",
-        target.name,
-        bytes.len()
-    );
+    assert!(allocated < ALLOCATION_LIMIT_BYTES, "{}: {} bytes allocated {allocated}", target.name, bytes.len());
     tally.most_allocated_bytes = tally.most_allocated_bytes.max(allocated);
     if is_accepted {
         tally.accepted += 1;

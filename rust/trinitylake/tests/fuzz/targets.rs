@@ -59,8 +59,7 @@ fn is_accepted<T>(result: Result<T, Error>) -> Option<T> {
 
 fn nodes() -> Vec<Vec<u8>> {
     let row = |key: &str| Row { key: key.into(), value: format!("table-{key}.binpb").as_str().into() };
-    let message =
-        |key: &str, value: Option<&str>| Message::new(key.into(), value.map(Into::into), "3c0e".into());
+    let message = |key: &str, value: Option<&str>| Message::new(key.into(), value.map(Into::into), "3c0e".into());
     let leaf = MutableNode { rows: ["b", "d", "größer"].map(row).to_vec(), ..MutableNode::default() };
     let inner = MutableNode {
         height: 2,
@@ -138,11 +137,7 @@ fn decode_definition(bytes: &[u8]) -> bool {
 }
 
 fn saved_transactions() -> Vec<Vec<u8>> {
-    let write = proto::footprint::Write {
-        key: "B===a".into(),
-        location: Some("a.binpb".into()),
-        ..Default::default()
-    };
+    let write = proto::footprint::Write { key: "B===a".into(), location: Some("a.binpb".into()), ..Default::default() };
     let footprint = proto::Footprint { base_version: 3, writes: vec![write], ..Default::default() };
     let saved = proto::DistributedTransactionDef {
         id: "job".into(),

@@ -35,16 +35,11 @@ const CHOSEN: [Work; 3] = [work(Kind::Chosen, 0, 0), work(Kind::Chosen, 0, 0), w
 
 /// Numbers of faults in one history. Each kind of fault multiplies the size of the model, so by default not all of them
 /// occur in the same history.
-const LOST_AND_LATE: Budget =
-    Budget { faults: 1, late: 1, crashes: 0, expiries: 1, spoiled_hints: 0, rollbacks: 0 };
-const CRASHES: Budget =
-    Budget { faults: 1, late: 0, crashes: 1, expiries: 1, spoiled_hints: 0, rollbacks: 0 };
-const SPOILED_HINTS: Budget =
-    Budget { faults: 0, late: 1, crashes: 0, expiries: 1, spoiled_hints: 1, rollbacks: 0 };
-const ROLLBACKS: Budget =
-    Budget { faults: 1, late: 1, crashes: 0, expiries: 0, spoiled_hints: 0, rollbacks: 2 };
-const LATE_AND_DENIED: Budget =
-    Budget { faults: 1, late: 1, crashes: 0, expiries: 0, spoiled_hints: 0, rollbacks: 0 };
+const LOST_AND_LATE: Budget = Budget { faults: 1, late: 1, crashes: 0, expiries: 1, spoiled_hints: 0, rollbacks: 0 };
+const CRASHES: Budget = Budget { faults: 1, late: 0, crashes: 1, expiries: 1, spoiled_hints: 0, rollbacks: 0 };
+const SPOILED_HINTS: Budget = Budget { faults: 0, late: 1, crashes: 0, expiries: 1, spoiled_hints: 1, rollbacks: 0 };
+const ROLLBACKS: Budget = Budget { faults: 1, late: 1, crashes: 0, expiries: 0, spoiled_hints: 0, rollbacks: 2 };
+const LATE_AND_DENIED: Budget = Budget { faults: 1, late: 1, crashes: 0, expiries: 0, spoiled_hints: 0, rollbacks: 0 };
 
 /// Number of additional faults in a deep run.
 fn more_faults() -> u8 {
@@ -121,11 +116,8 @@ fn a_commit_or_a_rollback_counts_for_all_processes() {
     let must_happen = [ROLLED_BACK_ONCE, TOO_LATE, STOPPED, DENIED, REBASE, DOUBT];
     let states = check(&RESUMERS, ROLLBACKS, &must_happen);
     assert!(states > 10_000, "{states}");
-    let states = check_queue(
-        &OTHER_KEYS,
-        QUEUE_ROLLBACKS,
-        &[queue::ROLLED_BACK_ONCE, queue::TOO_LATE, queue::BY_ANOTHER],
-    );
+    let states =
+        check_queue(&OTHER_KEYS, QUEUE_ROLLBACKS, &[queue::ROLLED_BACK_ONCE, queue::TOO_LATE, queue::BY_ANOTHER]);
     assert!(states > 10_000, "{states}");
 }
 
@@ -180,13 +172,10 @@ const fn watches(key: usize, watched: usize) -> queue_state::Work {
     queue_state::Work { key, watched: Some(watched) }
 }
 
-const QUEUE_FAULTS: queue_state::Budget =
-    queue_state::Budget { faults: 1, late: 0, crashes: 0, rollbacks: 0 };
+const QUEUE_FAULTS: queue_state::Budget = queue_state::Budget { faults: 1, late: 0, crashes: 0, rollbacks: 0 };
 const QUEUE_LATE: queue_state::Budget = queue_state::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 0 };
-const QUEUE_CRASHES: queue_state::Budget =
-    queue_state::Budget { faults: 0, late: 0, crashes: 1, rollbacks: 0 };
-const QUEUE_ROLLBACKS: queue_state::Budget =
-    queue_state::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 1 };
+const QUEUE_CRASHES: queue_state::Budget = queue_state::Budget { faults: 0, late: 0, crashes: 1, rollbacks: 0 };
+const QUEUE_ROLLBACKS: queue_state::Budget = queue_state::Budget { faults: 0, late: 1, crashes: 0, rollbacks: 1 };
 
 fn queue(works: &[queue_state::Work], budget: queue_state::Budget, bug: Option<queue_state::Bug>) -> Queue {
     Queue { works: works.to_vec(), queued_versions: 2, max_attempts: 2, budget, bug }

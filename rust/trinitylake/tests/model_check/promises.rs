@@ -58,16 +58,14 @@ pub fn promises() -> Vec<Property<Commits>> {
             state.writers.iter().enumerate().zip(&model.works).all(|((index, writer), work)| {
                 // Another process that resumed the same transaction may have committed it.
                 !matches!(writer.phase, Phase::Done(Answer::Refused(_)))
-                    || !commits(state).any(|root| {
-                        root.commit.0 == index as u8 || (root.id == work.id && work.kind == Kind::Plain)
-                    })
+                    || !commits(state)
+                        .any(|root| root.commit.0 == index as u8 || (root.id == work.id && work.kind == Kind::Plain))
                     || writer.attempt > 0 && work.kind != Kind::Plain
             })
         }),
         Property::always(ROLLED_BACK, |model: &Commits, state: &State| {
             state.writers.iter().zip(&model.works).all(|(writer, work)| {
-                writer.phase != Phase::Done(Answer::RolledBack)
-                    || !commits(state).any(|root| root.id == work.id)
+                writer.phase != Phase::Done(Answer::RolledBack) || !commits(state).any(|root| root.id == work.id)
             })
         }),
         Property::always(GAP, |_, state: &State| {
@@ -102,9 +100,7 @@ pub fn promises() -> Vec<Property<Commits>> {
                 matches!(answer, Phase::Done(Answer::Unknown | Answer::None))
             })
         }),
-        Property::sometimes(CONTINUED, |_, state: &State| {
-            is_any(state, Answer::Refused(Why::ContinuedElsewhere))
-        }),
+        Property::sometimes(CONTINUED, |_, state: &State| is_any(state, Answer::Refused(Why::ContinuedElsewhere))),
         Property::sometimes(ROLLED_BACK_ONCE, |_, state: &State| is_any(state, Answer::RolledBack)),
         Property::sometimes(TOO_LATE, |model: &Commits, state: &State| {
             let is_asked = state.budget.rollbacks < model.budget.rollbacks;

@@ -166,8 +166,7 @@ impl Commits {
     /// `catch_up` and `validate`: compares the transaction with every version since its validation.
     fn catch_up(&self, state: &mut State, index: usize) {
         let (work, writer) = (self.works[index], state.writers[index]);
-        let latest =
-            (writer.validated..).take_while(|version| *version == writer.validated || state.exists(*version));
+        let latest = (writer.validated..).take_while(|version| *version == writer.validated || state.exists(*version));
         let latest = latest.last().unwrap_or(writer.validated).max(state.latest());
         let between: Vec<Option<Root>> =
             (writer.validated + 1..=latest).map(|version| state.root(version).copied()).collect();
@@ -179,9 +178,7 @@ impl Commits {
             && !self.has(Bug::CommitsAfterARollback)
         {
             Err(Answer::Refused(Why::RolledBack))
-        } else if let Some(own) =
-            between.iter().flatten().find(|root| root.id == work.id && !root.is_rollback)
-        {
+        } else if let Some(own) = between.iter().flatten().find(|root| root.id == work.id && !root.is_rollback) {
             if work.kind == Kind::Resumed && own.sequence != writer.sequence {
                 Err(Answer::Refused(Why::ContinuedElsewhere))
             } else {
@@ -218,11 +215,7 @@ impl Commits {
             Answer::Committed(version)
         } else {
             let is_there = state.tree(state.latest()).appended[work.key] & bit(work.id) != 0;
-            if is_there {
-                Answer::Committed(state.find_in_log(work.id).unwrap_or(version))
-            } else {
-                Answer::Unknown
-            }
+            if is_there { Answer::Committed(state.find_in_log(work.id).unwrap_or(version)) } else { Answer::Unknown }
         };
         state.writers[index].phase = Phase::Done(answer);
     }
@@ -288,8 +281,7 @@ impl Model for Commits {
                 Phase::Done(_) => {}
             }
             // Only a process that resumed the transaction and has not begun to commit, or does not know the outcome.
-            let may_roll_back =
-                matches!(writer.phase, Phase::Idle | Phase::Claiming | Phase::Done(Answer::Unknown));
+            let may_roll_back = matches!(writer.phase, Phase::Idle | Phase::Claiming | Phase::Done(Answer::Unknown));
             if may_roll_back && self.works[index].kind == Kind::Resumed && state.budget.rollbacks > 0 {
                 actions.push(Action::RollBack(index));
             }
@@ -297,8 +289,7 @@ impl Model for Commits {
                 actions.push(Action::Crash(index));
             }
         }
-        actions
-            .extend(state.late.iter().map(|(version, commit, root)| Action::Land(*version, *commit, *root)));
+        actions.extend(state.late.iter().map(|(version, commit, root)| Action::Land(*version, *commit, *root)));
         if state.budget.spoiled_hints > 0 && state.latest() > 0 {
             actions.extend([None, Some(0), Some(9)].map(Action::SpoilHint));
         }

@@ -70,8 +70,7 @@ impl Queue {
         writer.queued_until = writer.validated + self.queued_versions;
         let intent = self.own(writer, index);
         writer.has_intent = delivery == Delivery::Answered;
-        writer.phase =
-            if writer.has_intent { Phase::Waiting } else { Phase::Leading { previous, guests: Vec::new() } };
+        writer.phase = if writer.has_intent { Phase::Waiting } else { Phase::Leading { previous, guests: Vec::new() } };
         match delivery {
             Delivery::Answered | Delivery::ReplyLost => drop(state.intents.insert(intent)),
             Delivery::Late => drop(state.late_intents.insert(intent)),
@@ -239,14 +238,8 @@ impl Model for Queue {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let writer = Writer {
-            phase: Phase::Ready,
-            validated: 0,
-            queued_until: 0,
-            attempt: 0,
-            tries: 0,
-            has_intent: false,
-        };
+        let writer =
+            Writer { phase: Phase::Ready, validated: 0, queued_until: 0, attempt: 0, tries: 0, has_intent: false };
         vec![State {
             writers: vec![writer; self.works.len()],
             chain: Vec::new(),
@@ -360,9 +353,7 @@ impl Model for Queue {
                     is_seen
                 })
             }),
-            Property::sometimes(ROLLED_BACK_ONCE, |_, state: &State| {
-                any_answer(state, Answer::RolledBack, false)
-            }),
+            Property::sometimes(ROLLED_BACK_ONCE, |_, state: &State| any_answer(state, Answer::RolledBack, false)),
             Property::sometimes(TOO_LATE, |model: &Queue, state: &State| {
                 state.budget.rollbacks < model.budget.rollbacks
                     && state.chain.iter().all(|root| root.gives_up.is_none())
@@ -373,12 +364,9 @@ impl Model for Queue {
             }),
             Property::sometimes(ORPHAN, |_, state: &State| any_answer(state, Answer::None, true)),
             Property::sometimes(LATER, |_, state: &State| any_answer(state, Answer::Unknown, true)),
-            Property::sometimes(SHARED, |_, state: &State| {
-                state.chain.iter().any(|root| root.members.len() > 1)
-            }),
+            Property::sometimes(SHARED, |_, state: &State| state.chain.iter().any(|root| root.members.len() > 1)),
             Property::sometimes(GUESTS_ONLY, |_, state: &State| {
-                let is_guests_only =
-                    |root: &Root| root.members.iter().all(|member| member.id != root.commit.0);
+                let is_guests_only = |root: &Root| root.members.iter().all(|member| member.id != root.commit.0);
                 state.chain.iter().any(|root| root.gives_up.is_none() && is_guests_only(root))
             }),
             Property::sometimes(REFUSED, |_, state: &State| any_answer(state, Answer::Refused, false)),

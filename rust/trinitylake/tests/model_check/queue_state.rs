@@ -164,9 +164,7 @@ impl State {
     /// The versions above `validated` that contain an id.
     pub fn versions_of(&self, id: u8, validated: u8) -> impl Iterator<Item = u8> {
         let roots = (1..).zip(&self.chain).skip(usize::from(validated));
-        roots
-            .filter(move |(_, root)| root.members.iter().any(|member| member.id == id))
-            .map(|(version, _)| version)
+        roots.filter(move |(_, root)| root.members.iter().any(|member| member.id == id)).map(|(version, _)| version)
     }
 }
 
@@ -180,8 +178,7 @@ impl Budget {
     }
 
     pub fn deliveries(self) -> impl Iterator<Item = Delivery> {
-        let faults =
-            [Delivery::RequestLost, Delivery::ReplyLost].into_iter().filter(move |_| self.faults > 0);
+        let faults = [Delivery::RequestLost, Delivery::ReplyLost].into_iter().filter(move |_| self.faults > 0);
         let late = [Delivery::Late].into_iter().filter(move |_| self.late > 0);
         [Delivery::Answered].into_iter().chain(faults).chain(late)
     }

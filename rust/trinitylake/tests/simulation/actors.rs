@@ -114,11 +114,8 @@ async fn open_until_death(world: &Arc<World>, life: &Arc<Life>) -> CoreResult<Ar
 /// Creates a lakehouse with small nodes. In half of them saved transactions can be resumed for a short time only.
 pub async fn create(world: &Arc<World>) {
     let compression = if world.is_compressed { "zstd" } else { "none" };
-    let properties = [
-        ("root.buffer-size-bytes", "900"),
-        ("inner.buffer-size-bytes", "500"),
-        ("node.compression", compression),
-    ];
+    let properties =
+        [("root.buffer-size-bytes", "900"), ("inner.buffer-size-bytes", "500"), ("node.compression", compression)];
     let definition = LakehouseDefinition::encode(proto::LakehouseDef {
         order: [3, 4, 8][world.below(3) as usize],
         txn_ttl_millis: if world.chance(50) { 200 + world.below(3000) } else { 0 },
@@ -157,12 +154,7 @@ pub async fn play(world: &Arc<World>) -> Vec<Record> {
     records.into_inner().unwrap()
 }
 
-async fn write(
-    world: &Arc<World>,
-    handle: Arc<Lakehouse>,
-    handles: &[Arc<Lakehouse>],
-    records: &Mutex<Vec<Record>>,
-) {
+async fn write(world: &Arc<World>, handle: Arc<Lakehouse>, handles: &[Arc<Lakehouse>], records: &Mutex<Vec<Record>>) {
     for _ in 0..10 + world.below(20) {
         tokio::time::sleep(Duration::from_millis(world.below(60))).await;
         // Some writers commit several transactions at the same time, which may conflict.
@@ -323,11 +315,7 @@ fn written_by_another(world: &World, id: &str) -> Option<String> {
 
 fn limits(world: &World) -> CommitLimits {
     let coordination = if world.queues { Coordination::Queue } else { Coordination::None };
-    CommitLimits {
-        max_attempts: 50,
-        timeout_millis: 1000 + world.below(60_000),
-        coordination: Some(coordination),
-    }
+    CommitLimits { max_attempts: 50, timeout_millis: 1000 + world.below(60_000), coordination: Some(coordination) }
 }
 
 async fn commit(

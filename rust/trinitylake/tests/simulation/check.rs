@@ -66,10 +66,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
     let mut created_at = 0;
     for number in 0..=latest {
         let version = past.version(number).await.unwrap();
-        assert!(
-            version.metadata.created_at_millis > created_at,
-            "version {number} is not younger than the one before"
-        );
+        assert!(version.metadata.created_at_millis > created_at, "version {number} is not younger than the one before");
         created_at = version.metadata.created_at_millis;
         let actual = objects(&version).await;
         let shape = version.shape().await.unwrap();
@@ -88,10 +85,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         for file in locations(&version).await {
             let is_there = world.was_before(&file, &version.root_path);
             let is_held = version.metadata.inline_definitions.contains_key(&file);
-            assert!(
-                is_there || is_held,
-                "version {number} was created before {file}, and does not contain it"
-            );
+            assert!(is_there || is_held, "version {number} was created before {file}, and does not contain it");
         }
         let mut model = states.last().cloned().unwrap_or_default();
         let mut processes = BTreeSet::new();
@@ -116,8 +110,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
                     // A transaction whose record was removed long ago, or that was undone, may have a remaining saved
                     // state. Its outcome is unknown or undone, not rolled back.
                     let versions = committed_in.get(&id).map(Vec::as_slice).unwrap_or_default();
-                    let is_gone =
-                        forgotten.contains(&id) || versions.iter().all(|version| *version < last_rollback);
+                    let is_gone = forgotten.contains(&id) || versions.iter().all(|version| *version < last_rollback);
                     assert!(is_gone, "{id} was aborted in {number}, and committed in {versions:?}");
                     abandoned.insert(id);
                 }
@@ -132,10 +125,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             assert!(is_first, "transaction {} is in versions {versions:?} and {number}", transaction.id);
             versions.push(number);
             for file in &record.files {
-                assert!(
-                    world.was_before(file, &version.root_path),
-                    "version {number} was created before {file}"
-                );
+                assert!(world.was_before(file, &version.root_path), "version {number} was created before {file}");
             }
             findings.written_behind += record.files.len() as u64;
             assert!(record.answer != Result::Failed, "{record:?} is in version {number}, and was refused");
@@ -164,11 +154,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             assert!(is_there, "{record:?} got the answer that it is in {version}");
         }
         for read in &record.reads {
-            assert!(
-                holds(read, &states[record.base as usize]),
-                "{record:?} did not read version {}",
-                record.base
-            );
+            assert!(holds(read, &states[record.base as usize]), "{record:?} did not read version {}", record.base);
         }
     }
     for record in records.iter().filter(|record| record.answer == Result::Unknown) {

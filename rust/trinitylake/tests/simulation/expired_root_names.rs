@@ -66,8 +66,7 @@ async fn expire_all(world: &Arc<World>) {
 
 /// Results of one history: number of commits, commits without a request for the boundary, and delayed roots.
 fn run(seed: u64) -> (u64, u64, u64) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let world = World::that_stops(seed, 8);
         create(&world).await;
@@ -81,10 +80,7 @@ fn run(seed: u64) -> (u64, u64, u64) {
         let committed = committed.into_inner().unwrap();
         for (id, version) in &committed {
             let root = past.version(*version).await.unwrap();
-            assert!(
-                root.metadata.commits(id),
-                "seed {seed}: {id} got the answer that it is version {version}"
-            );
+            assert!(root.metadata.commits(id), "seed {seed}: {id} got the answer that it is version {version}");
         }
         let held_up = world.faults().get("held up").copied().unwrap_or_default();
         (committed.len() as u64, spared.iter().sum(), held_up)
@@ -108,9 +104,6 @@ fn no_root_with_an_expired_number_is_committed_for_any_clocks() {
     }
     println!("{commits} commits, {spared} without a request for the boundary, {held_up} delayed roots");
     if one.is_none() {
-        assert!(
-            spared > commits / 4 && held_up > SEEDS,
-            "{commits} commits, {spared} looks spared, {held_up} held up"
-        );
+        assert!(spared > commits / 4 && held_up > SEEDS, "{commits} commits, {spared} looks spared, {held_up} held up");
     }
 }

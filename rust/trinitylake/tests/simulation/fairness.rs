@@ -58,11 +58,8 @@ async fn commit(lakehouse: &Arc<Lakehouse>, name: &str, coordination: Coordinati
     let base = lakehouse.latest().await.unwrap();
     let mut transaction = lakehouse.begin(base.clone(), TransactionOptions::default()).unwrap();
     transaction.create(Namespace, name, "", name.to_string().into()).await.unwrap();
-    let limits = CommitLimits {
-        max_attempts: MAX_ATTEMPTS,
-        coordination: Some(coordination),
-        ..CommitLimits::default()
-    };
+    let limits =
+        CommitLimits { max_attempts: MAX_ATTEMPTS, coordination: Some(coordination), ..CommitLimits::default() };
     match transaction.commit(limits).await {
         Ok(Outcome::Committed(version)) => passed.lock().unwrap().by.push(version - base.number - 1),
         Ok(Outcome::Conflicts(conflicts)) => panic!("{conflicts:?}"),
@@ -74,8 +71,7 @@ async fn commit(lakehouse: &Arc<Lakehouse>, name: &str, coordination: Coordinati
 fn race(commits: usize, extra_millis: u64, coordination: Coordination) -> (Passed, Passed) {
     let (slow, fast) = (Mutex::<Passed>::default(), Mutex::<Passed>::default());
     for seed in 0..SEEDS {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let world = World::that_stops(seed, 0);
             actors::create(&world).await;
@@ -119,9 +115,7 @@ fn no_writer_is_overtaken_indefinitely() {
             [(10, Coordination::None), (20, Coordination::None), (20, Coordination::Queue)]
         {
             let (slow, fast) = race(16, extra_millis, coordination);
-            println!(
-                "{extra_millis} ms more for each request, {coordination:?}\n  slow: {slow}\n  fast: {fast}"
-            );
+            println!("{extra_millis} ms more for each request, {coordination:?}\n  slow: {slow}\n  fast: {fast}");
         }
     }
 }

@@ -24,11 +24,7 @@ const AGES: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// All files that a version references, except records of transactions, which follow other rules. `archive` contains
 /// every file that ever existed.
-fn reached(
-    archive: &World,
-    version: u64,
-    known: &mut BTreeMap<String, BTreeSet<String>>,
-) -> BTreeSet<String> {
+fn reached(archive: &World, version: u64, known: &mut BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     let path = root_path(version);
     let node = decode(archive.content(&path).unwrap(), &path, None).unwrap();
     let metadata = RootMetadata::of(&node, version, &path).unwrap();
@@ -48,8 +44,7 @@ fn inline_definitions(archive: &World, version: u64) -> BTreeMap<String, Bytes> 
 
 /// A definition whose file may never have been written.
 fn definition(archive: &World, location: &str) -> Bytes {
-    let held =
-        || archive.roots().into_iter().find_map(|root| inline_definitions(archive, root).remove(location));
+    let held = || archive.roots().into_iter().find_map(|root| inline_definitions(archive, root).remove(location));
     let file = archive.content(location).or_else(held).unwrap_or_else(|| panic!("{location} is nowhere"));
     decode_file(location, &file).unwrap()
 }
@@ -108,18 +103,13 @@ fn is_kept_by_name(world: &World, names: &[BTreeSet<u64>], version: u64, newest:
 /// versions have their files.
 pub fn nothing_was_lost(world: &World, archive: &World, latest: &Version) {
     let mut known = BTreeMap::new();
-    let all: Vec<BTreeSet<String>> =
-        (0..=latest.number).map(|version| reached(archive, version, &mut known)).collect();
+    let all: Vec<BTreeSet<String>> = (0..=latest.number).map(|version| reached(archive, version, &mut known)).collect();
     let names: Vec<BTreeSet<u64>> = (0..=latest.number).map(|version| pinned(archive, version)).collect();
     for (version, reached) in all.iter().enumerate() {
         let (root, held) = (root_path(version as u64), inline_definitions(archive, version as u64));
-        let is_missing =
-            |path: &&String| **path != root && !world.was_before(path, &root) && !held.contains_key(*path);
+        let is_missing = |path: &&String| **path != root && !world.was_before(path, &root) && !held.contains_key(*path);
         let missing: Vec<&String> = reached.iter().filter(is_missing).collect();
-        assert!(
-            missing.is_empty(),
-            "version {version} was created before {missing:?}, and does not contain them"
-        );
+        assert!(missing.is_empty(), "version {version} was created before {missing:?}, and does not contain them");
     }
     for deletion in world.deletions() {
         // A root above the latest version is void.

@@ -97,8 +97,7 @@ thread_local! {
 
 fn run(seed: u64, totals: &Mutex<Totals>) {
     SEED.set(seed);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let world = World::new(seed);
         let records: Vec<Record> = actors::play(&world).await;
@@ -196,10 +195,7 @@ fn random_histories_equal_the_dictionary() {
     if seeds >= 20 {
         // The checks prove something only if these events occurred.
         for fault in world::FAULTS {
-            assert!(
-                totals.faults.get(fault).is_some_and(|count| *count > 0),
-                "no request met the fault {fault}"
-            );
+            assert!(totals.faults.get(fault).is_some_and(|count| *count > 0), "no request met the fault {fault}");
         }
         assert!(totals.write_skews > 0, "SNAPSHOT must show write skew; otherwise the checker misses it");
         assert!(totals.committed > totals.transactions / 3, "most transactions failed");

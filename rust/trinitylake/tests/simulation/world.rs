@@ -456,14 +456,7 @@ impl Process {
         if world.stops == 0 {
             let (world, never) = (world.clone(), u64::MAX);
             let (sleep, jump) = (never..never, (never, 0));
-            return Arc::new(Process {
-                world,
-                began_millis,
-                speed: 1000,
-                sleep,
-                jump,
-                stopped: Mutex::default(),
-            });
+            return Arc::new(Process { world, began_millis, speed: 1000, sleep, jump, stopped: Mutex::default() });
         }
         let asleep_at = world.below(20_000);
         let sleep = asleep_at..asleep_at + world.below(10_000);

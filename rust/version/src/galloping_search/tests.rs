@@ -3,10 +3,7 @@ use super::*;
 fn climbed(mut galloping_search: GallopingSearch, there: impl Fn(u64) -> bool) -> (u64, usize) {
     for rounds in 0..100 {
         let probes = galloping_search.probes();
-        assert!(
-            probes.is_sorted() && probes.iter().all(|probe| *probe > galloping_search.last()),
-            "{probes:?}"
-        );
+        assert!(probes.is_sorted() && probes.iter().all(|probe| *probe > galloping_search.last()), "{probes:?}");
         if probes.is_empty() {
             return (galloping_search.last(), rounds);
         }
@@ -51,9 +48,7 @@ fn the_search_ends_at_the_highest_number() {
 #[test]
 fn a_hint_is_a_single_number() {
     assert_eq!(version_of_hint(b" 12\n"), Some(12));
-    for content in
-        [b"".as_slice(), b"\xFF", b"-1", b"1e3", b"99999999999999999999", b"0000000000000000000012"]
-    {
+    for content in [b"".as_slice(), b"\xFF", b"-1", b"1e3", b"99999999999999999999", b"0000000000000000000012"] {
         assert_eq!(version_of_hint(content), None, "{content:?}");
     }
 }

@@ -1,11 +1,8 @@
 use super::*;
 
 fn appended(name: &str, added: u64) -> Clause {
-    let change = TableChange {
-        verb: "append".into(),
-        rows: Rows { added, ..Rows::default() },
-        ..TableChange::default()
-    };
+    let change =
+        TableChange { verb: "append".into(), rows: Rows { added, ..Rows::default() }, ..TableChange::default() };
     Clause::of_change(&change, "shop", name)
 }
 
@@ -32,8 +29,7 @@ fn few_objects_are_listed() {
 #[test]
 fn many_objects_are_counted_by_operation() {
     let mut clauses = vec![Clause::of_object("create", ObjectKind::Namespace, "shop", "")];
-    clauses
-        .extend((0..1200).map(|i| Clause::of_object("create", ObjectKind::Table, "shop", &format!("t{i}"))));
+    clauses.extend((0..1200).map(|i| Clause::of_object("create", ObjectKind::Table, "shop", &format!("t{i}"))));
     clauses.extend((0..40).map(|i| appended(&format!("o{i}"), 25_000)));
     clauses.push(Clause::of_object("drop", ObjectKind::View, "shop", "v"));
     assert_eq!(

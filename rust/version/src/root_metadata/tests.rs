@@ -25,8 +25,7 @@ fn definitions_in_a_root_have_the_right_checksum_and_path() {
     assert_eq!(to_row(&BTreeMap::new()), None);
     let root = |row: &str| {
         let system = [(INLINE_DEFINITIONS, row.to_string())];
-        decode(encode(&system, &MutableNode::default(), 4, Compression::Zstd).unwrap().bytes, "root", None)
-            .unwrap()
+        decode(encode(&system, &MutableNode::default(), 4, Compression::Zstd).unwrap().bytes, "root", None).unwrap()
     };
     assert_eq!(held_definition(&root(&row), &path), Some(bytes.clone()));
     for absent in ["", "n.binpb", &other, &path[..path.len() - 1]] {

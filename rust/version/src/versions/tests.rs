@@ -21,8 +21,7 @@ fn a_forked_child_does_not_wait_for_a_lock_of_its_parent() {
     });
     let created = Versions::create(MemoryFiles::shared(), TestEnvironment::seeded(1), definition, None);
     let versions = block_on(created).unwrap();
-    let parents =
-        (versions.latest_known(), versions.observations().held(), versions.seen.get().damage.lock().unwrap());
+    let parents = (versions.latest_known(), versions.observations().held(), versions.seen.get().damage.lock().unwrap());
 
     let child = versions.seen.of_child(std::process::id() + 1);
     let known = child.latest.try_lock().expect("the child has its own lock").clone();

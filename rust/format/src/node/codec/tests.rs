@@ -227,11 +227,7 @@ fn buffer_offsets(bytes: &[u8]) -> Vec<usize> {
     let frame = Frame::check(bytes).unwrap();
     let body = frame.body_offset;
     let buffers = frame.batch.buffers().unwrap();
-    buffers
-        .iter()
-        .filter(|buffer| buffer.length() >= 8)
-        .map(|buffer| body + buffer.offset() as usize)
-        .collect()
+    buffers.iter().filter(|buffer| buffer.length() >= 8).map(|buffer| body + buffer.offset() as usize).collect()
 }
 
 /// Mode 34: decompression bombs.
@@ -241,12 +237,9 @@ fn a_buffer_that_states_exabytes_is_refused() {
     for compression in [Compression::Lz4, Compression::Zstd] {
         let bytes = foreign(std::slice::from_ref(&batch), compression);
         for offset in buffer_offsets(&bytes) {
-            for (size, message) in [
-                (1i64 << 62, "refused"),
-                (i64::MAX, "refused"),
-                (5 << 20, "refused"),
-                (-2, "no uncompressed size"),
-            ] {
+            for (size, message) in
+                [(1i64 << 62, "refused"), (i64::MAX, "refused"), (5 << 20, "refused"), (-2, "no uncompressed size")]
+            {
                 let mut bomb = bytes.to_vec();
                 bomb[offset..offset + 8].copy_from_slice(&size.to_le_bytes());
                 assert_corrupt(decode(bomb.into(), "p", Some(ORDER)), message);
@@ -260,14 +253,11 @@ fn a_buffer_that_states_exabytes_is_refused() {
 fn a_buffer_larger_than_stated_is_refused() {
     let long = "a".repeat(1 << 20);
     let cells = [n_keys("0"), NULL_ROW, NULL_ROW, NULL_ROW, NULL_ROW];
-    let mut columns: Vec<Vec<Option<&str>>> =
-        (0..4).map(|i| cells.iter().map(|row| row[i]).collect()).collect();
+    let mut columns: Vec<Vec<Option<&str>>> = (0..4).map(|i| cells.iter().map(|row| row[i]).collect()).collect();
     columns[1][0] = Some(&long);
     let columns = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
     let batch = RecordBatch::try_new(node_schema(), columns).unwrap();
-    for (compression, message) in
-        [(Compression::Lz4, "more or fewer"), (Compression::Zstd, "cannot be decompressed")]
-    {
+    for (compression, message) in [(Compression::Lz4, "more or fewer"), (Compression::Zstd, "cannot be decompressed")] {
         let bytes = foreign(std::slice::from_ref(&batch), compression);
         let mut damaged = 0;
         for offset in buffer_offsets(&bytes) {
@@ -289,8 +279,7 @@ fn a_buffer_larger_than_stated_is_refused() {
 fn a_batch_that_compresses_too_well_is_stored_uncompressed() {
     let key = format!("C==={}", " ".repeat(1000));
     let rows = 70_000;
-    let messages =
-        MutableNode { buffer: (0..rows).map(|_| message(&key, None)).collect(), ..MutableNode::default() };
+    let messages = MutableNode { buffer: (0..rows).map(|_| message(&key, None)).collect(), ..MutableNode::default() };
     let bytes = file(&messages, Compression::Zstd);
     assert!(bytes.len() > rows * key.len(), "{}", bytes.len());
     assert_eq!(decode(bytes, "p", Some(ORDER)).unwrap().n_messages(), rows);
@@ -343,9 +332,7 @@ fn a_dictionary_is_refused() {
 /// Our own decoder replaced that of arrow-ipc, so that the WebAssembly build can use it. For any bytes, both return the
 /// same rows, or one of them reports damage.
 fn by_arrow(bytes: &[u8]) -> Option<RecordBatch> {
-    let reader = std::panic::catch_unwind(|| {
-        arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None)
-    });
+    let reader = std::panic::catch_unwind(|| arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None));
     let mut reader = reader.ok()?.ok()?;
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| reader.next())).ok()??.ok()
 }
@@ -353,8 +340,7 @@ fn by_arrow(bytes: &[u8]) -> Option<RecordBatch> {
 /// Columns of random texts and nulls.
 fn any_columns() -> impl Strategy<Value = RecordBatch> {
     prop::collection::vec(prop::array::uniform4(prop::option::of(".{0,9}")), 0..70).prop_map(|rows| {
-        let column =
-            |i: usize| Arc::new(StringArray::from_iter(rows.iter().map(|row| row[i].as_deref()))) as ArrayRef;
+        let column = |i: usize| Arc::new(StringArray::from_iter(rows.iter().map(|row| row[i].as_deref()))) as ArrayRef;
         RecordBatch::try_new(node_schema(), (0..4).map(column).collect()).unwrap()
     })
 }
@@ -486,14 +472,8 @@ fn children_of_some_keys_only_are_refused() {
     let no_leftmost = [n_keys("1"), NULL_ROW, [Some("a"), Some("v"), child, None], NULL_ROW, NULL_ROW];
     assert_refused(&no_leftmost, "a child beside every key or none");
     let leftmost: Cells = [None, None, child, None];
-    assert_refused(
-        &[n_keys("1"), leftmost, key_row("a"), NULL_ROW, NULL_ROW],
-        "a child beside every key or none",
-    );
-    assert_refused(
-        &[n_keys("0"), leftmost, leftmost, NULL_ROW, NULL_ROW],
-        "a child beside every key or none",
-    );
+    assert_refused(&[n_keys("1"), leftmost, key_row("a"), NULL_ROW, NULL_ROW], "a child beside every key or none");
+    assert_refused(&[n_keys("0"), leftmost, leftmost, NULL_ROW, NULL_ROW], "a child beside every key or none");
 }
 
 /// Mode 35: a height that contradicts the node's children.
@@ -525,8 +505,7 @@ fn a_table_of_another_order_is_refused() {
 
 #[test]
 fn an_invalid_draft_is_not_written() {
-    let too_many =
-        MutableNode { rows: ["a", "b", "c", "d", "e", "f"].map(row).to_vec(), ..MutableNode::default() };
+    let too_many = MutableNode { rows: ["a", "b", "c", "d", "e", "f"].map(row).to_vec(), ..MutableNode::default() };
     let unordered = MutableNode { rows: ["b", "a"].map(row).to_vec(), ..MutableNode::default() };
     let childless = MutableNode { children: Vec::new(), ..inner() };
     for draft in [too_many, unordered, childless] {

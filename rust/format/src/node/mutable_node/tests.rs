@@ -55,8 +55,7 @@ fn rule_7_the_last_message_of_each_key_stays_in_its_place() {
 
 #[test]
 fn the_messages_of_a_child_are_taken_in_their_order() {
-    let mut draft =
-        inner(&["b", "d"], vec![set("c", "1"), delete("a"), delete("b"), set("c", "2"), set("e", "1")]);
+    let mut draft = inner(&["b", "d"], vec![set("c", "1"), delete("a"), delete("b"), set("c", "2"), set("e", "1")]);
     assert_eq!(draft.take_messages_of(1), [set("c", "1"), set("c", "2")]);
     assert_eq!(draft.buffer, [delete("a"), delete("b"), set("e", "1")]);
     assert!(draft.take_messages_of(1).is_empty());
@@ -66,17 +65,12 @@ fn the_messages_of_a_child_are_taken_in_their_order() {
 fn without_messages_no_child_is_the_heaviest() {
     assert_eq!(inner(&["b"], vec![]).heaviest_child(), None);
     assert_eq!(inner(&["b"], vec![delete("b")]).heaviest_child(), None);
-    assert_eq!(
-        inner(&["b"], vec![set("a", "1"), set("c", "1")]).heaviest_child(),
-        Some(0),
-        "the first of equals"
-    );
+    assert_eq!(inner(&["b"], vec![set("a", "1"), set("c", "1")]).heaviest_child(), Some(0), "the first of equals");
 }
 
 #[test]
 fn a_leaf_applies_messages_on_arrival_after_its_own() {
-    let mut leaf =
-        MutableNode { rows: ["b", "d"].map(|key| row(key, "old")).to_vec(), ..MutableNode::default() };
+    let mut leaf = MutableNode { rows: ["b", "d"].map(|key| row(key, "old")).to_vec(), ..MutableNode::default() };
     leaf.buffer = vec![set("a", "own"), set("c", "own")];
     leaf.apply_to_leaf(vec![delete("d"), set("c", "new"), delete("nothing"), set("e", "new")]);
     assert_eq!(leaf.rows, [row("a", "own"), row("b", "old"), row("c", "new"), row("e", "new")]);

@@ -48,11 +48,7 @@ async fn parts_are_written_at_once_and_synced_with_the_other_files() {
     let mut file = pending.begin("data/large").await.unwrap().unwrap();
     file.write(b"first ").unwrap();
     file.write(b"and last").unwrap();
-    assert_eq!(
-        fs::read(folder.path().join("data/large")).unwrap(),
-        b"first and last",
-        "before it is finished"
-    );
+    assert_eq!(fs::read(folder.path().join("data/large")).unwrap(), b"first and last", "before it is finished");
     assert!(!pending.has("data/large") && synced.lock().unwrap().is_empty());
     file.finish().unwrap();
     assert!(pending.has("data/large") && !pending.is_settled(), "the commit has to sync it");

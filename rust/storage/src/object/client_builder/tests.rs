@@ -37,8 +37,7 @@ async fn gcs_creations_require_generation_zero() {
         r#"{{"gcs_base_url": "{}", "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": "{CANARY}"}}"#,
         server.endpoint
     );
-    let storage =
-        connect_to("gs://bucket/lake", &[("service_account_key", &key), ("max_retries", "0")]).unwrap();
+    let storage = connect_to("gs://bucket/lake", &[("service_account_key", &key), ("max_retries", "0")]).unwrap();
     let shown = touch(&*storage).await;
     assert!(shown.contains("AlreadyExists") && !shown.contains(CANARY), "{shown}");
     let requests = server.requests();
@@ -102,10 +101,7 @@ fn an_invalid_value_is_refused_without_its_secret() {
         ("gs://bucket", &[("service_account_key", CANARY)][..]),
         ("gs://bucket", &[("service_account_key", "\"cAnArYsEcReT\"")]),
         ("gs://bucket", &[("service_account_key", "{\"private_key\": \"cAnArYsEcReT\"}")]),
-        (
-            "gs://bucket",
-            &[("service_account_key", "{\"private_key\": \"cAnArYsEcReT\", \"client_email\": 1}")],
-        ),
+        ("gs://bucket", &[("service_account_key", "{\"private_key\": \"cAnArYsEcReT\", \"client_email\": 1}")]),
         ("az://c", &[("account_name", "a"), ("account_key", "cAnArYsEcReT!")]),
         ("az://c", &[("account_name", "a"), ("sas_token", "cAnArYsEcReT")]),
         ("s3://bucket", &[("proxy_url", "http://user:cAnArYsEcReT@[")]),

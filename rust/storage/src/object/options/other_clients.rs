@@ -60,10 +60,7 @@ const ICEBERG_PREFIXES: [&str; 4] = ["s3.", "client.", "gcs.", "adls."];
 
 /// The storage options as properties of an Iceberg catalog, for a root of that scheme. Environment variables are left
 /// out, because Iceberg's clients read them themselves.
-pub fn iceberg_properties(
-    scheme: Scheme,
-    options: &HashMap<String, String>,
-) -> Result<BTreeMap<String, String>> {
+pub fn iceberg_properties(scheme: Scheme, options: &HashMap<String, String>) -> Result<BTreeMap<String, String>> {
     if matches!(scheme, Scheme::File | Scheme::Memory) {
         return Ok(BTreeMap::new());
     }
@@ -84,8 +81,7 @@ pub fn iceberg_properties(
     if scheme == Scheme::S3 {
         let s3 = S3Settings::of(&settings);
         // Iceberg's clients have the bucket in the host by default, ours in the path.
-        let is_path_style =
-            s3.endpoint.is_some() || settings.values.contains_key("aws_virtual_hosted_style_request");
+        let is_path_style = s3.endpoint.is_some() || settings.values.contains_key("aws_virtual_hosted_style_request");
         add("s3.path-style-access", is_path_style.then(|| (!s3.is_bucket_in_host).to_string()));
         add("s3.access-key-id", s3.access_key_id);
         add("s3.secret-access-key", s3.secret_access_key);

@@ -175,8 +175,7 @@ pub(super) fn unknown(scheme: Scheme, option: &str, name: &str) -> Error {
         Scheme::Azure => (AZURE_NAMES, AZURE_ALIASES),
         Scheme::File | Scheme::Memory => (&[], &[]),
     };
-    let known =
-        names.iter().copied().chain(COMMON.iter().copied()).chain(aliases.iter().map(|alias| alias.0));
+    let known = names.iter().copied().chain(COMMON.iter().copied()).chain(aliases.iter().map(|alias| alias.0));
     let bare = ["aws_", "google_", "azure_storage_", "azure_"]
         .iter()
         .find_map(|prefix| name.strip_prefix(prefix))
@@ -189,8 +188,7 @@ pub(super) fn unknown(scheme: Scheme, option: &str, name: &str) -> Error {
     let proposal = match close.len() {
         0 => String::new(),
         _ => {
-            let names =
-                close.iter().take(3).map(|(_, name)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let names = close.iter().take(3).map(|(_, name)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
             format!("; did you mean {names}?")
         }
     };

@@ -41,11 +41,7 @@ fn every_dialect_means_the_same() {
             "aws_secret_access_key",
             &["secret_access_key", "s3.secret-access-key", "client.secret-access-key", "secret"],
         ),
-        (
-            Scheme::S3,
-            "aws_session_token",
-            &["session_token", "token", "s3.session-token", "client.session-token"],
-        ),
+        (Scheme::S3, "aws_session_token", &["session_token", "token", "s3.session-token", "client.session-token"]),
         (Scheme::S3, "aws_region", &["region", "AWS_REGION", "s3.region", "client.region"]),
         (Scheme::S3, "aws_endpoint", &["endpoint", "endpoint_url", "aws_endpoint_url", "s3.endpoint"]),
         (Scheme::Gcs, "google_bearer_token", &["bearer_token", "gcs.oauth2.token"]),
@@ -120,14 +116,10 @@ fn an_unknown_option_is_refused_with_similar_names() {
 #[test]
 fn options_of_other_stores_and_readers_are_ignored() {
     for scheme in [Scheme::File, Scheme::Memory, Scheme::Gcs] {
-        let pairs =
-            [("s3.access-key-id", "x"), ("adls.sas-token", "y"), ("aws_region", "z"), ("py-io-impl", "w")];
+        let pairs = [("s3.access-key-id", "x"), ("adls.sas-token", "y"), ("aws_region", "z"), ("py-io-impl", "w")];
         assert_eq!(values(scheme, &pairs), []);
     }
-    assert_eq!(
-        values(Scheme::S3, &[("gcs.project-id", "x"), ("adls.account-name", "y"), ("anon", "true")]).len(),
-        1
-    );
+    assert_eq!(values(Scheme::S3, &[("gcs.project-id", "x"), ("adls.account-name", "y"), ("anon", "true")]).len(), 1);
 }
 
 #[test]
@@ -166,13 +158,8 @@ fn secrets_are_recognised_by_their_names() {
             assert!(is_secret(&translate(scheme, name).unwrap().0), "{name}");
         }
     }
-    for name in [
-        "access_key_id",
-        "region",
-        "web_identity_token_file",
-        "container_authorization_token_file",
-        "timeout",
-    ] {
+    for name in ["access_key_id", "region", "web_identity_token_file", "container_authorization_token_file", "timeout"]
+    {
         assert!(!is_secret(&translate(Scheme::S3, name).unwrap().0), "{name}");
     }
     assert!(!is_secret(&translate(Scheme::Gcs, "service_account_path").unwrap().0));
@@ -267,10 +254,7 @@ fn every_spelling_of_path_style_access_reaches_all_clients() {
     }
     assert!(!s3_settings(&[endpoint]).is_bucket_in_host);
     assert_eq!(properties(Scheme::S3, &[endpoint])["s3.path-style-access"], "true");
-    assert!(
-        !properties(Scheme::S3, &[("region", "eu-west-1")]).contains_key("s3.path-style-access"),
-        "AWS itself"
-    );
+    assert!(!properties(Scheme::S3, &[("region", "eu-west-1")]).contains_key("s3.path-style-access"), "AWS itself");
 }
 
 #[test]

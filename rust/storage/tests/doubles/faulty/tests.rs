@@ -39,11 +39,8 @@ async fn without_faults_it_only_logs() {
         (Verb::List, "x/"),
         (Verb::Delete, "a"),
     ];
-    let expected: Vec<_> = expected
-        .iter()
-        .enumerate()
-        .map(|(index, &(verb, path))| (index as u64, verb, path.to_owned()))
-        .collect();
+    let expected: Vec<_> =
+        expected.iter().enumerate().map(|(index, &(verb, path))| (index as u64, verb, path.to_owned())).collect();
     assert_eq!(log, expected);
     assert_eq!((storage.fired(), storage.unfired()), (vec![], vec![]));
 }

@@ -20,11 +20,9 @@ async fn elapsed(work: impl Future<Output = ()>) -> u128 {
 async fn requests_and_bytes_take_time() {
     for (latency, write, read) in [(Latency::S3_STANDARD, 60, 20), (Latency::S3_EXPRESS, 6, 5)] {
         let storage = storage(latency);
-        let create =
-            elapsed(async { storage.put_if_absent("small", Bytes::new()).await.map(drop).unwrap() }).await;
+        let create = elapsed(async { storage.put_if_absent("small", Bytes::new()).await.map(drop).unwrap() }).await;
         let large = Bytes::from(vec![0; 90_000_000]);
-        let create_large =
-            elapsed(async { storage.put_if_absent("large", large).await.map(drop).unwrap() }).await;
+        let create_large = elapsed(async { storage.put_if_absent("large", large).await.map(drop).unwrap() }).await;
         let get = elapsed(async { storage.get("small").await.map(drop).unwrap() }).await;
         let get_large = elapsed(async { storage.get("large").await.map(drop).unwrap() }).await;
         let miss = elapsed(async { drop(storage.get("absent").await.unwrap_err()) }).await;
@@ -38,9 +36,7 @@ async fn requests_and_bytes_take_time() {
         let reads = reads.await;
         let delete = elapsed(async { storage.delete("small").await.unwrap() }).await;
         // Timers have a resolution of one millisecond.
-        let about = |measured: u128, expected: u128| {
-            assert!(measured.abs_diff(expected) <= 8, "{measured} {expected}")
-        };
+        let about = |measured: u128, expected: u128| assert!(measured.abs_diff(expected) <= 8, "{measured} {expected}");
         about(create, write);
         about(create_large, write + 1000);
         about(get, read);

@@ -1,7 +1,5 @@
 use super::*;
-use crate::file_names::{
-    definition_path, gc_marker_path, intent_path, node_path, root_path, transaction_path,
-};
+use crate::file_names::{definition_path, gc_marker_path, intent_path, node_path, root_path, transaction_path};
 
 const ID: uuid::Uuid = uuid::Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
 

@@ -43,11 +43,7 @@ impl Submission {
 
 /// Returns for each member whether it may be in the root after `previous`. In order, each member is compared with what
 /// was written since its validation, and with the members admitted before it.
-pub(crate) async fn admit(
-    publisher: &Publisher,
-    previous: &Arc<Version>,
-    group: &[Submission],
-) -> Result<Vec<bool>> {
+pub(crate) async fn admit(publisher: &Publisher, previous: &Arc<Version>, group: &[Submission]) -> Result<Vec<bool>> {
     let mut written_by_version: HashMap<u64, Written> = HashMap::new();
     let mut written = Written::default();
     let mut has_definition = false;
@@ -96,11 +92,7 @@ async fn written_in(publisher: &Publisher, tip: &Arc<Version>, number: u64) -> R
     Ok(Written {
         keys: changes.iter().map(|change| change.key.as_str().into()).collect(),
         ids: committed.iter().map(|transaction| transaction.id.clone()).collect(),
-        aborted: committed
-            .iter()
-            .filter_map(|transaction| transaction.gives_up())
-            .map(str::to_string)
-            .collect(),
+        aborted: committed.iter().filter_map(|transaction| transaction.gives_up()).map(str::to_string).collect(),
         collects: version.metadata.collects_before_millis().is_some(),
     })
 }

@@ -88,8 +88,7 @@ impl Transaction {
 
     /// Compares the transaction with the next version.
     pub(crate) async fn check_version(&self, review: &mut Review, version: &Arc<Version>) -> Result<()> {
-        let changed_definition =
-            version.metadata.lakehouse_definition != review.previous.metadata.lakehouse_definition;
+        let changed_definition = version.metadata.lakehouse_definition != review.previous.metadata.lakehouse_definition;
         if self.changes.definition.is_some() && changed_definition {
             review.fatal.add(LAKEHOUSE_DEFINITION.into(), version, 0);
         }
@@ -164,11 +163,7 @@ impl Transaction {
             // The transaction may have dropped that object itself.
             Requirement::Empty(_) => {
                 latest.get(key).await?.is_none()
-                    || self
-                        .changes
-                        .writes
-                        .get(key)
-                        .is_some_and(|write| matches!(write.value, NewValue::Deleted))
+                    || self.changes.writes.get(key).is_some_and(|write| matches!(write.value, NewValue::Deleted))
             }
         })
     }

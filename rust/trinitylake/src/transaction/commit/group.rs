@@ -153,8 +153,7 @@ impl GroupCommit {
             Seat::Lead(submission) => submission,
             Seat::Incomplete => return Ok(Verdict::WriteFirst),
             Seat::Wait(mut place) => {
-                let left =
-                    Duration::from_millis(deadline_millis.saturating_sub(environment.elapsed_millis()));
+                let left = Duration::from_millis(deadline_millis.saturating_sub(environment.elapsed_millis()));
                 let answer = match select(&mut place.answer, environment.alarm(left)).await {
                     Either::Left((answer, _)) => answer,
                     Either::Right(_) => match place.leave() {
@@ -180,8 +179,7 @@ impl GroupCommit {
         if !std::mem::replace(&mut state.is_led, true) {
             return Seat::Lead(Box::new(submission));
         }
-        let has_room =
-            inline_size_bytes == 0 || state.inline_size_bytes + inline_size_bytes <= inline_max_size_bytes;
+        let has_room = inline_size_bytes == 0 || state.inline_size_bytes + inline_size_bytes <= inline_max_size_bytes;
         if !(submission.may_join() && has_room) {
             return Seat::Incomplete;
         }
@@ -205,12 +203,7 @@ impl GroupCommit {
     }
 
     /// Creates a root for `own`, which comes first in it, and for the waiting members. Returns the verdict on `own`.
-    async fn lead(
-        &self,
-        publisher: &Publisher,
-        own: Submission,
-        deadline_millis: u64,
-    ) -> Result<Verdict, Failure> {
+    async fn lead(&self, publisher: &Publisher, own: Submission, deadline_millis: u64) -> Result<Verdict, Failure> {
         let leadership = Leadership(self);
         let environment = publisher.environment().as_ref();
         let has_run_out = || environment.elapsed_millis() >= deadline_millis;

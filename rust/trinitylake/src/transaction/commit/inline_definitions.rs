@@ -29,9 +29,8 @@ const PATIENCE_MILLIS: u64 = 1000;
 
 /// Whether a root may hold these files. On a local disk all files become durable in one round anyway.
 pub(crate) fn fit_in_root(storage: &dyn Storage, files: &[(String, Bytes)]) -> bool {
-    let fits = |(path, bytes): &(String, Bytes)| {
-        bytes.len() <= DEFINITION_MAX_SIZE_BYTES && definition_id(path).is_some()
-    };
+    let fits =
+        |(path, bytes): &(String, Bytes)| bytes.len() <= DEFINITION_MAX_SIZE_BYTES && definition_id(path).is_some();
     !files.is_empty() && is_remote(storage) && files.iter().all(fits)
 }
 
@@ -51,19 +50,14 @@ pub(crate) struct Inline {
 
 impl Inline {
     /// Definitions that the next root holds, and the files that have to be durable before it.
-    pub fn of(
-        storage: &dyn Storage,
-        previous: &Version,
-        group: &[Submission],
-    ) -> (Inline, Vec<(String, Bytes)>) {
+    pub fn of(storage: &dyn Storage, previous: &Version, group: &[Submission]) -> (Inline, Vec<(String, Bytes)>) {
         let files = |is_inline: bool| -> Vec<(String, Bytes)> {
             let members = group.iter().filter(|member| member.fits_in_root == is_inline);
             members.flat_map(|member| member.files.iter().cloned()).collect()
         };
         let (own, mut ahead) = (files(true), files(false));
         let mut taken_over: Vec<_> = previous.unwritten_definitions().into_iter().collect();
-        let fits =
-            files_size_bytes(&own) + files_size_bytes(&taken_over) <= 3 * max_size_bytes(&previous.config);
+        let fits = files_size_bytes(&own) + files_size_bytes(&taken_over) <= 3 * max_size_bytes(&previous.config);
         if !is_remote(storage) || !fits {
             ahead.append(&mut taken_over);
         }

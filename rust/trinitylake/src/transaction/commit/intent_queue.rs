@@ -95,19 +95,14 @@ impl Intent {
             return None;
         }
         let intent = CommitIntent::decode(decode_file(path, file).ok()?).ok()?;
-        let has_changes =
-            |footprint: &proto::Footprint| !footprint.writes.is_empty() || !intent.rows.is_empty();
+        let has_changes = |footprint: &proto::Footprint| !footprint.writes.is_empty() || !intent.rows.is_empty();
         let is_complete = |one: &IntendedTransaction| one.footprint.as_ref().is_some_and(has_changes);
         let is_complete = intent.transactions.iter().all(is_complete);
         is_complete.then(|| Intent::of(path.into(), intent.transactions, intent.rows.into()))
     }
 
     /// The first version up to `latest` that contains one of the transactions or an abort of one.
-    pub async fn settled_by(
-        &mut self,
-        publisher: &Publisher,
-        latest: &Arc<Version>,
-    ) -> Result<Option<Arc<Version>>> {
+    pub async fn settled_by(&mut self, publisher: &Publisher, latest: &Arc<Version>) -> Result<Option<Arc<Version>>> {
         while self.validated < latest.number {
             let to = latest.number.min(self.validated + VERSIONS_AT_ONCE);
             for version in publisher.versions(self.validated + 1, to, latest).await? {
@@ -174,8 +169,7 @@ impl Place {
         let table = |path: &str| intent_file(path).map(|(_, _, table)| table);
         let own_table = table(&self.intent.path);
         let ends = || {
-            let ends =
-                environment.elapsed_millis() + patience_millis + environment.random_below(patience_millis);
+            let ends = environment.elapsed_millis() + patience_millis + environment.random_below(patience_millis);
             ends.min(deadline_millis)
         };
         let mut patience_ends = ends();
@@ -218,12 +212,7 @@ impl Place {
 
     /// Those of the files whose transactions wait for a leader, in order. Reads them, and deletes files that are damaged
     /// or whose transactions are settled.
-    async fn waiting(
-        &mut self,
-        publisher: &Publisher,
-        latest: &Arc<Version>,
-        paths: Vec<String>,
-    ) -> Vec<String> {
+    async fn waiting(&mut self, publisher: &Publisher, latest: &Arc<Version>, paths: Vec<String>) -> Vec<String> {
         let new = paths.iter().filter(|path| !self.files.contains_key(*path));
         // A file that cannot be read is not added.
         let read = async |path: &String| {
@@ -278,11 +267,7 @@ pub(crate) struct Intents {
 
 /// Waits in the queue until the group may create a root. Groups without a queued member do not wait. If the store
 /// fails, the group goes ahead without transactions of other processes.
-pub(crate) async fn wait_in_queue(
-    publisher: &Publisher,
-    group: &[Submission],
-    deadline_millis: u64,
-) -> Waited {
+pub(crate) async fn wait_in_queue(publisher: &Publisher, group: &[Submission], deadline_millis: u64) -> Waited {
     let waiting = group.iter().filter(|member| member.last_version.is_some() && member.is_complete());
     let waiting: Vec<IntendedTransaction> = waiting.map(to_intended).collect();
     if waiting.is_empty() {
@@ -306,13 +291,14 @@ pub(crate) async fn wait_in_queue(
 /// Whether transactions of others wait, for a group that goes ahead alone. The request runs while the root is created,
 /// so that a writer that always wins finds out about others.
 pub(crate) async fn are_others_waiting(publisher: &Publisher, group: &[Submission]) -> bool {
-    let is_asked =
-        |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
+    let is_asked = |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
     let is_of_group = |path: &String| group.iter().any(|member| member.queued_appends.contains(path));
     group.iter().any(is_asked)
-        && publisher.storage().list(INTENT_PREFIX).await.is_ok_and(|files| {
-            files.iter().any(|file| intent_file(&file.path).is_some() && !is_of_group(&file.path))
-        })
+        && publisher
+            .storage()
+            .list(INTENT_PREFIX)
+            .await
+            .is_ok_and(|files| files.iter().any(|file| intent_file(&file.path).is_some() && !is_of_group(&file.path)))
 }
 
 impl Intents {
@@ -413,9 +399,10 @@ fn to_submission(mut intended: IntendedTransaction) -> Submission {
     let saved = intended.footprint.clone().unwrap_or_default();
     let companions = std::mem::take(&mut intended.companions);
     let txn: Text = intended.id.as_str().into();
-    let messages = saved.writes.iter().map(|write| {
-        Message::new(write.key.as_str().into(), write.location.as_deref().map(Into::into), txn.clone())
-    });
+    let messages = saved
+        .writes
+        .iter()
+        .map(|write| Message::new(write.key.as_str().into(), write.location.as_deref().map(Into::into), txn.clone()));
     Submission {
         isolation: Isolation::of_proto(intended.isolation()),
         footprint: Arc::new(Footprint::of_proto(&saved)),

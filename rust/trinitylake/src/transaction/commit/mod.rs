@@ -89,10 +89,8 @@ impl Transaction {
     /// Resolves a conflict on a table: `definition` holds this transaction's change on top of the winner's.
     pub fn rebase(&mut self, conflict: &ConflictingTable, definition: Bytes) -> Result<()> {
         self.state.take_table_conflict(conflict)?;
-        let value =
-            self.stage(crate::key::ObjectKind::Table, &conflict.namespace, &conflict.name, definition);
-        let renamed_from =
-            self.changes.writes.get(&conflict.key).and_then(|write| write.renamed_from.clone());
+        let value = self.stage(crate::key::ObjectKind::Table, &conflict.namespace, &conflict.name, definition);
+        let renamed_from = self.changes.writes.get(&conflict.key).and_then(|write| write.renamed_from.clone());
         let base = Some(conflict.winner_location.clone());
         let write = Write { base, value, checked: conflict.version, renamed_from };
         self.changes.writes.insert(conflict.key.clone(), write);
@@ -106,16 +104,11 @@ impl Transaction {
         if !self.has_writes() && !self.saved.has_record {
             return Ok(Outcome::Committed(self.base.number));
         }
-        let effort =
-            self.effort.unwrap_or_else(|| Effort::begin(limits, self.lakehouse.environment().as_ref()));
+        let effort = self.effort.unwrap_or_else(|| Effort::begin(limits, self.lakehouse.environment().as_ref()));
         within(effort.deadline_millis, self.try_until_committed(limits, effort)).await
     }
 
-    async fn try_until_committed(
-        &mut self,
-        limits: CommitLimits,
-        mut effort: Effort,
-    ) -> Result<Outcome, Failure> {
+    async fn try_until_committed(&mut self, limits: CommitLimits, mut effort: Effort) -> Result<Outcome, Failure> {
         if let Some(version) = self.record_chosen_id().await? {
             return Ok(Outcome::Committed(version));
         }
@@ -137,11 +130,7 @@ impl Transaction {
     }
 
     /// One attempt. `None` if another one is needed.
-    async fn try_once(
-        &mut self,
-        limits: CommitLimits,
-        effort: &mut Effort,
-    ) -> Result<Option<Outcome>, Failure> {
+    async fn try_once(&mut self, limits: CommitLimits, effort: &mut Effort) -> Result<Option<Outcome>, Failure> {
         let lakehouse = self.lakehouse.clone();
         // A forked child may know an older version. No root may be created below a base.
         lakehouse.learn(self.base.clone());
@@ -166,8 +155,7 @@ impl Transaction {
         };
         effort.attempts += 1;
         let submission = self.submit(limits.coordination, effort.attempts)?;
-        let verdict =
-            lakehouse.commits().commit(lakehouse.publisher(), submission, effort.deadline_millis).await?;
+        let verdict = lakehouse.commits().commit(lakehouse.publisher(), submission, effort.deadline_millis).await?;
         if matches!(verdict, Verdict::WriteFirst) {
             effort.attempts -= 1;
         }
@@ -240,10 +228,7 @@ impl Transaction {
     fn fits_in_root(&self, files: &[(String, Bytes)]) -> bool {
         self.changes.definition.is_none()
             && fit_in_root(self.lakehouse.storage().as_ref(), files)
-            && self
-                .lakehouse
-                .commits()
-                .has_room_for_all(files_size_bytes(files), max_size_bytes(&self.base.config))
+            && self.lakehouse.commits().has_room_for_all(files_size_bytes(files), max_size_bytes(&self.base.config))
             && self.pending.is_settled()
     }
 

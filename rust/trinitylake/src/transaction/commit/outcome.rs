@@ -38,8 +38,7 @@ impl Conflicts {
 
     /// Names of all conflicts, as in [`Error::CommitConflict`].
     pub(crate) fn names(&self) -> Vec<String> {
-        let tables =
-            self.tables.iter().map(|conflict| format!("table {}.{}", conflict.namespace, conflict.name));
+        let tables = self.tables.iter().map(|conflict| format!("table {}.{}", conflict.namespace, conflict.name));
         let watched = self.watched.iter().cloned();
         let mut names: Vec<String> = tables.chain(watched).collect();
         names.sort();

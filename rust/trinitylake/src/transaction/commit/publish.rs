@@ -130,14 +130,12 @@ async fn write_files_below_root(
     let (config, environment) = (&previous.config, publisher.environment().as_ref());
     let messages = group.iter().flat_map(|member| member.messages.iter().cloned()).collect();
     let next =
-        apply_changes(publisher.nodes(), environment, config, &previous.root, messages, usual_size_bytes)
-            .await?;
+        apply_changes(publisher.nodes(), environment, config, &previous.root, messages, usual_size_bytes).await?;
     let nodes = publisher.encode_nodes(config, next.nodes)?;
     let paths: Vec<String> = nodes.iter().map(|(path, _)| path.to_string()).collect();
     let (inline, files) = Inline::of(publisher.storage().as_ref(), previous, group);
     let root = prepare_root(publisher, previous, group, &next.root, &inline)?;
-    let pending: Vec<&BackgroundUploads> =
-        group.iter().filter_map(|member| member.pending.as_deref()).collect();
+    let pending: Vec<&BackgroundUploads> = group.iter().filter_map(|member| member.pending.as_deref()).collect();
     let write_nodes = async {
         publisher.nodes().write_unsynced(nodes).await?;
         Ok(paths.clone())

@@ -32,11 +32,7 @@ pub(super) struct Fit {
 
 impl Transaction {
     /// Compares the transaction with all versions since it was last validated.
-    pub(super) async fn validate(
-        &mut self,
-        limits: CommitLimits,
-        effort: &mut Effort,
-    ) -> Result<Validated, Failure> {
+    pub(super) async fn validate(&mut self, limits: CommitLimits, effort: &mut Effort) -> Result<Validated, Failure> {
         let lakehouse = self.lakehouse.clone();
         // A root that this handle has just created may turn out to be void. It may be built on, but a conflict with it
         // is not final.

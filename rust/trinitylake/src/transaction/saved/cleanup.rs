@@ -25,9 +25,7 @@ use crate::transaction::footprint::Requirement;
 use crate::transaction::handle::Transaction;
 use crate::transaction::options::Note;
 use crate::transaction::saved::list::{SavedWalk, after_files_of};
-use crate::transaction::saved::transaction_record::{
-    ABANDONED_PROPERTY, FIRST_RECORD_SEQUENCE, record_keys, rows,
-};
+use crate::transaction::saved::transaction_record::{ABANDONED_PROPERTY, FIRST_RECORD_SEQUENCE, record_keys, rows};
 use crate::tree::search::get_many;
 use crate::version::store_clock::StoreTime;
 
@@ -63,10 +61,8 @@ fn has_own_name(location: &str) -> bool {
 /// Removes all states of transactions whose records are in the latest tree, in one walk through the files between the
 /// first and the last id.
 pub(crate) async fn remove_states(lakehouse: &Lakehouse, records: &[(String, String)]) -> Result<()> {
-    let kept: HashMap<&str, &str> = records
-        .iter()
-        .filter_map(|(_, location)| Some((transaction_file(location)?.0, location.as_str())))
-        .collect();
+    let kept: HashMap<&str, &str> =
+        records.iter().filter_map(|(_, location)| Some((transaction_file(location)?.0, location.as_str()))).collect();
     let ids: BTreeSet<String> = kept.keys().map(|id| format!("{TRANSACTION_PREFIX}{id}/")).collect();
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
     let end = after_files_of(&last[TRANSACTION_PREFIX.len()..last.len() - 1]);

@@ -8,9 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::error::{Error, Result};
 use crate::file_names::{TRANSACTION_PREFIX, root_version};
 use crate::lakehouse::Lakehouse;
-use crate::lakehouse_definition::proto::{
-    DistributedTransactionDef, DistributedTransactionState as SavedState,
-};
+use crate::lakehouse_definition::proto::{DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::storage::{Place, Step};
 use crate::transaction::options::Isolation;
 use crate::transaction::saved::state_file::{
@@ -170,12 +168,7 @@ async fn unfinished(
 /// * `has_record`: the latest tree has a record of its id.
 /// * `is_over_age`: its first save is older than its lifetime.
 /// * `oldest`: the oldest version that has not expired.
-pub(crate) fn is_alive(
-    saved: &DistributedTransactionDef,
-    has_record: bool,
-    is_over_age: bool,
-    oldest: u64,
-) -> bool {
+pub(crate) fn is_alive(saved: &DistributedTransactionDef, has_record: bool, is_over_age: bool, oldest: u64) -> bool {
     let is_base_kept = root_version(&saved.beginning_root).is_some_and(|base| base >= oldest);
     saved.state() == SavedState::Open && !has_record && !is_over_age && is_base_kept
 }

@@ -133,11 +133,7 @@ async fn first_with_record(
 }
 
 /// The rollback that undid a version, if any. The outer `None` means that the roots do not record rollbacks.
-async fn undone_by(
-    lakehouse: &Lakehouse,
-    latest: &Arc<Version>,
-    number: u64,
-) -> Result<Option<Option<Arc<Version>>>> {
+async fn undone_by(lakehouse: &Lakehouse, latest: &Arc<Version>, number: u64) -> Result<Option<Option<Arc<Version>>>> {
     let mut from = latest.clone();
     loop {
         let rollback = match from.metadata.last_rollback {
@@ -198,8 +194,8 @@ pub(crate) async fn committed_version(lakehouse: &Lakehouse, latest: &Arc<Versio
             keys: Vec::new(),
             winners: vec![winner(&rollback, 0)],
         }),
-        None => Err(Error::VersionExpired(format!(
-            "transaction {id} was committed before, in a version that has expired"
-        ))),
+        None => {
+            Err(Error::VersionExpired(format!("transaction {id} was committed before, in a version that has expired")))
+        }
     }
 }

@@ -12,9 +12,7 @@ use crate::error::{Error, Result};
 use crate::file_names::{TRANSACTION_PREFIX, transaction_path};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::LakehouseDefinition;
-use crate::lakehouse_definition::proto::{
-    self, DistributedTransactionDef, DistributedTransactionState as SavedState,
-};
+use crate::lakehouse_definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::footprint::Footprint;
 use crate::transaction::handle::Transaction;
@@ -37,8 +35,7 @@ impl Transaction {
         let expired = |why: String| Error::TransactionExpired(format!("transaction {id} has expired: {why}"));
         let record_in_tree = recorded(lakehouse, &latest, id).await?;
         let state = newest(lakehouse, id).await;
-        let replaces =
-            |location| state.as_ref().is_ok_and(|(_, state)| restarted_from(state) == Some(location));
+        let replaces = |location| state.as_ref().is_ok_and(|(_, state)| restarted_from(state) == Some(location));
         match &record_in_tree {
             Some(Record::RolledBack { location }) if !replaces(location) => return Err(rolled_back()),
             Some(Record::Abandoned { location }) if !replaces(location) => {
@@ -57,8 +54,7 @@ impl Transaction {
             // Written by older versions of this library.
             return Err(rolled_back());
         }
-        if record.expire_at_millis < lakehouse.environment().now_millis()
-            && is_over_age(lakehouse, id, &record).await?
+        if record.expire_at_millis < lakehouse.environment().now_millis() && is_over_age(lakehouse, id, &record).await?
         {
             return Err(expired("it was open for longer than txn_ttl_millis allows".into()));
         }
@@ -74,9 +70,7 @@ impl Transaction {
         };
         let since_millis = record.files_since_millis;
         let collected_millis = latest.metadata.gc_before_millis.unwrap_or_default();
-        if since_millis < collected_millis
-            && base.metadata.gc_before_millis.unwrap_or_default() < collected_millis
-        {
+        if since_millis < collected_millis && base.metadata.gc_before_millis.unwrap_or_default() < collected_millis {
             return Err(expired("a garbage collection may have deleted its files".into()));
         }
         Transaction::restore(lakehouse, base, record, sequence, Some(footprint)).await

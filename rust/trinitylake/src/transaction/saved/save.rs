@@ -17,9 +17,7 @@ use crate::create_readback::{Claim, claim};
 use crate::definition_file::{decode_file, encode_file};
 use crate::error::{Error, Result};
 use crate::file_names::{node_path, transaction_path};
-use crate::lakehouse_definition::proto::{
-    self, DistributedTransactionDef, DistributedTransactionState as SavedState,
-};
+use crate::lakehouse_definition::proto::{self, DistributedTransactionDef, DistributedTransactionState as SavedState};
 use crate::node::CREATED_AT_MILLIS;
 use crate::node::codec::encode;
 use crate::node::mutable_node::MutableNode;

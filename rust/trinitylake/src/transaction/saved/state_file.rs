@@ -42,8 +42,7 @@ impl Saved {
     /// Whether this record belongs to the transaction in its current state. Another process that resumed it may have
     /// changed it.
     pub(crate) fn is_own(&self, record: &str, id: &str) -> bool {
-        self.record.as_deref() == Some(record)
-            || (!self.is_changed && record == transaction_path(id, self.sequence))
+        self.record.as_deref() == Some(record) || (!self.is_changed && record == transaction_path(id, self.sequence))
     }
 }
 
@@ -83,11 +82,7 @@ pub(crate) async fn newest(lakehouse: &Lakehouse, id: &str) -> Result<(u64, Dist
     Ok((sequence, read(lakehouse, id, sequence).await?))
 }
 
-pub(crate) async fn read(
-    lakehouse: &Lakehouse,
-    id: &str,
-    sequence: u64,
-) -> Result<DistributedTransactionDef> {
+pub(crate) async fn read(lakehouse: &Lakehouse, id: &str, sequence: u64) -> Result<DistributedTransactionDef> {
     let path = transaction_path(id, sequence);
     let bytes = match lakehouse.storage().get(&path).await {
         Err(Error::FileNotFound { .. }) => {

@@ -68,11 +68,7 @@ impl Record {
 
 /// The record of an id in the latest version. If an expiry removed the record file after that version was read, the
 /// record in a newer version.
-pub(crate) async fn recorded(
-    lakehouse: &Lakehouse,
-    latest: &Arc<Version>,
-    id: &str,
-) -> Result<Option<Record>> {
+pub(crate) async fn recorded(lakehouse: &Lakehouse, latest: &Arc<Version>, id: &str) -> Result<Option<Record>> {
     let mut version = latest.clone();
     loop {
         match recorded_in(&version, id).await {
@@ -100,9 +96,8 @@ async fn recorded_in(version: &Version, id: &str) -> Result<Option<Record>> {
         Err(Error::FileNotFound { .. }) => version.read_definition(&location).await?,
         file => decode_file(&location, &file?)?,
     };
-    let record = DistributedTransactionDef::decode(bytes).map_err(|error| {
-        Error::corrupt(location.clone(), format!("not a record of a transaction: {error}"))
-    })?;
+    let record = DistributedTransactionDef::decode(bytes)
+        .map_err(|error| Error::corrupt(location.clone(), format!("not a record of a transaction: {error}")))?;
     Ok(Some(match record.state() {
         DistributedTransactionState::RolledBack if record.properties.contains_key(ABANDONED_PROPERTY) => {
             Record::Abandoned { location }

@@ -116,16 +116,10 @@ async fn a_rolled_back_transaction_is_not_committed_by_another_process() {
     assert_eq!(Transaction::resume(&other, "job").await.unwrap().rollback().await.unwrap(), ROLLED_BACK);
 
     let refusal = commit(&mut first).await.unwrap_err();
-    assert!(
-        matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("rolled back")),
-        "{refusal}"
-    );
+    assert!(matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("rolled back")), "{refusal}");
     assert_eq!(first.files(), ROLLED_BACK, "no version refers to its files");
     let refusal = saves.save().await.unwrap_err();
-    assert!(
-        matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("rolled back")),
-        "{refusal}"
-    );
+    assert!(matches!(&refusal, Error::CommitConflict { message, .. } if message.contains("rolled back")), "{refusal}");
     assert_eq!(again.rollback().await.unwrap(), ROLLED_BACK, "a second rollback does nothing");
     assert_eq!(lakehouse.latest().await.unwrap().number, 1);
     assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::RolledBack);
@@ -327,8 +321,7 @@ async fn a_transaction_of_unknown_outcome_is_not_rolled_back_after_an_expiry() {
 #[tokio::test]
 async fn files_of_a_failed_commit_may_be_deleted_if_the_outcome_is_certain() {
     let (_, lakehouse, _) = lake().await;
-    let (mut first, mut second) =
-        (creating(&lakehouse, "a", None).await, creating(&lakehouse, "a", None).await);
+    let (mut first, mut second) = (creating(&lakehouse, "a", None).await, creating(&lakehouse, "a", None).await);
     commit(&mut first).await.unwrap();
     commit(&mut second).await.unwrap_err();
     assert_eq!((first.files(), second.files()), (Files::Kept, Files::Unreachable(Proof::Overtaken)));
@@ -348,11 +341,7 @@ async fn files_of_a_failed_commit_may_be_deleted_if_the_outcome_is_certain() {
         let lakehouse = open(storage, &environment).await;
         let mut transaction = creating(&lakehouse, "a", None).await;
         let error = commit(&mut transaction).await.unwrap_err();
-        assert_eq!(
-            matches!(error, Error::CommitStateUnknown(_)),
-            expected == Files::Kept,
-            "{action:?}: {error}"
-        );
+        assert_eq!(matches!(error, Error::CommitStateUnknown(_)), expected == Files::Kept, "{action:?}: {error}");
         assert_eq!(transaction.files(), expected, "{action:?}");
         assert!(matches!(commit(&mut transaction).await, Err(Error::TransactionClosed(_))));
     }

@@ -38,14 +38,9 @@ impl Process {
         let base = lakehouse.known();
         let begin = |_| Owned(lakehouse.begin(base.clone(), TransactionOptions::default()).unwrap());
         let mut entries: Vec<Owned> = (0..appends).map(begin).collect();
-        let queued = QueuedAppends::new(
-            lakehouse,
-            TABLE,
-            ("n", "t"),
-            &mut entries,
-            Bytes::from_static(rows.as_bytes()),
-        )
-        .unwrap();
+        let queued =
+            QueuedAppends::new(lakehouse, TABLE, ("n", "t"), &mut entries, Bytes::from_static(rows.as_bytes()))
+                .unwrap();
         Process { lakehouse: lakehouse.clone(), entries, queued }
     }
 

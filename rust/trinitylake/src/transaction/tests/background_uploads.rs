@@ -75,10 +75,7 @@ async fn a_commit_takes_two_rounds_for_any_number_of_files() {
 /// The data of a statement was uploaded during the next statement, and the root was sent without a wait for the upload.
 #[tokio::test(start_paused = true)]
 async fn no_root_is_sent_before_all_of_its_files_exist() {
-    let late = Fault::new(
-        Trigger::on(Verb::PutIfAbsent, 0).path("data/slow-1"),
-        Action::Delay(Duration::from_secs(5)),
-    );
+    let late = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("data/slow-1"), Action::Delay(Duration::from_secs(5)));
     let lake = slow_lake(vec![late]).await;
     let mut transaction = with_data(&lake.lakehouse, "slow", 3).await;
     let start = Instant::now();
@@ -108,10 +105,7 @@ async fn a_failed_upload_fails_the_commit_and_creates_no_version() {
 async fn members_neither_wait_for_nor_fail_with_files_of_others() {
     for fault in [
         denied("data/odd-0"),
-        Fault::new(
-            Trigger::on(Verb::PutIfAbsent, 0).path("data/odd-0"),
-            Action::Delay(Duration::from_secs(20)),
-        ),
+        Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("data/odd-0"), Action::Delay(Duration::from_secs(20))),
     ] {
         let fails = fault.action == Action::Deny;
         for first in [true, false] {
@@ -123,12 +117,11 @@ async fn members_neither_wait_for_nor_fail_with_files_of_others() {
                 transactions.push(with_data(&lake.lakehouse, &name, 2).await);
             }
             let start = Instant::now();
-            let answers: Vec<(Result<u64>, Duration)> =
-                join_all(transactions.into_iter().map(|mut one| async move {
-                    let answer = commit(&mut one).await;
-                    (answer, start.elapsed())
-                }))
-                .await;
+            let answers: Vec<(Result<u64>, Duration)> = join_all(transactions.into_iter().map(|mut one| async move {
+                let answer = commit(&mut one).await;
+                (answer, start.elapsed())
+            }))
+            .await;
             let odd = if first { 0 } else { 4 };
             for (number, (answer, took)) in answers.iter().enumerate() {
                 if number == odd {
@@ -170,18 +163,15 @@ async fn a_transaction_with_running_uploads_does_not_delay_a_group() {
 /// A saved state referenced definitions and files that did not exist yet when another process resumed it.
 #[tokio::test(start_paused = true)]
 async fn a_save_waits_for_its_files() {
-    let late = Fault::new(
-        Trigger::on(Verb::PutIfAbsent, 0).path("data/saved-0"),
-        Action::Delay(Duration::from_secs(5)),
-    );
+    let late =
+        Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("data/saved-0"), Action::Delay(Duration::from_secs(5)));
     let lake = slow_lake(vec![late]).await;
     let mut transaction = with_data(&lake.lakehouse, "saved", 2).await;
     let start = Instant::now();
     transaction.save().await.unwrap();
     assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
     let log = lake.faulty.log();
-    let state =
-        log.iter().position(|one| one.verb == Verb::PutIfAbsent && one.path.starts_with("_txn/")).unwrap();
+    let state = log.iter().position(|one| one.verb == Verb::PutIfAbsent && one.path.starts_with("_txn/")).unwrap();
     let sync = log.iter().rposition(|one| one.verb == Verb::Sync).unwrap();
     assert!(sync < state, "{log:?}");
 

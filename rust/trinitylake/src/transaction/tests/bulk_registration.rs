@@ -11,8 +11,7 @@ use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::node::mutable_node::Row;
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
-    open, text,
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names, open, text,
 };
 use crate::transaction::Isolation;
 use crate::tree::bulk_build::NodeWriter;
@@ -63,25 +62,16 @@ async fn registrations_that_break_a_rule_are_refused() {
     let table = |namespace, name| sizes.table_key(namespace, name).unwrap();
 
     let taken = register_keys(&lakehouse, &[table("r", "t0003")]).await;
-    assert!(
-        matches!(&taken, Err(Error::ObjectAlreadyExists(message)) if message.contains("t0003")),
-        "{taken:?}"
-    );
+    assert!(matches!(&taken, Err(Error::ObjectAlreadyExists(message)) if message.contains("t0003")), "{taken:?}");
     let twice = register_keys(&lakehouse, &[table("r", "b"), table("r", "a"), table("r", "b")]).await;
-    assert!(
-        matches!(&twice, Err(Error::ObjectAlreadyExists(message)) if message.contains("twice")),
-        "{twice:?}"
-    );
+    assert!(matches!(&twice, Err(Error::ObjectAlreadyExists(message)) if message.contains("twice")), "{twice:?}");
     let homeless = register_keys(&lakehouse, &[table("nowhere", "t")]).await;
     assert!(matches!(homeless, Err(Error::ObjectNotFound(_))), "{homeless:?}");
     let foreign = register_keys(&lakehouse, &["X===".into()]).await;
     assert!(matches!(foreign, Err(Error::InvalidName(_))), "{foreign:?}");
     let view = sizes.view_key("r", "t0003").unwrap();
     let same_name = register_keys(&lakehouse, &[view]).await;
-    assert!(
-        matches!(same_name, Err(Error::ObjectAlreadyExists(_))),
-        "a view with the name of a table: {same_name:?}"
-    );
+    assert!(matches!(same_name, Err(Error::ObjectAlreadyExists(_))), "a view with the name of a table: {same_name:?}");
     assert_eq!(contents(&lakehouse.latest().await.unwrap()).await, before);
     register_keys(&lakehouse, &[sizes.view_key("r", "t").unwrap()]).await.unwrap();
 }
@@ -93,8 +83,7 @@ async fn existing_objects_are_replaced_on_request() {
     let sizes = lakehouse.known().config.names;
     let keys = ["t0003", "t0019", "zz"].map(|name| sizes.table_key("r", name).unwrap());
     let newer = StringArray::from(vec!["newer"; keys.len()]);
-    let version =
-        register(&lakehouse, StringArray::from_iter_values(&keys), newer, true, "", "").await.unwrap();
+    let version = register(&lakehouse, StringArray::from_iter_values(&keys), newer, true, "", "").await.unwrap();
     assert_eq!(names(&version).await.len(), 1 + 21);
     for key in &keys {
         assert_eq!(version.get(key).await.unwrap().unwrap(), "newer");
@@ -151,14 +140,10 @@ async fn register_by_workers(lakehouse: &Lakehouse, base: &Version, tables: usiz
     let sizes = base.config.names;
     let mut keys = vec![sizes.namespace_key("p").unwrap()];
     keys.extend((0..tables).map(|i| sizes.table_key("p", &format!("t{i:04}")).unwrap()));
-    let rows: Vec<Row> =
-        keys.iter().map(|key| Row { key: key.as_str().into(), value: "file".into() }).collect();
+    let rows: Vec<Row> = keys.iter().map(|key| Row { key: key.as_str().into(), value: "file".into() }).collect();
     let environment = lakehouse.environment();
-    let writer = NodeWriter {
-        storage: lakehouse.storage().as_ref(),
-        environment: environment.as_ref(),
-        config: &base.config,
-    };
+    let writer =
+        NodeWriter { storage: lakehouse.storage().as_ref(), environment: environment.as_ref(), config: &base.config };
     let (mut leaves, mut loose) = (Vec::new(), Vec::new());
     for part in [0..rows.len() / 3, rows.len() / 3..rows.len()] {
         let mut worker = LeafWriter::new(rows.len(), base.config.order, part.start);

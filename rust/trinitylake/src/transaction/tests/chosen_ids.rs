@@ -116,10 +116,7 @@ async fn an_undone_saved_transaction_is_not_open() {
     let back = lakehouse.rollback(before, "bad load", "").await.unwrap();
     assert_eq!(saved(&lakehouse).await.unwrap(), []);
     assert_undone(&Transaction::resume(&lakehouse, "audit").await.unwrap_err(), version, back.number);
-    assert_eq!(
-        outcome_of(&lakehouse, "audit").await.unwrap(),
-        TransactionOutcome::Undone { version, by: back.number }
-    );
+    assert_eq!(outcome_of(&lakehouse, "audit").await.unwrap(), TransactionOutcome::Undone { version, by: back.number });
 }
 
 #[tokio::test]
@@ -134,10 +131,7 @@ async fn an_undone_rollback_has_no_effect() {
     assert_eq!(outcome_of(&lakehouse, "first").await.unwrap(), TransactionOutcome::Committed(Some(first)));
     assert_eq!(run(&lakehouse, "first").await.unwrap(), first);
     for (id, version) in [("second", second), ("between", between)] {
-        assert_eq!(
-            outcome_of(&lakehouse, id).await.unwrap(),
-            TransactionOutcome::Undone { version, by: returned }
-        );
+        assert_eq!(outcome_of(&lakehouse, id).await.unwrap(), TransactionOutcome::Undone { version, by: returned });
     }
     assert!(gone < returned);
     assert_eq!(recorded(&lakehouse).await, ["between", "first", "second"]);
@@ -192,11 +186,7 @@ async fn expiry_removes_only_the_ids_of_expired_versions() {
     expire(&lakehouse, Some(5), false).await.unwrap();
     assert_eq!(recorded(&lakehouse).await, ["a"]);
     expire(&lakehouse, Some(version), false).await.unwrap();
-    assert_eq!(
-        lakehouse.latest().await.unwrap().number,
-        latest + 1,
-        "without expired ids there is no new version"
-    );
+    assert_eq!(lakehouse.latest().await.unwrap().number, latest + 1, "without expired ids there is no new version");
 }
 
 /// A process that queried the outcome of a transaction was suspended for a minute after it had read the latest version.
@@ -257,10 +247,8 @@ async fn the_next_expiry_removes_the_ids_of_an_interrupted_one() {
     for id in ["a", "b", "c", "d"] {
         run(&lakehouse, id).await.unwrap();
     }
-    let mortal = Arc::new(FaultyStorage::new(
-        files.clone(),
-        [Fault::new(Trigger::on(Verb::Delete, 0), Action::DieBefore)],
-    ));
+    let mortal =
+        Arc::new(FaultyStorage::new(files.clone(), [Fault::new(Trigger::on(Verb::Delete, 0), Action::DieBefore)]));
     expire(&open(mortal.clone(), &environment).await, Some(2), false).await.unwrap_err();
     assert!(mortal.is_dead());
     assert_eq!(recorded(&lakehouse).await, ["a", "b", "c", "d"]);

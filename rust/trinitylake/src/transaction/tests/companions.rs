@@ -43,10 +43,7 @@ async fn companions_are_in_the_log_of_the_version() {
     for _ in 0..2 {
         companions.push(Owned(begin(&lakehouse, Isolation::Snapshot).await));
     }
-    assert_eq!(
-        leader.commit_with(&mut companions, None, false, LIMITS).await.unwrap(),
-        Outcome::Committed(2)
-    );
+    assert_eq!(leader.commit_with(&mut companions, None, false, LIMITS).await.unwrap(), Outcome::Committed(2));
     let latest = lakehouse.latest().await.unwrap();
     let ids: Vec<_> = latest.metadata.committed.iter().map(|one| one.id.as_str()).collect();
     assert_eq!(ids, [leader.id(), companions[0].0.id(), companions[1].0.id()]);

@@ -15,9 +15,7 @@ use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
-use crate::tests::fixture::{
-    MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
-};
+use crate::tests::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
 /// A handle on a slow store, on tokio's paused clock, so that transactions that start together form groups.
@@ -36,8 +34,7 @@ async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
 }
 
 async fn commit_all(transactions: Vec<Transaction>) -> Vec<Result<u64>> {
-    join_all(transactions.into_iter().map(|mut transaction| async move { commit(&mut transaction).await }))
-        .await
+    join_all(transactions.into_iter().map(|mut transaction| async move { commit(&mut transaction).await })).await
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,9 +17,7 @@ use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::storage::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
-use crate::tests::fixture::{
-    MemoryFiles, add_namespace, add_table, begin, commit, contents, create, open, text,
-};
+use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, contents, create, open, text};
 use crate::transaction::{Isolation, TransactionOptions};
 use crate::version::Version;
 
@@ -130,8 +128,7 @@ async fn rounds_each(committers: usize) -> f64 {
         let lakehouse = lakehouse.clone();
         async move {
             for number in 0..COMMITS {
-                let mut transaction =
-                    lakehouse.begin(lakehouse.known(), TransactionOptions::default()).unwrap();
+                let mut transaction = lakehouse.begin(lakehouse.known(), TransactionOptions::default()).unwrap();
                 let (name, definition) = (format!("n{committer}-{number}"), text(&"x".repeat(600)));
                 transaction.create(Namespace, &name, "", definition).await.unwrap();
                 commit(&mut transaction).await.unwrap();

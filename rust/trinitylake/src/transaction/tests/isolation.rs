@@ -72,9 +72,7 @@ async fn a_conflict_names_the_winner() {
     replace(&mut winner, Namespace, "a", "", "winner").await;
     let version = commit(&mut winner).await.unwrap();
     add_namespace(&lakehouse, "later").await.unwrap();
-    let Err(Error::CommitConflict { winners, message, .. }) = commit(&mut loser).await else {
-        panic!("a conflict")
-    };
+    let Err(Error::CommitConflict { winners, message, .. }) = commit(&mut loser).await else { panic!("a conflict") };
     let [reported] = winners.as_slice() else { panic!("one winner: {winners:?}") };
     assert_eq!(
         (reported.version, reported.transaction_id.as_str(), reported.author.as_str()),

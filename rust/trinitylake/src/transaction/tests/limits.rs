@@ -103,12 +103,9 @@ async fn a_leader_that_times_out_does_not_fail_its_members() {
     let mut second = creating(&lakehouse, "b").await;
     let mut third = creating(&lakehouse, "c").await;
     fails.store(true, Ordering::SeqCst);
-    let (first, second, third) = join3(
-        commit_within(&mut first, 60_000),
-        commit_within(&mut second, 200),
-        commit_within(&mut third, 60_000),
-    )
-    .await;
+    let (first, second, third) =
+        join3(commit_within(&mut first, 60_000), commit_within(&mut second, 200), commit_within(&mut third, 60_000))
+            .await;
     first.unwrap();
     assert!(matches!(second, Err(Error::Storage { retryable: true, .. })), "{second:?}");
     third.unwrap();

@@ -27,9 +27,7 @@ async fn a_root_is_based_on_the_previous_one_of_any_writer() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let lakehouse = create(files.clone(), &environment).await;
     let other = open(files.clone(), &environment).await;
-    for (handle, name) in
-        [(&lakehouse, "a"), (&lakehouse, "b"), (&other, "c"), (&lakehouse, "d"), (&other, "e")]
-    {
+    for (handle, name) in [(&lakehouse, "a"), (&lakehouse, "b"), (&other, "c"), (&lakehouse, "d"), (&other, "e")] {
         add_namespace(handle, name).await.unwrap();
         add_namespace(handle, &format!("{name}.{name}")).await.unwrap();
     }
@@ -123,10 +121,7 @@ async fn mode_26_a_livelock_ends_with_an_error() {
     unlucky.create(Namespace, "unlucky", "", text("")).await.unwrap();
     let limits = CommitLimits { max_attempts: 7, ..CommitLimits::default() };
     let error = unlucky.commit(limits).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::CommitConflict { message, .. } if message.contains("7 attempts")),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::CommitConflict { message, .. } if message.contains("7 attempts")), "{error}");
     assert_eq!(intruder.waiting(), 93);
 
     for i in 0..100 {
@@ -141,10 +136,7 @@ async fn mode_26_a_livelock_ends_with_an_error() {
     let limits = CommitLimits { max_attempts: u32::MAX, timeout_millis: 200, ..CommitLimits::default() };
     let start = environment.elapsed_millis();
     let error = out_of_time.commit(limits).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::CommitConflict { message, .. } if message.contains("attempts")),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::CommitConflict { message, .. } if message.contains("attempts")), "{error}");
     assert!(environment.elapsed_millis() - start < 1000);
     assert!(!names(&rival.latest().await.unwrap()).await.contains(&"namespace unlucky".into()));
 }
@@ -245,8 +237,7 @@ async fn a_store_that_answers_with_errors_leaves_the_commit_unknown() {
             let is_gone = is_sent && operation.path == root_path(1) && operation.verb != Verb::Head;
             is_gone.then_some(arrives)
         };
-        let lakehouse =
-            open(Arc::new(FaultyStorage::with_policy(files.clone(), Box::new(policy))), &environment).await;
+        let lakehouse = open(Arc::new(FaultyStorage::with_policy(files.clone(), Box::new(policy))), &environment).await;
         let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
         transaction.create(Namespace, "a", "", text("")).await.unwrap();
         let error = commit(&mut transaction).await.unwrap_err();

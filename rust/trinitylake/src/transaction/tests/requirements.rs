@@ -42,10 +42,7 @@ async fn assert_consistent(lakehouse: &Lakehouse) {
         }
         assert!(latest.locate(Namespace, namespace, "").await.unwrap().is_some(), "{name} has no namespace");
         let other = if kind == "table" { View } else { Table };
-        assert!(
-            latest.locate(other, namespace, object).await.unwrap().is_none(),
-            "{name} is a table and a view"
-        );
+        assert!(latest.locate(other, namespace, object).await.unwrap().is_none(), "{name} is a table and a view");
     }
 }
 

@@ -51,17 +51,11 @@ async fn a_saved_transaction_is_resumed_in_another_process() {
     let elsewhere = open(files.clone(), &environment).await;
     let listed = saved(&elsewhere).await.unwrap();
     assert_eq!(listed.len(), 1);
-    assert_eq!(
-        (listed[0].id.as_str(), listed[0].message.as_str(), listed[0].base_version),
-        ("job", "load", 2)
-    );
+    assert_eq!((listed[0].id.as_str(), listed[0].message.as_str(), listed[0].base_version), ("job", "load", 2));
     let mut resumed = Transaction::resume(&elsewhere, "job").await.unwrap();
     assert_eq!(resumed.read(Table, "ns", "new").await.unwrap(), Some(text("new")));
     assert!(!resumed.exists(Table, "ns", "old").await.unwrap());
-    assert_eq!(
-        (resumed.attachment.clone(), resumed.checks.clone()),
-        (text("whatever"), vec!["SELECT 1".into()])
-    );
+    assert_eq!((resumed.attachment.clone(), resumed.checks.clone()), (text("whatever"), vec!["SELECT 1".into()]));
     resumed.create(Table, "ns", "more", text("more")).await.unwrap();
     let version = commit(&mut resumed).await.unwrap();
 
@@ -69,8 +63,7 @@ async fn a_saved_transaction_is_resumed_in_another_process() {
     assert_eq!(latest.number, version);
     let transaction = &latest.metadata.committed[0];
     assert_eq!((transaction.message.as_str(), transaction.began_at_version), ("load", 2));
-    let tables: Vec<String> =
-        names(&latest).await.into_iter().filter(|name| name.starts_with("table")).collect();
+    let tables: Vec<String> = names(&latest).await.into_iter().filter(|name| name.starts_with("table")).collect();
     assert_eq!(tables, ["table ns.more", "table ns.moved", "table ns.new"]);
     assert_eq!(outcome_of(&elsewhere, "job").await.unwrap(), TransactionOutcome::Committed(Some(version)));
     assert!(saved(&elsewhere).await.unwrap().is_empty());
@@ -87,8 +80,7 @@ async fn the_running_root_is_a_readable_tree() {
     let files = lakehouse.storage().list("_txn/job/").await.unwrap();
     let record = lakehouse.storage().get(&files[0].path).await.unwrap();
     let record =
-        <crate::lakehouse_definition::proto::DistributedTransactionDef as prost::Message>::decode(record)
-            .unwrap();
+        <crate::lakehouse_definition::proto::DistributedTransactionDef as prost::Message>::decode(record).unwrap();
     let root = lakehouse.nodes().load(&record.running_root, None).await.unwrap();
     let key = lakehouse.known().config.names.namespace_key("inside").unwrap();
     assert!(crate::tree::search::get(lakehouse.nodes(), &root, &key).await.unwrap().is_some());
@@ -108,9 +100,7 @@ async fn one_of_two_processes_that_resume_a_transaction_gets_an_error() {
     two.create(Namespace, "two", "", text("")).await.unwrap();
     assert_eq!(one.save().await.unwrap(), 2);
     let answer = two.save().await.unwrap_err();
-    assert!(
-        matches!(&answer, Error::CommitConflict { message, .. } if message.contains("saved by another process"))
-    );
+    assert!(matches!(&answer, Error::CommitConflict { message, .. } if message.contains("saved by another process")));
     let answer = commit(&mut two).await.unwrap_err();
     assert!(matches!(answer, Error::CommitConflict { .. }), "{answer}");
     commit(&mut one).await.unwrap();
@@ -172,9 +162,7 @@ async fn a_table_conflict_can_be_resolved_after_a_resume() {
     rival.replace(Table, "ns", "old", text("theirs")).await.unwrap();
     commit(&mut rival).await.unwrap();
     let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
-    let Outcome::Conflicts(conflicts) = resumed.commit(CommitLimits::default()).await.unwrap() else {
-        panic!()
-    };
+    let Outcome::Conflicts(conflicts) = resumed.commit(CommitLimits::default()).await.unwrap() else { panic!() };
     resumed.rebase(&conflicts.tables[0], text("theirs and ours")).unwrap();
     commit(&mut resumed).await.unwrap();
     let latest = lakehouse.latest().await.unwrap();
@@ -261,8 +249,7 @@ async fn expiry_retains_the_base_of_a_saved_transaction() {
             minimum_versions_to_keep: 1,
             ..Default::default()
         });
-        let lakehouse =
-            Lakehouse::create(MemoryFiles::shared(), environment.clone(), definition, None).await.unwrap();
+        let lakehouse = Lakehouse::create(MemoryFiles::shared(), environment.clone(), definition, None).await.unwrap();
         add_namespace(&lakehouse, "ns").await.unwrap();
         add_table(&lakehouse, "ns", "old").await.unwrap();
         let mut transaction = job(&lakehouse, Isolation::Serializable).await;
@@ -286,9 +273,7 @@ async fn expiry_retains_the_base_of_a_saved_transaction() {
 async fn expiry_ignores_transactions_that_have_ended() {
     let over: [fn(&mut Transaction) -> futures::future::BoxFuture<'_, ()>; 2] = [
         |transaction| {
-            Box::pin(async {
-                assert_eq!(transaction.rollback().await.unwrap(), Files::Unreachable(Proof::RolledBack))
-            })
+            Box::pin(async { assert_eq!(transaction.rollback().await.unwrap(), Files::Unreachable(Proof::RolledBack)) })
         },
         |transaction| Box::pin(async { assert_eq!(commit(transaction).await.unwrap(), 4) }),
     ];

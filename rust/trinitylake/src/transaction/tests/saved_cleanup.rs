@@ -203,10 +203,7 @@ async fn the_next_expiry_completes_one_killed_at_any_request() {
                     // An expiry aborted it and died. Its outcome was "unknown" although no version had expired.
                     "sleeper" => match next.oldest_version().await.unwrap() {
                         0 => {
-                            matches!(
-                                answer,
-                                TransactionOutcome::NotCommitted | TransactionOutcome::RolledBack
-                            )
+                            matches!(answer, TransactionOutcome::NotCommitted | TransactionOutcome::RolledBack)
                         }
                         _ => matches!(answer, TransactionOutcome::NotCommitted | TransactionOutcome::Unknown),
                     },
@@ -239,9 +236,7 @@ async fn saved_transactions_are_listed_page_by_page() {
             files.overwrite(&path, encode_file(&path, &state));
         }
     }
-    for name in
-        ["_txn/.hidden/00000000000000000001.txt", "_txn/j350-x y/00000000000000000001.binpb", "_txn/z"]
-    {
+    for name in ["_txn/.hidden/00000000000000000001.txt", "_txn/j350-x y/00000000000000000001.binpb", "_txn/z"] {
         files.overwrite(name, state.clone());
     }
     let counting = Arc::new(CountingStorage::new(files.clone()));

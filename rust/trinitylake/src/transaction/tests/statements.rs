@@ -73,11 +73,7 @@ async fn a_definition_is_read_from_its_file_once() {
     let mut next = begin(&lakehouse, Isolation::Snapshot).await;
     let before = counting.counters();
     assert_eq!(next.read(Table, "a", "t").await.unwrap().unwrap(), "mine");
-    assert_eq!(
-        counting.counters().since(&before).requests(),
-        0,
-        "this handle has the definition in its cache"
-    );
+    assert_eq!(counting.counters().since(&before).requests(), 0, "this handle has the definition in its cache");
     next.drop_object(Table, "a", "t").await.unwrap();
     assert_eq!(next.read(Table, "a", "t").await.unwrap(), None);
 }
@@ -228,10 +224,7 @@ async fn the_settings_that_the_tree_depends_on_are_fixed() {
     commit(&mut transaction).await.unwrap();
     assert_eq!(lakehouse.latest().await.unwrap().definition.name(), "renamed");
     let error = commit(&mut rival).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::CommitConflict { keys, .. } if keys == &["lakehouse definition"]),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::CommitConflict { keys, .. } if keys == &["lakehouse definition"]), "{error}");
     commit(&mut bystander).await.unwrap();
     let reopened = open(lakehouse.storage().clone(), &TestEnvironment::seeded(5)).await;
     assert_eq!(reopened.known().definition.name(), "renamed");

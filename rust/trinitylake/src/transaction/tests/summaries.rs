@@ -51,11 +51,7 @@ async fn summaries_contain_the_descriptions_of_tables() {
     let rows = Rows { added: 3000, ..Rows::default() };
     let append = TableChange { verb: "append".into(), rows, tail: String::new() };
     transaction.describe("a", "t", vec![append.clone()]).unwrap();
-    assert_eq!(
-        transaction.summary().as_str(),
-        "append +3,000 rows a.t",
-        "as a companion that writes nothing"
-    );
+    assert_eq!(transaction.summary().as_str(), "append +3,000 rows a.t", "as a companion that writes nothing");
     transaction.replace(Table, "a", "t", text("2")).await.unwrap();
     transaction.create(Table, "a", "new", text("3")).await.unwrap();
     transaction.describe("a", "new", vec![append.clone()]).unwrap();

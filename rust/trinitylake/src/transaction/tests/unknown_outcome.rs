@@ -13,13 +13,9 @@ use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
-use crate::tests::fixture::{
-    MemoryFiles, add_namespace, add_table, begin, commit, create, names, open, text,
-};
+use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, names, open, text};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
-use crate::transaction::{
-    CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions,
-};
+use crate::transaction::{CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions};
 use crate::version::publisher::{Race, Unpublished};
 
 fn on_root(version: u64, nth: u64, action: Action) -> Fault {
@@ -206,9 +202,7 @@ async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed
     let mut rival = begin(&lakehouse, Isolation::Snapshot).await;
     rival.replace(Table, "ns", "t", text("theirs")).await.unwrap();
     commit(&mut rival).await.unwrap();
-    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else {
-        panic!()
-    };
+    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else { panic!() };
     transaction.rebase(&conflicts.tables[0], text("theirs and ours")).unwrap();
 
     transaction.write_files().await.unwrap();
@@ -243,9 +237,7 @@ async fn a_statement_after_a_conflict_reads_the_newer_version() {
         rival.replace(Table, "ns", table, text("theirs")).await.unwrap();
     }
     commit(&mut rival).await.unwrap();
-    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else {
-        panic!()
-    };
+    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else { panic!() };
     let refused = transaction.replace(Table, "ns", "y", text("lost")).await;
     assert!(matches!(refused, Err(Error::TransactionClosed(_))), "{refused:?}");
     assert!(matches!(transaction.save().await, Err(Error::TransactionClosed(_))));
@@ -257,9 +249,7 @@ async fn a_statement_after_a_conflict_reads_the_newer_version() {
     let mut third = begin(&lakehouse, Isolation::Snapshot).await;
     third.replace(Table, "ns", "y", text("third")).await.unwrap();
     commit(&mut third).await.unwrap();
-    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else {
-        panic!()
-    };
+    let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else { panic!() };
     assert_eq!(conflicts.tables[0].name, "y");
 }
 

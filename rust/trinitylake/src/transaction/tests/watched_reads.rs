@@ -65,11 +65,8 @@ fn of(watched: &str) -> Conflicts {
 
 #[tokio::test]
 async fn a_change_of_a_watched_object_is_reported_and_can_be_resolved() {
-    let names_of = [
-        ((Namespace, "a", ""), "namespace a"),
-        ((Table, "a", "x"), "table a.x"),
-        ((View, "a", "v"), "view a.v"),
-    ];
+    let names_of =
+        [((Namespace, "a", ""), "namespace a"), ((Table, "a", "x"), "table a.x"), ((View, "a", "v"), "view a.v")];
     for (name, human_name) in names_of {
         let (_, lakehouse) = lake().await;
         let mut transaction = creating(&lakehouse, "b", &[name]).await;
@@ -127,10 +124,7 @@ async fn conflicts_on_tables_and_watched_reads_are_resolved_together() {
     replace(&lakehouse, (Table, "a", "x")).await;
     replace(&lakehouse, (View, "a", "v")).await;
     let conflicts = conflicts(&mut transaction, CommitLimits::default()).await;
-    assert_eq!(
-        (conflicts.tables.len(), conflicts.watched.as_slice()),
-        (1, ["view a.v".to_string()].as_slice())
-    );
+    assert_eq!((conflicts.tables.len(), conflicts.watched.as_slice()), (1, ["view a.v".to_string()].as_slice()));
     assert!(transaction.begin_watch().is_err(), "the conflict on the table is not resolved");
     transaction.rebase(&conflicts.tables[0], text("new and ours")).unwrap();
     watch(&mut transaction, &[(View, "a", "v"), (Table, "a", "x")]).await;
