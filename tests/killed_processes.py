@@ -17,6 +17,8 @@ import trinitylake as tl
 from slow_s3 import SlowS3, slow_s3
 
 _FORK = multiprocessing.get_context("fork")
+#: How long no process makes a step, on a machine where other programs leave little of the processors.
+PATIENCE_SECONDS = 600
 
 
 def kills(short: int, deep: int) -> int:
@@ -79,7 +81,7 @@ class Reaper:
         enough, latest = self._steps() + self._chance.randrange(self._max_steps) + 1, -1
         while (steps := self._steps()) < enough and self.alive():
             if steps > latest:
-                latest, deadline = steps, time.monotonic() + 60
+                latest, deadline = steps, time.monotonic() + PATIENCE_SECONDS
             assert time.monotonic() < deadline, "no process writes any more"
             time.sleep(0.01)
         if not self.running:  # a process that lost its producer ends by itself
@@ -89,7 +91,9 @@ class Reaper:
             self._chance.choice(self.running).kill()
         else:
             self._requests_left = self._chance.randrange(1, 10)
-        assert wait([child.sentinel for child in self.running], timeout=60), "no process sends requests any more"
+        assert wait([child.sentinel for child in self.running], timeout=PATIENCE_SECONDS), (
+            "no process sends requests any more"
+        )
         self.alive()
 
     def alive(self) -> list[Any]:
