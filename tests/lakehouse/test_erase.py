@@ -252,7 +252,8 @@ def test_no_file_holds_an_erased_value_and_all_other_rows_stay(
         return [row for row in rows if row["id"] not in erased]
 
     for name, before in rows.items():
-        assert lake.table(name).scan().to_arrow().to_pylist() == kept(before)
+        after = lake.table(name).scan().to_arrow().to_pylist()
+        assert sorted(after, key=lambda row: row["id"]) == sorted(kept(before), key=lambda row: row["id"])
     if history == "rewrite":
         for number in versions:
             assert rows_by_table(lake.at(number)) == {name: kept(some) for name, some in past[number].items()}

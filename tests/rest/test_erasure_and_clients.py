@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from test_erase import ANN, FILTER, SCHEMA, holding, people
 
 import trinitylake as tl
@@ -15,11 +17,12 @@ from rest.client import running
 from trinitylake.lakehouse import erasure
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _files_age_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     age_instead_of_sleep(monkeypatch, erasure, tmp_path)
 
 
+@pytest.mark.usefixtures("_files_age_at_once")
 @pytest.mark.parametrize("before", ["_replace_metadata", "_collected", None])
 def test_a_client_with_former_metadata_brings_no_row_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
@@ -62,4 +65,35 @@ def test_a_client_with_former_metadata_brings_no_row_back(
         ids = sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist())
         assert ids == ([1, 3, 9] if outcomes == [None] else [1, 3])
     assert holding(tmp_path / "lake", ANN) == []
+    assert lake.maintenance.fsck("all", data=True).is_sound
+
+
+@pytest.mark.parametrize("statement", ["append", "delete", "overwrite"])
+@pytest.mark.parametrize("kept_by", ["grace", "transaction"])
+def test_a_client_brings_no_row_back_if_the_erasure_keeps_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_by: str, statement: str
+) -> None:
+    """The former manifests can still be read then, and the requirement on the branch held, because a rewritten snapshot
+    keeps its id: the latest version had the erased row again."""
+    monkeypatch.setattr(erasure, "_COLLECTED_AFTER_SECONDS", 0)  # the files are too young to be deleted in any case
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("raw")
+    lake.create_table("raw.orders", SCHEMA).append(people("bob", ANN, "eve"))
+    lake.table("raw.orders").append(people(ANN, "dan", first=4))
+    if kept_by == "transaction":
+        lake.begin(id="held").save()
+    with running(lake) as server:
+        client = RestCatalog("stale", uri=f"http://127.0.0.1:{server.port}").load_table("raw.orders")
+        lake.erase("raw.orders", FILTER, grace="1 day" if kept_by == "grace" else None)
+        with contextlib.suppress(CommitFailedException, ValidationException):
+            match statement:
+                case "append":
+                    client.append(people("new", first=9))
+                case "delete":
+                    client.delete("id = 3")
+                case "overwrite":
+                    client.overwrite(people("new", first=9), "id = 3")
+    emails = lake.table("raw.orders").to_arrow()["email"].to_pylist()
+    assert ANN not in emails
+    assert {"bob", "dan"} <= set(emails)
     assert lake.maintenance.fsck("all", data=True).is_sound

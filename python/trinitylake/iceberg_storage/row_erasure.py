@@ -8,7 +8,8 @@ Each file is replaced by at most one new file, which all snapshots share:
   files of the snapshots that have it;
 - a manifest or manifest list with an entry of such a file by one with the entry of the new file.
 
-A snapshot keeps its id, its parent and its place in the log, so that tags and branches of the table stay.
+A snapshot keeps its id, its parent and its place in the log, so that tags and branches of the table stay. Each branch
+of the latest version gets a new head with the same files, so that a client that read the former one conflicts.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from pyiceberg.manifest import (
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.data_file_writer import write_data_file
@@ -46,9 +48,11 @@ from trinitylake.iceberg_storage.data_files.position_deletes import (
 )
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE, POSITION, PlannedFile, carried_schema
 from trinitylake.iceberg_storage.delete_files import blob_of, file_key, is_vector, referenced_data_file
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list, write_list_of
+from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.puffin import with_data_files
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 from trinitylake.iceberg_storage.row_ids import (
@@ -103,6 +107,19 @@ class _Manifest(NamedTuple):
     live: Counter[str]
     added: Counter[str]
     removed: Counter[str]
+
+
+def with_new_heads(io: LakehouseFileIO, metadata: TableMetadata) -> TableMetadata:
+    """The metadata with a new snapshot of the same files at the head of each branch.
+
+    A rewritten snapshot keeps its id. Clients that loaded it before name their parent by this id, and name its former
+    manifests.
+    """
+    for name, ref in metadata.refs.items():
+        if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+            updates, _ = SnapshotProducer(metadata, io, Operation.REPLACE, branch=name).updates()
+            metadata = apply_updates(metadata, updates)
+    return metadata
 
 
 class TableEraser:

@@ -30,7 +30,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.metadata import encoded, metadata_folder, metadata_uri, new_file_stem, read_metadata
 from trinitylake.iceberg_storage.metadata_compression import file_bytes
-from trinitylake.iceberg_storage.row_erasure import TableEraser
+from trinitylake.iceberg_storage.row_erasure import TableEraser, with_new_heads
 from trinitylake.lakehouse.erasure_certificate import new_certificate, without_values, write_certificate
 from trinitylake.lakehouse.erasure_survey import (
     Survey,
@@ -388,6 +388,7 @@ class _ErasureRun:
                 metadata = read_metadata(self._io, self._io.uri_of(path), is_cached=False)
                 erased = self._erased(found, metadata)
                 if erased is not metadata or path in replaced:
+                    erased = with_new_heads(self._io, erased)
                     if not keeps_history:
                         erased = erased.model_copy(update={"metadata_log": []})
                         definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
