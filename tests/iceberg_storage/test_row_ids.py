@@ -374,7 +374,7 @@ def test_a_snapshot_with_ids_that_are_taken_is_refused(lake: Lake) -> None:
         ({"first_row_id": 2}, "the table's next-row-id is 3"),
         ({"first_row_id": None}, "without first row id"),
         ({"added_rows": None}, "without added rows"),
-        ({"sequence_number": 1}, "older than last sequence number"),
+        ({"sequence_number": 1}, "its snapshot has the number 1"),
     ):
         bad = update.model_copy(update={"snapshot": update.snapshot.model_copy(update=wrong)})
         staged = lake.begin()

@@ -102,7 +102,7 @@ def test_sorted_rows_that_do_not_fit_into_memory_are_sorted_in_parts(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "SORTED_ROWS_SIZE_BYTES", 1000)
-    monkeypatch.setattr(live_rows, "BATCH_SIZE_BYTES", 1000)
+    monkeypatch.setattr(live_rows, "_JOINED_SIZE_BYTES", 1000)
     table = lake.create_table("ns.t", pa.schema([("id", pa.int64())]))
     for first in range(4):
         table.append(pa.table({"id": range(first, 400, 4)}))

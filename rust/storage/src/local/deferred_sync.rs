@@ -86,7 +86,8 @@ impl UnsyncedFiles {
 }
 
 impl Folder {
-    /// Creates a file under its unique name. If the file exists, it must have the same content.
+    /// Creates a file under its unique name. If the file exists, it must have the same content, or be the beginning of
+    /// it, which a killed process has left: a repeated export writes the same names.
     pub(super) fn write_unsynced(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (file, created, folders) = self.create_unsynced(path)?;
         let handle = match created {
@@ -98,10 +99,10 @@ impl Folder {
                 }
                 handle
             }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let own = self.own_file(path, bytes)?;
-                if self.unsynced.has_lost(path) { self.replace(path, &file, bytes)? } else { own }
-            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => match self.own_file(path, bytes)? {
+                Some(own) if !self.unsynced.has_lost(path) => own,
+                _ => self.replace(path, &file, bytes)?,
+            },
             Err(error) => return Err(self.nothing_created(path, &error)),
         };
         self.wrote_unsynced(path, handle, folders);
@@ -131,8 +132,9 @@ impl Folder {
         }
     }
 
-    /// Opens the file that an earlier request created, after a check that it has the same content.
-    fn own_file(&self, path: &str, bytes: &[u8]) -> Result<File> {
+    /// Opens the file that an earlier request created, after a check that it has the same content. `None` if it is
+    /// incomplete.
+    fn own_file(&self, path: &str, bytes: &[u8]) -> Result<Option<File>> {
         let (file, _) = self.look_up(path, "read").map_err(|error| match error {
             Error::FileNotFound { .. } => Error::StorageRefused(format!(
                 "cannot create {}: a folder or a special file has this name; find out where it comes from, and remove it",
@@ -141,14 +143,15 @@ impl Folder {
             error => error,
         })?;
         let failure = |error: io::Error| self.failure("read", path, &error);
-        if fs::read(&file).map_err(failure)? != bytes {
+        let found = fs::read(&file).map_err(failure)?;
+        if !bytes.starts_with(&found) {
             return Err(Error::corrupt(path, "a file with this unique name exists and has other content"));
         }
-        File::open(&file).map_err(failure)
+        if found.len() == bytes.len() { File::open(&file).map(Some).map_err(failure) } else { Ok(None) }
     }
 
-    /// Writes a file again whose pages the system may have dropped, as a new inode with a new folder entry. Concurrent
-    /// readers see the same bytes.
+    /// Writes a file again that is incomplete, or whose pages the system may have dropped, as a new inode with a new
+    /// folder entry.
     fn replace(&self, path: &str, file: &Path, bytes: &[u8]) -> Result<File> {
         let replaced = || {
             let temporary = TemporaryFile::write(file, bytes, Durability::None)?;

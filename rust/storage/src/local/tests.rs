@@ -633,6 +633,17 @@ async fn writing_a_file_ahead_twice_needs_the_same_content() {
     assert_eq!(storage.get("file").await.unwrap(), "ours");
 }
 
+/// An export was killed while it wrote a file, and each later export to the same place found another content there.
+#[tokio::test]
+async fn the_beginning_of_a_file_is_replaced_by_the_whole_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for there in ["", "ou", "ours"] {
+        std::fs::write(folder.path().join("file"), there).unwrap();
+        storage(&folder).put_unique("file", Bytes::from_static(b"ours")).await.unwrap();
+        assert_eq!(storage(&folder).get("file").await.unwrap(), "ours");
+    }
+}
+
 /// A path from another system, `a\..\..\b`, left the root of a lakehouse on Windows.
 #[test]
 fn names_that_mean_another_file_on_windows_are_found() {
