@@ -91,7 +91,7 @@ def test_a_token_file_that_others_can_read_is_refused(
     serve(lake, token_file=file).stop()  # systemd's own copy for the service
     monkeypatch.delenv("CREDENTIALS_DIRECTORY")
     file.chmod(0o600)
-    with running(lake, token_file=file) as server:
+    with running(lake, token_file=str(file)) as server:  # a text ended with an AttributeError
         assert server.token == ""
         assert [Client(server)("GET", "/v1/config", token=one).code for one in (TOKEN, "second", "third")] == [
             200,

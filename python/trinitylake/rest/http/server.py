@@ -194,8 +194,8 @@ class RestServer:
         bearers: tuple[Bearers, ...],
         *,
         token: str = "",
-        certificate_file: Path | None = None,
-        key_file: Path | None = None,
+        certificate_file: str | Path | None = None,
+        key_file: str | Path | None = None,
         behind_proxy: bool = False,
         options: ServerOptions | None = None,
     ) -> None:
@@ -318,10 +318,10 @@ def serve(
     port: int = 0,
     *,
     token: str | None = None,
-    token_file: Path | None = None,
+    token_file: str | Path | None = None,
     jwt: JwtSettings | None = None,
-    certificate_file: Path | None = None,
-    key_file: Path | None = None,
+    certificate_file: str | Path | None = None,
+    key_file: str | Path | None = None,
     behind_proxy: bool = False,
     options: ServerOptions | None = None,
 ) -> RestServer:
@@ -350,7 +350,9 @@ def serve(
     bearers: list[Bearers] = []
     names: frozenset[str] = frozenset()
     if token_file is not None or token is not None:
-        tokens = Tokens.from_file(token_file) if token_file is not None else Tokens([token or ""], grants=["admin:*"])
+        tokens = (
+            Tokens.from_file(Path(token_file)) if token_file is not None else Tokens([token or ""], grants=["admin:*"])
+        )
         if not tokens.names:
             raise InvalidArgument(f"the token file {token_file} has no token: add one with `trinitylake token create`")
         bearers.append(tokens)
@@ -382,7 +384,11 @@ def _allow_open_files() -> None:
 
 
 def _check_access(
-    host: str, bearers: tuple[Bearers, ...], certificate_file: Path | None, key_file: Path | None, behind_proxy: bool
+    host: str,
+    bearers: tuple[Bearers, ...],
+    certificate_file: str | Path | None,
+    key_file: str | Path | None,
+    behind_proxy: bool,
 ) -> None:
     if (certificate_file is None) != (key_file is None):
         raise InvalidArgument("TLS needs both a certificate and its key")
