@@ -20,7 +20,8 @@ use crate::version::root_metadata::CommittedTransaction;
 
 impl Transaction {
     /// [`Transaction::commit`] together with companions. After a certain failure and after conflicts they are open, as
-    /// before; otherwise their outcome is that of this transaction.
+    /// before; otherwise their outcome is that of this transaction. If another process has committed the chosen id of
+    /// this transaction, the companions are open as well.
     ///
     /// `queued` are appends whose rows, and those of others, it appends; the companions are the own ones.
     /// `CommitConflict` if a version contains some of them.
@@ -57,7 +58,10 @@ impl Transaction {
         self.companions = entries;
         let outcome = self.commit(limits).await;
         for companion in companions {
-            companion.as_mut().state.follow(&self.state);
+            let companion = companion.as_mut();
+            if self.info.id == companion.info.id || self.companions.iter().any(|one| one.id == companion.info.id) {
+                companion.state.follow(&self.state);
+            }
         }
         if let Ok(Outcome::Committed(_)) = outcome {
             intent_queue::clear(lakehouse.publisher(), self.queued_appends.clone()).await;
@@ -77,7 +81,7 @@ impl Transaction {
             let message = format!("transaction {id} writes itself, so it is committed by itself");
             return Err(Error::InvalidArgument(message));
         }
-        match companion.record_chosen_id().await {
+        match companion.record_chosen_id_after(&self.base).await {
             Ok(None) => {}
             Ok(Some(version)) => {
                 let message = format!("version {version} already contains transaction {id}");

@@ -121,8 +121,9 @@ impl Transaction {
     }
 
     /// The number of `version` if it contains this transaction. `CommitConflict` if it contains the transaction as
-    /// resumed by another process, or its abort.
-    async fn find_itself(&self, version: &Version) -> Result<Option<u64>, Failure> {
+    /// resumed by another process, or its abort. The version of another process does not contain the companions, which
+    /// are dropped then.
+    async fn find_itself(&mut self, version: &Version) -> Result<Option<u64>, Failure> {
         if version.metadata.gives_up(&self.info.id) {
             return Err(Failure::Certain(Proof::RolledBack, self.continued_elsewhere("rolled back")));
         }
@@ -136,6 +137,7 @@ impl Transaction {
         {
             return Err(Failure::before_sending(self.continued_elsewhere("committed")));
         }
+        self.companions.retain(|companion| version.metadata.commits(&companion.id));
         Ok(Some(version.number))
     }
 }

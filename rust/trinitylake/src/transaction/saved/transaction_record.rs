@@ -146,15 +146,24 @@ impl Transaction {
         if !self.saved.has_record || self.saved.record.is_some() {
             return Ok(None);
         }
-        let key = self.record_key()?;
         let latest = self.lakehouse.latest().await?;
-        let record = recorded(&self.lakehouse, &latest, &self.info.id).await?;
+        self.record_chosen_id_after(&latest).await
+    }
+
+    /// The same for a commit that compares itself with all versions after `version`. A companion is checked again with
+    /// each transaction that commits it, because they begin at different versions.
+    pub(crate) async fn record_chosen_id_after(&mut self, version: &Arc<Version>) -> Result<Option<u64>, Failure> {
+        if !self.saved.has_record {
+            return Ok(None);
+        }
+        let key = self.record_key()?;
+        let record = recorded(&self.lakehouse, version, &self.info.id).await?;
         match self.saved.of_this_attempt(record) {
             Some(Record::Committed { location, .. }) => {
                 if self.saved.sequence > 0 && !self.saved.is_own(&location, &self.info.id) {
                     return Err(Failure::before_sending(self.continued_elsewhere("committed")));
                 }
-                return Ok(Some(committed_version(&self.lakehouse, &latest, &self.info.id).await?));
+                return Ok(Some(committed_version(&self.lakehouse, version, &self.info.id).await?));
             }
             Some(record @ Record::Abandoned { .. }) => {
                 return Err(Failure::Certain(Proof::RolledBack, self.continued_elsewhere(record.verb())));
@@ -162,6 +171,7 @@ impl Transaction {
             Some(Record::RolledBack { .. }) => {
                 return Err(Failure::Certain(Proof::RolledBack, self.continued_elsewhere("rolled back")));
             }
+            None if self.saved.record.is_some() => return Ok(None),
             None => {}
         }
         let value = if self.saved.sequence > 0 {

@@ -67,9 +67,7 @@ async fn a_transaction_with_writes_is_no_companion() {
 #[tokio::test]
 async fn a_companion_with_a_chosen_id_commits_once() {
     let (_, lakehouse) = start().await;
-    let options = || TransactionOptions { id: Some("mine".into()), ..TransactionOptions::default() };
-    let chosen = || Owned(lakehouse.begin(lakehouse.known(), options()).unwrap());
-    let (mut first, mut second) = ([chosen()], [chosen()]);
+    let (mut first, mut second) = (chosen(&lakehouse), chosen(&lakehouse));
     let mut leader = creating(&lakehouse, "n").await;
     assert_eq!(leader.commit_with(&mut first, None, true, LIMITS).await.unwrap(), Outcome::Committed(2));
     assert_eq!(leader.id(), "mine");
@@ -85,6 +83,52 @@ async fn a_companion_with_a_chosen_id_commits_once() {
     assert_eq!(first.committed_version(), Some(2));
     let outcome = outcome_of(&lakehouse, "mine").await.unwrap();
     assert_eq!(outcome, TransactionOutcome::Committed(Some(2)));
+}
+
+fn chosen(lakehouse: &Arc<Lakehouse>) -> [Owned; 1] {
+    let options = TransactionOptions { id: Some("mine".into()), ..TransactionOptions::default() };
+    [Owned(lakehouse.begin(lakehouse.known(), options).unwrap())]
+}
+
+/// The rows of an append with a chosen id were stored twice. Its group was in conflict with another process and was
+/// repeated in a new transaction, which began after another process had committed the id, and did not look for it.
+#[tokio::test]
+async fn a_repeated_group_looks_for_the_id_of_a_companion_again() {
+    let (files, lakehouse) = start().await;
+    let other = open(files, &TestEnvironment::seeded(2)).await;
+    let mut companion = chosen(&lakehouse);
+    let mut leader = creating(&lakehouse, "taken").await;
+    add_namespace(&other, "taken").await.unwrap();
+    let result = leader.commit_with(&mut companion, None, true, LIMITS).await;
+    assert!(matches!(result, Err(Error::CommitConflict { .. })), "{result:?}");
+    let [Owned(mut rival)] = chosen(&other);
+    assert_eq!(commit(&mut rival).await.unwrap(), 3);
+    for replaces_first in [false, true] {
+        let mut repeated = creating(&lakehouse, "free").await;
+        let result = repeated.commit_with(&mut companion, None, replaces_first, LIMITS).await;
+        assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
+    }
+    let [Owned(mut companion)] = companion;
+    assert_eq!(commit(&mut companion).await.unwrap(), 3, "alone it finds the first commit");
+    assert_eq!(lakehouse.latest().await.unwrap().number, 3);
+}
+
+/// The other appends of a group were acknowledged although no version contained them: another process had committed
+/// the chosen id that the leader had in the log, and the leader took that version for its own.
+#[tokio::test]
+async fn companions_are_open_after_another_process_committed_the_id_of_the_leader() {
+    let (files, lakehouse) = start().await;
+    let other = open(files, &TestEnvironment::seeded(2)).await;
+    let [first] = chosen(&lakehouse);
+    let second = Owned(begin(&lakehouse, Isolation::Snapshot).await);
+    let (mut leader, mut group) = (creating(&lakehouse, "n").await, [first, second]);
+    let [Owned(mut rival)] = chosen(&other);
+    assert_eq!(commit(&mut rival).await.unwrap(), 2);
+    assert_eq!(leader.commit_with(&mut group, None, true, LIMITS).await.unwrap(), Outcome::Committed(2));
+    let [Owned(first), Owned(mut second)] = group;
+    assert_eq!((first.committed_version(), second.committed_version()), (Some(2), None));
+    second.create(Namespace, "alone", "", text("alone")).await.unwrap();
+    assert_eq!(commit(&mut second).await.unwrap(), 3);
 }
 
 /// The leader and the companion after a commit on a store with one fault.
