@@ -191,6 +191,90 @@ def test_a_structure_may_be_null_whose_parts_may_not(lake: tl.Lakehouse) -> None
         table.append([{"n": 1, "s": {"k": 1}}])
 
 
+def with_null_parts(**parts: pa.Array) -> pa.Array:
+    """Two structures, of which the second is null, and so are its parts: Spark and Java send it so."""
+    return pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=pa.array([False, True]))
+
+
+STRUCTS = with_null_parts(a=pa.array([1, None], pa.int32()), b=pa.array(["x", None]))
+STRUCT = "struct<a: int not null, b: varchar>"
+#: Types by name, and two values of each: the second one has a null structure whose part `a` is required.
+NESTED: dict[str, tuple[str, pa.Array]] = {
+    "column": (STRUCT, STRUCTS),
+    "struct": (f"struct<s: {STRUCT}>", pa.StructArray.from_arrays([STRUCTS], ["s"])),
+    "required in struct": (f"struct<s: {STRUCT} not null>", with_null_parts(s=STRUCTS)),
+    "list": (f"array<{STRUCT}>", pa.ListArray.from_arrays([0, 1, 2], STRUCTS)),
+    "list of lists": (
+        f"array<array<{STRUCT}> not null>",
+        pa.ListArray.from_arrays([0, 1, 2], pa.ListArray.from_arrays([0, 1, 2], STRUCTS)),
+    ),
+    "map": (f"map<varchar, {STRUCT}>", pa.MapArray.from_arrays([0, 1, 2], pa.array(["k", "l"]), STRUCTS)),
+    "list in struct": (
+        f"struct<l: array<{STRUCT}> not null>",
+        with_null_parts(l=pa.ListArray.from_arrays(pa.array([0, 1, 1]), STRUCTS, mask=pa.array([False, True]))),
+    ),
+}
+WRITES: dict[str, Callable[[tl.Table, pa.Table], object]] = {
+    "append": lambda table, rows: table.append(rows),
+    "same types": lambda table, rows: table.append(with_types_of(table, rows)),
+    "stream": lambda table, rows: table.append(rows.to_reader(max_chunksize=1)),
+    "slices": lambda table, rows: [table.append(rows.slice(number, 1)) for number in range(2)],
+    "overwrite": lambda table, rows: table.overwrite(rows),
+    "upsert": lambda table, rows: table.upsert(rows, on=["id"]),
+    "PyIceberg": lambda table, rows: table.iceberg.append(with_types_of(table, rows)),
+}
+
+
+def with_types_of(table: tl.Table, rows: pa.Table) -> pa.Table:
+    """The rows with the table's types, as another library exports them: parts of a null structure are null, too."""
+    schema = table.scan().to_arrow().schema
+    optional = pa.schema([field.with_type(without_required(field.type)) for field in schema])
+    (batch,) = rows.cast(optional).to_batches()
+    struct = pa.struct(schema).__arrow_c_schema__()
+    return pa.Table.from_batches([pa.RecordBatch._import_from_c_capsule(struct, batch.__arrow_c_array__()[1])])
+
+
+def without_required(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, without_required(kind.item_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(without_required(kind.value_type))
+    return pa.struct([(one.name, without_required(one.type)) for one in kind]) if pa.types.is_struct(kind) else kind
+
+
+@pytest.mark.parametrize("writer", WRITES)
+@pytest.mark.parametrize("kind", NESTED)
+def test_parts_of_a_null_structure_may_be_null(lake: tl.Lakehouse, kind: str, writer: str) -> None:
+    """No writer took a null structure with a required part inside of a struct, list or map, if the part was null as
+    well, as in the rows that Spark sends: "field 'a' has nulls". Iceberg's own writers take it."""
+    text, values = NESTED[kind]
+    table = lake.create_table("a.t", {"id": "int", "c": text})
+    table.append({"id": [1], "c": [None]})
+    WRITES[writer](table, pa.table({"id": pa.array([1, 2], pa.int32()), "c": values}))
+    table.delete("c is null and id = 1")
+    table.maintenance.compact(min_files=2)
+    lake.sql("update a.t set id = id + 1")
+    assert [row["c"] for row in lake.sql("from a.t order by id").to_arrow().to_pylist()] == values.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("array<int not null>", [1, None]),
+        ("array<array<int> not null>", [[1], None]),
+        ("map<varchar, array<int> not null>", [("k", None)]),
+        (f"array<{STRUCT} not null>", [None]),
+        (f"struct<s: {STRUCT} not null>", {"s": None}),
+        (f"array<{STRUCT}>", [{"a": None}]),
+    ],
+)
+def test_a_null_of_a_required_part_is_refused(lake: tl.Lakehouse, text: str, value: object) -> None:
+    """A null in a list of lists whose elements are required was stored as an empty list."""
+    table = lake.create_table("a.t", {"c": text})
+    with pytest.raises(tl.InvalidArgument, match=r"column c: .* is required, and 1 of its values are null"):
+        table.append([{"c": value}])
+
+
 def test_a_table_with_an_added_struct_can_be_rewritten(lake: tl.Lakehouse) -> None:
     """A structure with a required part was added to a table: its older files could be read, and neither compacted nor
     changed, since of the structure that they do not have the parts were null, which they may not be."""

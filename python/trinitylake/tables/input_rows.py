@@ -26,7 +26,7 @@ from trinitylake.definitions.arrow_types import type_text
 from trinitylake.definitions.schema import refuse_objects
 from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, nulls, requires_parts
+from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, cast_parts, no_rows, nulls, requires_parts
 from trinitylake.iceberg_storage.data_files.value_checks import check_values, leaf_arrays
 from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted
 from trinitylake.iceberg_storage.errors import translated
@@ -408,7 +408,7 @@ def with_table_types(rows: Rows, schema: Schema) -> pa.Table:
 
 
 def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArray | pa.Array:
-    if column.type == field.type:
+    if column.type == field.type and not requires_parts(field.type):
         return column
     _check_parts(column.type, field.type, field.name)
     try:
@@ -429,7 +429,7 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
 def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(values.type):
         return nulls(len(values), kind)
-    if _is_encoded(values.type):
+    if pa.types.is_nested(values.type) or _is_encoded(values.type):
         values = decoded(values, kind)
     if has_uuids(kind):  # as rows of DuckDB have them
         values = uuids_of_texts(values, kind)
@@ -443,10 +443,7 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     decimals = [given for given, target in leaves if pa.types.is_decimal(target)]
     if any(not pa.types.is_floating(one) and not pa.types.is_null(one) for one in decimals):
         values = with_parts(values, kind, _wide_decimals)
-    if pa.types.is_struct(values.type) and values.null_count:
-        # Arrow casts the parts of a null, too: an empty text, which is no number.
-        values = pa.StructArray.from_arrays(values.flatten(), fields=list(values.type), mask=values.is_null())
-    made = _made(values, kind)
+    made = cast_parts(values, kind)
     if _infinities(made) > _infinities(values):
         raise InvalidArgument("a number is out of range")
     if any(map(pa.types.is_floating, decimals)):
@@ -548,15 +545,6 @@ def _is_encoded(kind: pa.DataType) -> bool:
 def _infinities(values: pa.Array) -> int:
     """The number of infinite numbers at any depth. Arrow casts numbers beyond the range of a type to infinity."""
     return sum(int(pc.is_inf(leaf).true_count) for leaf in leaf_arrays(values) if pa.types.is_floating(leaf.type))
-
-
-def _made(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    if not (values.null_count and requires_parts(kind) and pa.types.is_struct(values.type)):
-        return values.cast(kind)
-    # Arrow refuses nulls in required fields even where the struct itself is null.
-    there = values.is_valid()
-    found = pa.concat_arrays([nulls(1, kind), values.filter(there).cast(kind)])
-    return found.take(pc.if_else(there, pc.cumulative_sum(there.cast(pa.int64())), 0))
 
 
 def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:

@@ -56,10 +56,17 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 
 def requires_parts(kind: pa.DataType) -> bool:
-    """Whether a type is a struct with required fields, at any depth."""
+    """Whether parts of a type are required, at any depth."""
+    return any(not part.nullable or requires_parts(part.type) for part in _parts(kind))
+
+
+def _parts(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of a nested type, for a map those of its entries. Arrow itself refuses null keys."""
     import pyarrow as pa
 
-    return pa.types.is_struct(kind) and any(not field.nullable or requires_parts(field.type) for field in kind)
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_nullable(True), kind.item_field]
+    return [kind.field(number) for number in range(kind.num_fields)]
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
@@ -69,18 +76,22 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     return _with_leaves(kind, lambda leaf: leaf.storage_type if isinstance(leaf, pa.BaseExtensionType) else leaf)
 
 
-def _with_leaves(kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type in which types without parts are replaced."""
+def _with_leaves(
+    kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf, *, optional: bool = False
+) -> pa.DataType:
+    """A type in which types without parts are replaced. If `optional`, no part is required."""
     import pyarrow as pa
 
     def replaced(field: pa.Field) -> pa.Field:
-        return field.with_type(_with_leaves(field.type, replace))
+        return field.with_type(_with_leaves(field.type, replace, optional=optional)).with_nullable(
+            optional or field.nullable
+        )
 
     is_ = pa.types
     if is_.is_struct(kind):
         return pa.struct([replaced(field) for field in kind])
     if is_.is_map(kind):
-        return pa.map_(replaced(kind.key_field), replaced(kind.item_field))
+        return pa.map_(replaced(kind.key_field).with_nullable(False), replaced(kind.item_field))
     return pa.large_list(replaced(kind.value_field)) if is_.is_large_list(kind) else replace(kind)
 
 
@@ -91,12 +102,62 @@ def cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa
     """
     import pyarrow as pa
 
-    if column.type == kind:
-        return column
-    if pa.types.is_decimal128(column.type) and pa.types.is_decimal128(kind) and column.type.scale == kind.scale:
-        return column.cast(kind)
-    wide = _with_leaves(kind, lambda leaf: pa.decimal256(76, leaf.scale) if pa.types.is_decimal128(leaf) else leaf)
-    return column.cast(kind) if wide == kind else column.cast(wide).cast(kind)
+    is_decimal = pa.types.is_decimal128
+    if column.type == kind or (is_decimal(column.type) and is_decimal(kind) and column.type.scale == kind.scale):
+        return cast_parts(column, kind)
+    wide = _with_leaves(kind, lambda leaf: pa.decimal256(76, leaf.scale) if is_decimal(leaf) else leaf)
+    return cast_parts(column if wide == kind else cast_parts(column, wide), kind)
+
+
+def cast_parts(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Arrow's cast, in which a required part is null in no place, except that it may be null before in a null struct.
+
+    Arrow refuses the null of a null struct, as does its writer of Parquet, and makes an empty list of a null in a list.
+    """
+    import pyarrow as pa
+
+    if not requires_parts(kind):
+        return values if values.type == kind else values.cast(kind)
+    values = values.cast(_with_leaves(kind, optional=True))
+    if isinstance(values, pa.ChunkedArray):
+        return pa.chunked_array([_with_required_parts(chunk, kind) for chunk in values.chunks], kind)
+    return _with_required_parts(values, kind)
+
+
+def _with_required_parts(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of a type without required parts as `kind`: the parts of a null struct get a default value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not requires_parts(kind):
+        return values
+    is_struct, missing = pa.types.is_struct(kind), values.null_count
+    if is_struct:
+        parts = values.flatten()
+    else:  # without the elements of null lists and of other slices
+        values = values.take(pc.subtract(_numbers(values), 1))
+        parts = [values.keys, values.items] if pa.types.is_map(kind) else [values.values]
+    made = []
+    for part, field in zip(parts, _parts(kind), strict=True):
+        part = _with_required_parts(part, field.type)
+        if not field.nullable and part.null_count:
+            if not is_struct or part.null_count > missing:
+                raise pa.ArrowInvalid(f"{field.name} is required, and {part.null_count} of its values are null")
+            default = nulls(1, pa.struct([field])).field(0)
+            part = pa.concat_arrays([default, part]).take(pc.if_else(values.is_valid(), _numbers(values), 0))
+        made.append(part)
+    if is_struct:
+        return pa.StructArray.from_arrays(made, fields=list(kind), mask=values.is_null())
+    array = pa.MapArray if pa.types.is_map(kind) else pa.LargeListArray
+    return array.from_arrays(values.offsets, *made, type=kind, mask=values.is_null())
+
+
+def _numbers(values: pa.Array) -> pa.Array:
+    """The numbers of the values, from 1."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.cumulative_sum(pa.repeat(1, len(values)))
 
 
 def typed(rows: Rows, target: pa.Schema) -> Rows:

@@ -168,8 +168,6 @@ class DataFileWriter:
         import pyarrow as pa
 
         columns = arrow_schema(self._schema)
-        if rows.schema.equals(columns):
-            return rows
         given = {name: number for number, name in enumerate(rows.column_names)}
         arrays = [
             cast(rows.column(given[field.name]), field.type)
