@@ -14,9 +14,9 @@ from pyiceberg.exceptions import ResolveError
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField
 
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.schema_projection import project
-from trinitylake.iceberg_storage.metadata_invariants import can_read
+from trinitylake.iceberg_storage.schema_compatibility import can_read
 
 VALUES: dict[str, Any] = {
     "boolean": True,

@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import parquet_files_to_data_files
 import trinitylake as tl
 from trinitylake import _core
 from trinitylake.iceberg_storage.data_files import bloom_filters
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.tables.merging import candidate_files
 

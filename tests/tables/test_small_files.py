@@ -19,7 +19,7 @@ from pyiceberg.types import StringType
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.data_files import streamed_rows
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.tables import compaction
 

@@ -10,7 +10,7 @@ does not check most of them when it applies updates, so a commit that it accepts
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import pairwise
@@ -32,6 +32,7 @@ from pyiceberg.transforms import (
     VoidTransform,
 )
 
+from trinitylake.iceberg_storage.schema_compatibility import all_fields, check_evolution
 from trinitylake.iceberg_storage.table_properties import is_number
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def check_schema(schema: Schema) -> None:
     """Check ids and types of columns. PyIceberg checks their names."""
     _check_number(schema.schema_id, "the id of a schema", least=-1)
     known: set[int] = set()
-    for field in _fields(schema.as_struct()):
+    for field in all_fields(schema.as_struct()):
         what = f"column {field.name!r}"
         _check_number(field.field_id, f"the id of {what}", most=MAX_COLUMN_ID)
         if field.field_id in known:
@@ -288,86 +289,6 @@ def check_defaults(metadata: TableMetadata) -> None:
         raise ValueError(f"the table has no sort order {metadata.default_sort_order_id}, its default-sort-order-id")
 
 
-def check_evolution(metadata: TableMetadata, base: TableMetadata) -> None:
-    """Check that the current schema can read the files of the current snapshot, which `base` has or gets.
-
-    Readers match columns by id. So a column keeps its place and, except for promotions that our readers know, its type.
-    A new required column has a default value for the present rows, and an optional column does not become required:
-    readers that rely on it return other values for NULL, and files with NULL could not be rewritten.
-
-    By induction the current schema of `base` can read the current snapshot of `base`, and the schema of another
-    snapshot that snapshot; a summary or a snapshot that has expired is no proof. The first snapshot of a replaced table
-    has no parent, so that table may change freely.
-    """
-    snapshot = metadata.current_snapshot()
-    while snapshot is not None:
-        id, is_known = snapshot.snapshot_id, base.snapshot_by_id(snapshot.snapshot_id) is not None
-        schema_id = base.current_schema_id if id == base.current_snapshot_id else snapshot.schema_id
-        for schema in (base if is_known else metadata).schemas:
-            if schema.schema_id == schema_id or (schema_id is None and is_known):
-                _check_readable(schema, metadata, base.last_column_id)
-        parent = None if is_known else snapshot.parent_snapshot_id
-        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
-
-
-def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: int) -> None:
-    """Check that the current schema can read files of the schema `written`. Raises `ValueError`.
-
-    A column up to `last_column_id` that `written` does not have may be in older files, with its type in other schemas.
-    Parquet stores no structure without fields; in a table without rows a client may add its fields later.
-    """
-    schema, files = metadata.schema(), _columns(written)
-    if schema.schema_id == written.schema_id:
-        return
-    columns = _columns(schema)
-    is_former = any(id not in files and id <= last_column_id for id in columns)
-    others = [_columns(one) for one in metadata.schemas] if is_former else []
-    for id, (field, parent) in columns.items():
-        if isinstance(field.field_type, iceberg.StructType) and not field.field_type.fields:
-            raise ValueError(f"column {field.name!r} is a struct without fields, which a table with rows cannot have")
-        for former in [files] if id in files else others:
-            if id in former and not (former[id][1] == parent and can_read(former[id][0].field_type, field.field_type)):
-                was, place = former[id][0].field_type, "" if former[id][1] == parent else " at another place"
-                raise ValueError(
-                    f"column {field.name!r} cannot have the type {field.field_type}: the files of the table have {was} "
-                    f"under its id {id}{place}"
-                )
-            if id in former and field.required and former[id][0].optional:
-                raise ValueError(
-                    f"column {field.name!r} cannot become required, because rows of the table may have NULL in it: "
-                    "add a required column with a default value, or replace the table"
-                )
-        if id not in files and (parent is None or parent in files):
-            if parent is not None and not isinstance(files[parent][0].field_type, iceberg.StructType):
-                raise ValueError(f"the id of {field.name!r} of column {files[parent][0].name!r} cannot become {id}")
-            if field.required and field.initial_default is None:
-                raise ValueError(
-                    f"column {field.name!r} is required and has no default value, but the table has rows without it"
-                )
-
-
-def _columns(schema: Schema) -> dict[int, tuple[iceberg.NestedField, int | None]]:
-    """The fields of a schema by id, each with the id of the field that contains it."""
-    found: dict[int, tuple[iceberg.NestedField, int | None]] = {one.field_id: (one, None) for one in schema.fields}
-    for field in _fields(schema.as_struct()):
-        found |= {part.field_id: (part, field.field_id) for part in _parts(field.field_type)}
-    return found
-
-
-def can_read(written: iceberg.IcebergType, type: iceberg.IcebergType) -> bool:
-    """Whether our readers convert values of one type to the other; `_columns` has the parts of nested types."""
-    match written, type:
-        case (
-            (iceberg.IntegerType(), iceberg.LongType())
-            | (iceberg.FloatType(), iceberg.DoubleType())
-            | (iceberg.UnknownType(), iceberg.PrimitiveType())
-        ):
-            return True
-        case iceberg.DecimalType(), iceberg.DecimalType():
-            return written.scale == type.scale and written.precision <= type.precision
-    return written == type if written.is_primitive else written.__class__ is type.__class__
-
-
 def check_history(metadata: TableMetadata) -> None:
     """Check snapshots, their parents, the log of current snapshots, branches and tags."""
     parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
@@ -421,25 +342,6 @@ def _is_same_field(one: PartitionField, other: PartitionField) -> bool:
     """Whether two partition fields with the same id are equal. Format version 1 replaces a removed field by `void`."""
     voids = isinstance(one.transform, VoidTransform) or isinstance(other.transform, VoidTransform)
     return one.source_id == other.source_id and (voids or one.transform == other.transform)
-
-
-def _fields(type: iceberg.IcebergType) -> Iterator[iceberg.NestedField]:
-    rest = [type]
-    while rest:
-        children = _parts(rest.pop())
-        yield from children
-        rest += [child.field_type for child in children]
-
-
-def _parts(type: iceberg.IcebergType) -> Sequence[iceberg.NestedField]:
-    match type:
-        case iceberg.StructType(fields=found):
-            return found
-        case iceberg.ListType():
-            return [type.element_field]
-        case iceberg.MapType():
-            return [type.key_field, type.value_field]
-    return ()
 
 
 def _check_transform(transform: Transform[object, object]) -> None:

@@ -25,7 +25,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows

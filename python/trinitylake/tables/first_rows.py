@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask, Table
 
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in

@@ -26,7 +26,7 @@ from trinitylake.definitions.arrow_types import type_text
 from trinitylake.definitions.schema import refuse_objects
 from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, cast_parts, no_rows, nulls, requires_parts
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, cast_parts, no_rows, nulls, requires_parts
 from trinitylake.iceberg_storage.data_files.value_checks import check_values, leaf_arrays
 from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted
 from trinitylake.iceberg_storage.errors import translated

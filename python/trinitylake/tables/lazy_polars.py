@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from trinitylake.base.markup import shown
 from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.base.tracing import Span, begin, span
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.filter_text import filter_text

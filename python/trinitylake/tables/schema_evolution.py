@@ -15,7 +15,7 @@ from pyiceberg import types as iceberg
 
 from trinitylake.definitions.schema import to_iceberg_schema
 from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.iceberg_storage.metadata_invariants import can_read
+from trinitylake.iceberg_storage.schema_compatibility import can_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from typing import Any
 from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
 
-#: Scans produce large strings, so DuckDB must as well (`iceberg_storage/arrow_rows.py`).
+#: Scans produce large strings, so DuckDB must as well (`data_files/arrow_schema.py`).
 _ARROW: dict[str, str | bool | int | float | list[str]] = {"arrow_large_buffer_size": "true"}
 #: Queries cannot read Python objects of the surrounding program.
 _WITHOUT_VARIABLES: dict[str, str | bool | int | float | list[str]] = {"python_enable_replacements": "false"}

@@ -17,7 +17,7 @@ use trinitylake::storage::{
     Storage as CoreStorage, checked_range, file_cache, open,
 };
 use trinitylake::tree::node_store::NodeStore;
-use trinitylake::version::retention::check_retained;
+use trinitylake::version::expired_versions::check_retained;
 
 use crate::errors::to_python;
 use crate::runtime::{run, runtime};

@@ -16,7 +16,7 @@ use trinitylake::transaction::{
     CommitLimits, ConflictingTable as CoreConflictingTable, Conflicts as CoreConflicts, Coordination, Files, Outcome,
     Transaction as CoreTransaction,
 };
-use trinitylake::version::log_summary::{Rows, TableChange};
+use trinitylake::version::summary_format::{Rows, TableChange};
 
 use crate::append_queue::{Locked, QueuedAppends};
 use crate::arrow;

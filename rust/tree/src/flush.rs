@@ -1,4 +1,4 @@
-//! Flushing: moves messages into children, performs the resulting splits and merges, and resolves parked deletes.
+//! Flushing: moves messages into children, and performs the resulting splits and merges.
 //!
 //! The rules are those of `docs/architecture.md` (rules of the tree). All changed nodes are staged in memory under new
 //! paths. Nothing is written here, so an abandoned commit leaves no files.
@@ -13,7 +13,7 @@ use trinitylake_base::environment::Environment;
 use trinitylake_base::error::Result;
 use trinitylake_format::config::{INNER_FLUSH_CHILDREN, TreeConfig};
 use trinitylake_format::file_names::node_path;
-use trinitylake_format::node::mutable_node::{Message, MutableNode, Row, Text};
+use trinitylake_format::node::mutable_node::{Message, MutableNode, Text};
 
 /// The transaction id of a message that moves a separator to another node; no transaction has the nil UUID.
 pub const REHOMED: &str = "00000000-0000-0000-0000-000000000000";
@@ -116,7 +116,7 @@ impl<'a> Flush<'a> {
         self.integrate(draft, child, subtree).await
     }
 
-    async fn integrate(&mut self, draft: &mut MutableNode, child: usize, subtree: Subtree) -> Result<()> {
+    pub(crate) async fn integrate(&mut self, draft: &mut MutableNode, child: usize, subtree: Subtree) -> Result<()> {
         let split = match subtree {
             Subtree::Empty => {
                 self.remove_child(draft, child);
@@ -193,80 +193,8 @@ impl<'a> Flush<'a> {
         Ok(())
     }
 
-    /// Rules 3 and 4: resolves parked deletes once they take more than half of the buffer, because they cannot be
-    /// flushed.
-    pub async fn resolve_parked(&mut self, draft: &mut MutableNode, buffer_cap_bytes: usize) -> Result<()> {
-        loop {
-            let parked = draft.buffer.iter().filter(|message| draft.is_parked(message));
-            if parked.map(Message::size_bytes).sum::<usize>() * 2 <= buffer_cap_bytes {
-                return Ok(());
-            }
-            let Some(row) = draft.parked_rows().into_iter().next() else { return Ok(()) };
-            self.resolve(draft, row).await?;
-        }
-    }
-
-    /// Replaces a deleted row by the greatest key to its left.
-    async fn resolve(&mut self, draft: &mut MutableNode, row: usize) -> Result<()> {
-        self.tally.parked_resolved += 1;
-        let messages = draft.take_messages_of(row);
-        let child = self.load(&draft.children[row], draft.height - 1).await?;
-        let (greatest, subtree) = self.pop_max(child, messages).await?;
-        draft.take_parked(row);
-        match greatest {
-            Some(replacement) => {
-                draft.rows[row] = replacement;
-                self.integrate(draft, row, subtree).await
-            }
-            None => {
-                self.tally.emptied += 1;
-                draft.rows.remove(row);
-                draft.children.remove(row);
-                Ok(())
-            }
-        }
-    }
-
-    /// Removes the greatest key from a subtree, after applying the messages for its right spine.
-    fn pop_max(
-        &mut self,
-        mut draft: MutableNode,
-        messages: Vec<Message>,
-    ) -> BoxFuture<'_, Result<(Option<Row>, Subtree)>> {
-        Box::pin(async move {
-            if draft.is_leaf() {
-                draft.apply_to_leaf(messages);
-                let greatest = draft.rows.pop();
-                return Ok((greatest, self.finish(draft, false)));
-            }
-            draft.buffer.extend(messages);
-            draft.absorb();
-            loop {
-                let last = draft.children.len() - 1;
-                let messages = draft.take_messages_of(last);
-                let child = self.load(&draft.children[last], draft.height - 1).await?;
-                let (greatest, subtree) = self.pop_max(child, messages).await?;
-                if greatest.is_some() {
-                    self.integrate(&mut draft, last, subtree).await?;
-                    return Ok((greatest, self.finish(draft, false)));
-                }
-                // The last child is empty, so its separator is the greatest key, unless a delete is parked for it.
-                self.tally.emptied += 1;
-                draft.children.pop();
-                if draft.rows.is_empty() {
-                    return Ok((None, Subtree::Empty));
-                }
-                let parked = draft.take_parked(draft.rows.len() - 1);
-                let separator = draft.rows.pop();
-                if parked.is_none() {
-                    return Ok((separator, self.finish(draft, false)));
-                }
-            }
-        })
-    }
-
     /// Splits the node if it is too large, or reports that it is empty.
-    fn finish(&mut self, draft: MutableNode, ascending: bool) -> Subtree {
+    pub(crate) fn finish(&mut self, draft: MutableNode, ascending: bool) -> Subtree {
         if draft.is_leaf() {
             if draft.rows.is_empty() {
                 return Subtree::Empty;

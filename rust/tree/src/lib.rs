@@ -26,6 +26,8 @@ pub mod node_cache;
 pub mod node_source;
 #[cfg(not(target_family = "wasm"))]
 pub mod node_store;
+#[cfg(not(target_family = "wasm"))]
+mod parked_deletes;
 pub mod scan;
 pub mod search;
 pub mod split_and_merge;

@@ -16,8 +16,8 @@ use crate::transaction::commit::limits::VERSIONS_AT_ONCE;
 use crate::tree::bulk_build::{NodeWriter, build, merge_runs};
 use crate::tree::distributed_bulk_build::{Leaf, LooseRow, assemble};
 use crate::version::Version;
-use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
+use crate::version::summary_format::Summary;
 
 /// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key occurs twice, or exists without
 /// `replace`; `ObjectNotFound` if a namespace does not exist; `CommitConflict` if another version was committed first.

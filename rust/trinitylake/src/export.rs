@@ -17,11 +17,11 @@ use crate::node::mutable_node::{Message, MutableNode};
 use crate::storage::Storage;
 use crate::storage::create_readback::{Claim, claim};
 use crate::tree::bulk_build::{NodeWriter, build};
-use crate::version::log_summary::Summary;
 use crate::version::publisher::DOUBT_MILLIS;
 use crate::version::root_metadata::{
     CommittedTransaction, EXPORTED_VERSION_PROPERTY, LastRollback, OPERATION_EXPORT, OPERATION_PROPERTY, RootMetadata,
 };
+use crate::version::summary_format::Summary;
 use crate::version::{Version, discovery};
 
 /// The tree of a version that is published in another lakehouse.

@@ -10,10 +10,10 @@ use crate::lakehouse::Lakehouse;
 use crate::node::mutable_node::{Message, MutableNode, Text};
 use crate::transaction::saved::transaction_record::records;
 use crate::version::Version;
-use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_ROLLBACK, ROLLBACK_TARGET_PROPERTY,
 };
+use crate::version::summary_format::Summary;
 
 impl Lakehouse {
     /// Publishes the tree of version `number` as a new version. `CommitConflict` if another transaction commits first.

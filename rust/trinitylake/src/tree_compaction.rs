@@ -15,8 +15,8 @@ use crate::tree::apply_changes::apply_changes;
 use crate::tree::bulk_build::{Level, NodeWriter};
 use crate::tree::distributed_bulk_build::{LeafWriter, assemble};
 use crate::version::Version;
-use crate::version::log_summary::Summary;
 use crate::version::root_metadata::CommittedTransaction;
+use crate::version::summary_format::Summary;
 
 /// Maximum number of attempts to publish the tree while other transactions commit.
 const MAX_ATTEMPTS: usize = 50;

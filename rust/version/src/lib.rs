@@ -15,6 +15,8 @@ mod damaged_latest_version;
 #[cfg(not(target_family = "wasm"))]
 pub mod discovery;
 #[cfg(not(target_family = "wasm"))]
+pub mod expired_versions;
+#[cfg(not(target_family = "wasm"))]
 pub mod expiry_boundary;
 pub mod galloping_search;
 #[cfg(not(target_family = "wasm"))]
@@ -25,7 +27,6 @@ pub mod hint;
 pub mod history;
 #[cfg(not(target_family = "wasm"))]
 pub mod key_history;
-pub mod log_summary;
 #[cfg(not(target_family = "wasm"))]
 mod observations;
 #[cfg(not(target_family = "wasm"))]
@@ -36,11 +37,10 @@ pub mod publisher;
 mod read_definition;
 #[cfg(not(target_family = "wasm"))]
 pub mod refresh;
-#[cfg(not(target_family = "wasm"))]
-pub mod retention;
 pub mod root_metadata;
 #[cfg(not(target_family = "wasm"))]
 pub mod store_clock;
+pub mod summary_format;
 pub mod time_travel;
 #[cfg(not(target_family = "wasm"))]
 mod version_lookup;

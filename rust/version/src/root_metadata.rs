@@ -9,7 +9,7 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_format::definition_file::is_intact_copy;
 use trinitylake_format::node::{CREATED_AT_MILLIS, MessageRef, Node};
 
-use crate::log_summary::Summary;
+use crate::summary_format::Summary;
 
 const LAKEHOUSE_DEF: &str = "lakehouse_def";
 /// An extension: the lakehouse definition itself in hexadecimal, so that opening a lakehouse needs no further file.

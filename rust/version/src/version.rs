@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::expired_versions;
 use crate::read_definition::read_definition;
-use crate::retention;
 use crate::root_metadata::RootMetadata;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::config::TreeConfig;
@@ -103,7 +103,7 @@ impl Version {
     /// then. If the store does not answer, its error is returned.
     pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
         let Err(error @ Error::CorruptFile { .. }) = read else { return read };
-        match retention::check_retained(&self.nodes, self.number).await {
+        match expired_versions::check_retained(&self.nodes, self.number).await {
             Err(answer @ (Error::VersionExpired(_) | Error::Storage { .. } | Error::PermissionDenied(_))) => {
                 Err(answer)
             }

@@ -7,9 +7,9 @@ use futures::future::{join, try_join_all};
 
 use super::damaged_latest_version::Damage;
 use super::discovery;
+use super::expired_versions::{check_retained_by, expired};
 use super::expiry_boundary::boundary;
 use super::read_definition::lakehouse_definition;
-use super::retention::{check_retained_by, expired};
 use super::root_metadata::RootMetadata;
 use super::version::Version;
 use super::versions::Versions;

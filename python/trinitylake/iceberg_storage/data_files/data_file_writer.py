@@ -24,7 +24,7 @@ from pyiceberg.types import NestedField, StructType, UnknownType
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, arrow_schema_with_ids, cast, nulls
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, arrow_schema_with_ids, cast, nulls
 from trinitylake.iceberg_storage.data_files.bloom_filters import writer_options
 from trinitylake.iceberg_storage.data_files.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics

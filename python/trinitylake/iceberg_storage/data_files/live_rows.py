@@ -18,7 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, StructType, TimestamptzType
 
 from trinitylake.errors import CorruptFile, InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.equality_deletes import DeletedKeys
 from trinitylake.iceberg_storage.data_files.parquet_batches import batches_of, open_parquet, reading
 from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSummaries

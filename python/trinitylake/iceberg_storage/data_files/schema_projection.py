@@ -1,7 +1,7 @@
 """Converts rows from the columns of one Iceberg schema to those of another, which are matched by field id.
 
-The result has the Arrow types of the target schema (`arrow_rows.py`). Values are widened and never narrowed. NULL stays
-NULL, also for lists, maps and structures with required parts.
+The result has the Arrow types of the target schema (`arrow_schema.py`). Values are widened and never narrowed. NULL
+stays NULL, also for lists, maps and structures with required parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema, index_by_id, promote
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, cast, nulls
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, cast, nulls
 
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no_rows
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
 

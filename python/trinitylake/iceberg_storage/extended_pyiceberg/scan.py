@@ -24,7 +24,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows, typed
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE, PlannedFile
 from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows

@@ -41,7 +41,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.definitions.iceberg_types import as_iceberg_type
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, typed
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, typed
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.existing_files import existing_data_file
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled

@@ -23,7 +23,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from trinitylake.definitions import MANAGED, MANIFEST_LIST
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_ROWS
 from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead

@@ -19,7 +19,7 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
 from trinitylake.iceberg_storage.data_files.write_defaults import defaulted

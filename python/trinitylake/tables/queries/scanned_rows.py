@@ -12,7 +12,7 @@ from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.types import NestedField
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema, no_rows
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no_rows
 from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead

@@ -15,7 +15,7 @@ from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.types import NestedField
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_rows import arrow_schema_with_ids
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO

@@ -36,11 +36,11 @@ use crate::transaction::Note;
 use crate::tree::node_store::NodeStore;
 use crate::tree::scan::Scan;
 use crate::tree::search::{DecidedBy, decide, get};
-use crate::version::log_summary::Summary;
 use crate::version::publisher::Publisher;
 use crate::version::root_metadata::{
     CommittedTransaction, LastRollback, OPERATION_PROPERTY, OPERATION_REPAIR, ROLLBACK_TARGET_PROPERTY,
 };
+use crate::version::summary_format::Summary;
 use crate::version::versions::Versions;
 use crate::version::{Version, discovery};
 

@@ -15,9 +15,9 @@ use crate::node::mutable_node::MutableNode;
 use crate::transaction::Note;
 use crate::transaction::commit::inline_definitions::write_definitions_of;
 use crate::transaction::saved::cleanup::{abort_abandoned, forget_before};
-use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{COLLECTION_PROPERTY, CommittedTransaction};
 use crate::version::store_clock::{ClockCheck, FILE_TIME_PRECISION_MILLIS};
+use crate::version::summary_format::Summary;
 use crate::version::{Version, expiry_boundary};
 
 /// Maximum number of attempts to mark while versions expire.

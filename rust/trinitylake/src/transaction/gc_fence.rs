@@ -21,8 +21,8 @@ use crate::storage::response_dates::{APART_MILLIS, StoreMoment, dated_last};
 use crate::transaction::handle::Transaction;
 use crate::transaction::state_machine::Failure;
 use crate::version::Version;
+use crate::version::expired_versions::check_retained;
 use crate::version::gc_markers::under_way;
-use crate::version::retention::check_retained;
 use crate::version::root_metadata::RootMetadata;
 use crate::version::store_clock::{FILE_TIME_PRECISION_MILLIS, StoreTime};
 

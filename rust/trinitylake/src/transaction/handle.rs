@@ -19,8 +19,8 @@ use crate::moved_lakehouse::Placement;
 use crate::storage::BackgroundUploads;
 use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
-use crate::version::log_summary::{Summary, TableChange};
 use crate::version::root_metadata::CommittedTransaction;
+use crate::version::summary_format::{Summary, TableChange};
 
 impl Lakehouse {
     pub fn begin(self: &Arc<Self>, base: Arc<Version>, options: TransactionOptions) -> Result<Transaction> {

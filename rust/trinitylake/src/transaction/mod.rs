@@ -6,7 +6,6 @@
 //! and which steps it allows. Transactions that outlive their process are in `saved`.
 
 mod append_queue;
-mod change_summary;
 mod changes;
 pub(crate) mod commit;
 mod companions;
@@ -19,6 +18,7 @@ mod restore;
 pub mod saved;
 mod state_machine;
 mod statements;
+mod summarize_changes;
 
 pub use crate::config::Coordination;
 pub use append_queue::QueuedAppends;

@@ -12,8 +12,8 @@ use crate::transaction::changes::NewValue;
 use crate::transaction::commit::inline_definitions::write_definitions_of;
 use crate::transaction::handle::Transaction;
 use crate::version::Version;
+use crate::version::expired_versions::check_retained_by;
 use crate::version::expiry_boundary::boundary;
-use crate::version::retention::check_retained_by;
 
 impl Transaction {
     /// Allows references to files that only `source` references. `VersionExpired` if `source` is no longer retained.

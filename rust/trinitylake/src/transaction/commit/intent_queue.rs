@@ -41,9 +41,9 @@ use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::Footprint;
 use crate::transaction::options::Isolation;
 use crate::version::Version;
-use crate::version::log_summary::Summary;
 use crate::version::publisher::Publisher;
 use crate::version::root_metadata::CommittedTransaction;
+use crate::version::summary_format::Summary;
 
 /// Number of versions for which other processes may commit a queued transaction.
 pub(crate) const QUEUED_VERSIONS: u64 = 64;

@@ -29,8 +29,8 @@ use crate::transaction::saved::state_file::newest_sequence;
 use crate::transaction::saved::transaction_record::{Record, recorded};
 use crate::transaction::state_machine::{Abort, Failure, Files, already_committed};
 use crate::version::Version;
-use crate::version::log_summary::Summary;
 use crate::version::root_metadata::{CommittedTransaction, ROLLED_BACK_PROPERTY};
+use crate::version::summary_format::Summary;
 
 impl Transaction {
     /// Rolls the transaction back for all processes. If it is in flight or was saved, this creates a version; otherwise

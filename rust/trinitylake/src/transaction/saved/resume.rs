@@ -20,9 +20,9 @@ use crate::transaction::options::Isolation;
 use crate::transaction_id::check_transaction_id;
 use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::Version;
-use crate::version::log_summary::Summary;
 use crate::version::root_metadata::CommittedTransaction;
 use crate::version::store_clock::StoreTime;
+use crate::version::summary_format::Summary;
 
 impl Transaction {
     /// Resumes a saved transaction. If it was committed, the result is the committed transaction. `ObjectNotFound` if

@@ -8,7 +8,7 @@ use crate::lakehouse::Lakehouse;
 use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, open, text};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{CommitLimits, Coordination, Isolation, Transaction, TransactionOptions};
-use crate::version::log_summary::{Rows, TableChange};
+use crate::version::summary_format::{Rows, TableChange};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -9,7 +9,7 @@ use crate::key::ObjectKind;
 use crate::lakehouse_definition::LakehouseDefinition;
 use crate::transaction::changes::{NewValue, Write};
 use crate::transaction::handle::Transaction;
-use crate::version::log_summary::{Clause, Rows, Summary, TableChange, shown};
+use crate::version::summary_format::{Clause, Rows, Summary, TableChange, shown};
 
 impl Transaction {
     /// Sets the description of the change of a table, replacing an earlier one. `InvalidArgument` if it is not
