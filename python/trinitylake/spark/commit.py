@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
-from pyiceberg.table import ALWAYS_TRUE
 from pyiceberg.table import Transaction as IcebergTransaction
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, FloatType
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, ObjectNotFound, TransactionClosed
-from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
-from trinitylake.iceberg_storage.data_files.position_deletes import RowDeletes
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts
-from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.transaction import Transaction
@@ -172,7 +164,7 @@ def stage(
                     keys=[f"table {plan.table_name}"],
                 )
         if overwrite and is_dynamic and not table.partition_spec.is_unpartitioned():
-            _remove_partitions(change, files, snapshot_properties)
+            change.remove_partitions(files, snapshot_properties)
         elif overwrite:
             replaced = option_filter(plan.options.filter, plan.metadata.schema())
             with change.looking_for("overwrite", replaced):
@@ -212,27 +204,6 @@ def _replace_files(
             if removed or added:
                 change.replace_files(removed, added, snapshot_properties=snapshot_properties)
         _take_incoming(iceberg.io)
-
-
-def _remove_partitions(change: StagedTransaction, files: list[DataFile], snapshot_properties: dict[str, str]) -> None:
-    metadata = change.table_metadata
-    schema, spec = metadata.schema(), metadata.spec()
-    written = {spelled(file.partition): file.partition for file in files}
-    columns = [schema.find_column_name(field.source_id) or "" for field in spec.fields]
-    if all(isinstance(field.transform, IdentityTransform) for field in spec.fields) and not any(
-        isinstance(schema.find_type(column), FloatType | DoubleType) for column in columns
-    ):
-        change.delete(in_partitions(written.values(), columns), snapshot_properties)
-        return
-    # No filter can select the rows of a bucket, or tell 0.0 from -0.0. So all files of the partition are removed, and
-    # any other change of it is a conflict.
-    with change.looking_for("overwrite", ALWAYS_TRUE):
-        deletes = RowDeletes({})
-        for task in files_of_branch(metadata, change.io, ALWAYS_TRUE, True, MAIN_BRANCH):
-            if task.file.spec_id == spec.spec_id and spelled(task.file.partition) in written:
-                deletes.remove(task)
-        if deletes.removed:
-            change.replace_files(deletes.removed, [], snapshot_properties=snapshot_properties)
 
 
 def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -37,6 +37,7 @@ from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
+from pyiceberg.types import DoubleType, FloatType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.definitions.iceberg_types import as_iceberg_type
@@ -45,7 +46,7 @@ from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, ty
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.existing_files import existing_data_file
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
-from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
+from trinitylake.iceberg_storage.data_files.position_deletes import RowDeletes, is_merge_on_read
 from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
 from trinitylake.iceberg_storage.data_files.value_checks import check_values
 from trinitylake.iceberg_storage.data_files.write_defaults import filled
@@ -135,8 +136,7 @@ class StagedTransaction(Transaction):
     def dynamic_partition_overwrite(
         self, df: pa.Table, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
     ) -> None:
-        metadata = self.table_metadata
-        schema, spec = metadata.schema(), metadata.spec()
+        spec = self.table_metadata.spec()
         if spec.is_unpartitioned():
             raise ValueError("Cannot apply dynamic overwrite on an unpartitioned table.")
         for field in spec.fields:
@@ -147,12 +147,38 @@ class StagedTransaction(Transaction):
                 )
         with self._as_statement("dynamic_partition_overwrite"):
             files = self._written(self._checked(df))
-            if not files:
-                return
-            columns = [schema.find_column_name(field.source_id) or "" for field in spec.fields]
-            replaced = in_partitions({spelled(file.partition): file.partition for file in files}.values(), columns)
+            if files:
+                self.remove_partitions(files, snapshot_properties, branch)
+                self.append_files(files, snapshot_properties, branch)
+
+    def remove_partitions(
+        self,
+        files: Iterable[DataFile],
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Remove all rows of the partitions of these files, which are not part of the table yet."""
+        metadata = self.table_metadata
+        schema, spec = metadata.schema(), metadata.spec()
+        written = {spelled(file.partition): file.partition for file in files}
+        columns = {schema.find_column_name(field.source_id) or "": field for field in spec.fields}
+        if all(
+            isinstance(field.transform, IdentityTransform)
+            and not isinstance(schema.find_type(column), FloatType | DoubleType)
+            for column, field in columns.items()
+        ):
+            replaced = in_partitions(written.values(), list(columns))
             self.delete(replaced, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
-            self.append_files(files, snapshot_properties, branch)
+            return
+        # No filter can select the rows of a bucket, or tell 0.0 from -0.0. So all files of the partition are removed,
+        # and any other change of it is a conflict.
+        with self.looking_for("overwrite", ALWAYS_TRUE, branch=branch):
+            deletes = RowDeletes({})
+            for task in files_of_branch(metadata, self.io, ALWAYS_TRUE, True, branch):
+                if task.file.spec_id == spec.spec_id and spelled(task.file.partition) in written:
+                    deletes.remove(task)
+            if deletes.removed:
+                self.replace_files(deletes.removed, [], snapshot_properties=snapshot_properties, branch=branch)
 
     def overwrite(
         self,
