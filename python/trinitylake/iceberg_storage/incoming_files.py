@@ -73,8 +73,8 @@ def incoming_paths(
         layout: of the table after the commit, for the check of manifests.
         may_have_expired: for snapshots that were committed elsewhere: manifests that cannot be read are skipped.
 
-    Raises `InvalidLocation` for a file that may not be named and for a manifest that cannot be read, and
-    `InvalidArgument` for a manifest that contradicts itself (`manifest_consistency.py`).
+    Raises `InvalidLocation` for a file that may not be named, and `InvalidArgument` for a manifest that cannot be read
+    or that contradicts itself (`manifest_consistency.py`).
     """
     new = _NewFiles(io, metadata, layout, may_have_expired)
     return [path for snapshot in snapshots for path in new.of(snapshot)]
@@ -181,4 +181,4 @@ class _NewFiles:
             raise
         except UNREADABLE as error:
             if not self._may_have_expired:
-                raise InvalidLocation(f"{location!r} cannot be read, so its files are unknown: {error}") from error
+                raise InvalidArgument(f"{location!r} cannot be read, so its files are unknown: {error}") from error

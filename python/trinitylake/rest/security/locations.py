@@ -191,9 +191,9 @@ class LocationGate:
             allowance: memory budget of the commit.
 
         Raises:
-            RestError: 403 for a file outside, and for a manifest that does not exist yet; 413 above the budget.
+            RestError: 403 for a file outside; 413 above the budget.
             InvalidLocation: for an invalid location.
-            InvalidArgument: for a manifest that contradicts itself.
+            InvalidArgument: for a manifest that cannot be read or that contradicts itself.
         """
         snapshots = snapshots_of(change.updates)
         if not snapshots:
