@@ -7,6 +7,7 @@ as codes.
 from __future__ import annotations
 
 import unicodedata
+from typing import TextIO
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -21,6 +22,19 @@ def printable_json(document: str) -> str:
     if document.isprintable():
         return document
     return "".join(one if _is_plain(one) or one == "\n" else _json_escape(one) for one in document)
+
+
+class HarmlessStream:
+    """A stream that escapes control characters of terminals."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(printable(text, keep="\n\t"))
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 def _is_plain(character: str) -> bool:

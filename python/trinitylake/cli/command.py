@@ -12,7 +12,6 @@ import typer
 import trinitylake
 from trinitylake.base.secret_values import is_reference, is_secret_name, with_values_read
 from trinitylake.cli.app import app, exit_code
-from trinitylake.cli.output import emit_error, emit_warning
 from trinitylake.cli.plain_values import PlainCommand
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 
@@ -64,6 +63,8 @@ def command(function: Command, group: typer.Typer = app) -> Command:
                 kwargs["author"] = _user()
             function(*args, **kwargs)
         except TrinityLakeError as error:
+            from trinitylake.cli.output import emit_error
+
             emit_error(error, bool(kwargs.get("as_json")))
             raise typer.Exit(exit_code(error)) from None
 
@@ -97,6 +98,8 @@ def secret_key_values(flag: str, texts: list[str] | None) -> dict[str, str]:
     given = key_values(texts)
     for name, value in given.items():
         if is_secret_name(name) and not is_reference(value):
+            from trinitylake.cli.output import emit_warning
+
             emit_warning(
                 f"{name} is visible in the process list of this machine: "
                 f"use {flag} {name}=@FILE or {flag} {name}=env:NAME"

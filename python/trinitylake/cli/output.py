@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -54,19 +54,6 @@ def _harmless(text: Text) -> Text:
     if len(styles) == 1:
         clean.stylize(styles.pop())
     return clean
-
-
-class Harmless:
-    """A stream that escapes control characters of terminals."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        return self._stream.write(printable(text, keep="\n\t"))
-
-    def flush(self) -> None:
-        self._stream.flush()
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -9,9 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from trinitylake.cli.output import Harmless, console
-from trinitylake.cli.rows import AsText, csv_writer, print_json
+from trinitylake.cli.rows import AsText, csv_writer, line_width, print_json
 from trinitylake.errors import InvalidArgument
+from trinitylake.printable import HarmlessStream
 
 if TYPE_CHECKING:
     from trinitylake.tables.queries.query import Query
@@ -69,7 +69,7 @@ class ResultPrinter:
             with Path(self._path).open("a", encoding="utf-8") as file:
                 self._show(query, file, None)
         else:
-            self._show(query, sys.stdout, console().width)
+            self._show(query, sys.stdout, line_width())
         if self.is_timed:
             print(f"Time: {time.perf_counter() - started:.3f} s", file=sys.stderr)
 
@@ -81,7 +81,7 @@ class ResultPrinter:
         if self.format is Format.JSON:
             print_json(reader, out)
             return
-        with csv_writer(AsText(Harmless(out)) if out.isatty() else out.buffer, reader.schema) as write:
+        with csv_writer(AsText(HarmlessStream(out)) if out.isatty() else out.buffer, reader.schema) as write:
             for batch in reader:
                 write(batch)
 
