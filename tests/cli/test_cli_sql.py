@@ -61,6 +61,39 @@ def test_rows_are_printed_for_people_and_programs(root: str) -> None:
     assert json.loads(run("--root", root, "--format", "json", f"SELECT * FROM ({statement}) LIMIT 0").stdout) == []
 
 
+@pytest.mark.parametrize("format", ["table", "csv", "json"])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("INTERVAL '-14 months 3 days 04:05:06.5'", "-1 year -2 months 3 days 04:05:06.5"),
+        ("'10:00:01+02'::TIMETZ", "10:00:01+02"),
+        ("'1011'::BIT", "1011"),
+        ("'infinity'::DATE", "infinity"),
+        ("'-infinity'::TIMESTAMPTZ", "-infinity"),
+        ("TIMESTAMP '100000-01-01 10:00:00.5'", "100000-01-01 10:00:00.500000"),
+        ("DATE '200000-01-01'", "200000-01-01"),
+    ],
+)
+def test_values_of_types_that_only_duckdb_has_are_spelled_alike(root: str, format: str, value: str, text: str) -> None:
+    """An interval ended CSV with a traceback, and was `-417 days` in a table and three numbers in JSON.
+
+    Infinite dates were the last day of Python in a table and `<value out of range>` in CSV, and TIMETZ lost its zone.
+    """
+    shown = run("--root", root, "--format", format, f"SELECT {value} AS v; -- the end").stdout
+    rows = {
+        "table": lambda: shown.splitlines()[2],
+        "csv": lambda: next(iter(csv.DictReader(io.StringIO(shown))))["v"],
+        "json": lambda: json.loads(shown)[0]["v"],
+    }
+    assert rows[format]() == text
+
+
+def test_columns_of_the_same_name_are_distinct_in_json(root: str) -> None:
+    """Of two columns with the name `id`, as in joins, JSON had only the second one."""
+    shown = run("--root", root, "--json", "SELECT 1 AS id, 2 AS id, 3 AS id_1").stdout
+    assert json.loads(shown) == [{"id": 1, "id_2": 2, "id_1": 3}]
+
+
 def test_an_older_version_is_read(root: str) -> None:
     assert json.loads(run("--root", root, "--at", "2", "--json", "SELECT count(*) AS n FROM shop.items").stdout) == [
         {"n": 1}

@@ -60,6 +60,12 @@ def loader(tmp_path: Path) -> Loader:
     return Loader(tmp_path)
 
 
+def test_standard_input_without_a_format_names_the_option(loader: Loader) -> None:
+    """`load - shop.t` ended with "all files must have one format, not ", which names no option."""
+    refused = loader.run("-", "shop.t", "--create", input=b"a\n1\n", code=2)
+    assert "use --format csv, json or parquet" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [

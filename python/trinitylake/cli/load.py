@@ -145,7 +145,7 @@ def load(
         emit({"table": table, "version": outcome.version, "was_committed": True}, text, as_json)
         return
     declared = {name: parse_type(type) for name, type in key_values(types).items()}
-    known = format or format_of([one for one in files if one != "-"])
+    known = format or format_of(files)
     if declared and known == "parquet":
         raise InvalidArgument("--type is for CSV and JSON: Parquet files have types, which --select can change")
     text_options = TextOptions(

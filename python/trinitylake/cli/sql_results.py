@@ -77,7 +77,7 @@ class ResultPrinter:
         if self.is_for_people:
             self._print(query._text(self._limit, width, one_by_one=self.format is Format.LINE), out)
             return
-        reader = query.to_arrow_batch_reader()
+        reader = query._stream(is_shown=True)
         if self.format is Format.JSON:
             print_json(reader, out)
             return

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterator
 from datetime import date, datetime, time
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,11 @@ import pyarrow.compute as pc
 from trinitylake.printable import printable_json
 
 _ZERO_FRACTION = re.compile(r"\.0+$")
+#: Arrow writes "value out of range" for moments that are further from 1970: before the year -28829, or after 32767.
+_ARROW_DAYS_MAX = 11_248_000
+_UNITS_OF_DAY = {"D": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+#: DuckDB's infinite dates and timestamps, by their width in bits.
+_INFINITE = {32: 2**31 - 1, 64: 2**63 - 1}
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -80,11 +86,20 @@ def shown_text(value: Any) -> str:
 
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
-    """The rows of a batch, each as a JSON object."""
+    """The rows of a batch, each as a JSON object. Of two columns with the name `id` the second one is `id_1`."""
     columns = [python_values(column) for column in batch.columns]
+    names = _distinct(batch.schema.names)
     for row in zip(*columns, strict=True):
-        document = dict(zip(batch.schema.names, map(json_value, row), strict=True))
+        document = dict(zip(names, map(json_value, row), strict=True))
         yield printable_json(json.dumps(document, ensure_ascii=False, allow_nan=False))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        candidates = (f"{name}_{number}" for number in count(1))
+        found.append(name if name not in found else next(one for one in candidates if one not in [*found, *names]))
+    return found
 
 
 def for_csv(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -97,7 +112,7 @@ def _for_csv(column: pa.Array) -> pa.Array:
     kind, is_ = column.type, pa.types
     if is_.is_nested(kind):
         return pa.array(map(json_text, python_values(column)), pa.string())
-    if is_.is_timestamp(kind):
+    if is_.is_timestamp(kind) or (is_.is_date32(kind) and _is_beyond_arrow(column)):
         return moment_texts(column)
     is_bytes = is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
     if is_bytes or isinstance(kind, pa.BaseExtensionType):
@@ -106,15 +121,26 @@ def _for_csv(column: pa.Array) -> pa.Array:
 
 
 def moment_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The texts of timestamps.
+    """The texts of timestamps or dates.
 
     Arrow's own formatter for time zones takes nine times as long, and always writes a fraction.
     """
+    if _is_beyond_arrow(column):
+        return pa.array((None if one is None else str(one) for one in python_values(column)), pa.string())
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.string())
     unit = column.type.unit
     texts = column.cast(pa.timestamp(unit)).cast(pa.string())
     if unit != "s":
         texts = pc.replace_substring(texts, "." + "0" * {"ms": 3, "us": 6, "ns": 9}[unit], "")
     return texts if column.type.tz is None else pc.binary_join_element_wise(texts, "+00:00", "")
+
+
+def _is_beyond_arrow(moments: pa.Array | pa.ChunkedArray) -> bool:
+    is_date = pa.types.is_date32(moments.type)
+    bounds = pc.min_max(moments.cast(pa.int32() if is_date else pa.int64()))
+    limit = _ARROW_DAYS_MAX * _UNITS_OF_DAY["D" if is_date else moments.type.unit]
+    return any(one.is_valid and abs(one.as_py()) > limit for one in bounds.values())
 
 
 def json_text(value: Any) -> str | None:
@@ -148,6 +174,8 @@ def _value(scalar: pa.Scalar) -> Any:
 
 def _moment_text(scalar: pa.Scalar) -> str:
     kind = scalar.type
+    if not pa.types.is_time(kind) and abs(scalar.value) == _INFINITE.get(kind.bit_width):  # of DuckDB
+        return "infinity" if scalar.value > 0 else "-infinity"
     if pa.types.is_timestamp(kind):
         zone = "" if kind.tz is None else "+00:00"  # of an instant
         text = str(np.datetime64(scalar.value, kind.unit)).replace("T", " ")

@@ -126,9 +126,16 @@ class BadRow:
 
 
 def format_of(names: Sequence[str]) -> Format:
-    """The format of files, by their names. Raises `InvalidArgument` if the names have none, or several."""
+    """The format of files, by their names. Raises `InvalidArgument` if the names have none, or several.
+
+    Standard input, `-`, has the format of the others.
+    """
+    if all(name == "-" for name in names):
+        raise InvalidArgument("the format of standard input is unknown: use --format csv, json or parquet")
     found = set()
     for name in names:
+        if name == "-":
+            continue
         suffixes = [one.lower() for one in Path(name).suffixes if one.lower() not in _COMPRESSED]
         if suffixes and suffixes[-1] in _OTHER_COMPRESSIONS:
             raise InvalidArgument(

@@ -273,13 +273,13 @@ class LiveRows:
         """
         metadata = file.metadata
         if self._columns is not None:
-            known, columns = self._columns
-            if metadata.schema.equals(known.schema) and metadata.metadata == known.metadata:
-                return columns
+            other, its_columns = self._columns
+            if metadata.schema.equals(other.schema) and metadata.metadata == other.metadata:
+                return its_columns
         known = pa.schema([one for one in file.schema_arrow if not self._is_variant(one)])
         schemas = [] if self._variants else [self._schema, *reversed(self._metadata.schemas)]
         columns = next((one for one in schemas if known.equals(arrow_schema_with_ids(one), check_metadata=True)), None)
-        if columns is None:  # of another writer; the module of PyIceberg's converter imports pandas
+        if columns is None:  # another writer's; the module of PyIceberg's converter imports pandas
             columns = self._with_zones(self._iceberg_schema(known, self._metadata.format_version), metadata)
         is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
         self._columns = None if is_nested else (metadata, columns)

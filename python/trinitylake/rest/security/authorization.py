@@ -79,10 +79,17 @@ class Grant:
 
 @dataclass(frozen=True)
 class Principal:
-    """An authenticated client. `name` is its name in logs and commits."""
+    """An authenticated client.
+
+    Attributes:
+        name: its name in logs and commits.
+        grants: its roles.
+        refusal: the end of errors about roles that it lacks.
+    """
 
     name: str
     grants: tuple[Grant, ...]
+    refusal: str = ""
 
     @classmethod
     def of(cls, name: str, grants: Iterable[str]) -> Self:
@@ -90,8 +97,9 @@ class Principal:
         return cls(name, tuple(Grant.parse(text) for text in grants))
 
     def as_reader(self) -> Self:
-        """The same principal, with the role "reader" in place of each of its roles."""
-        return replace(self, grants=tuple(Grant(Role.READER, grant.pattern) for grant in self.grants))
+        """The same principal on a read-only server, with the role "reader" in place of each of its roles."""
+        grants = tuple(Grant(Role.READER, grant.pattern) for grant in self.grants)
+        return replace(self, grants=grants, refusal=": this server is read-only")
 
     @property
     def is_admin_of_everything(self) -> bool:
@@ -121,12 +129,12 @@ class Principal:
     def require(self, role: Role, name: Name) -> None:
         """Raises `RestError` 403, with the same message whether the object exists or not."""
         if not self.may(role, name):
-            raise forbidden(f"{self.name} is not a {role.name.lower()} of {'.'.join(name)}")
+            raise forbidden(f"{self.name} lacks the role {role.name.lower()} on {'.'.join(name)}{self.refusal}")
 
     def require_sight(self, namespace: Name) -> None:
         """Raises `RestError` 403."""
         if not self.sees(namespace):
-            raise forbidden(f"{self.name} is not a reader of {'.'.join(namespace)}")
+            raise forbidden(f"{self.name} lacks the role reader on {'.'.join(namespace)}")
 
 
 def forbidden(message: str) -> RestError:

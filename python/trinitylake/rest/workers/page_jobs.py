@@ -214,7 +214,7 @@ class DifferenceJob(PageJob):
 
 
 def _first_rows(prepared: PreparedQuery) -> FirstRows:
-    with prepared.running() as running:
+    with prepared.running(is_shown=True) as running:
         reader = running.to_arrow_reader(MAX_ROWS + 1)
         schema = reader.schema
         parts, n_rows = [], 0
@@ -260,8 +260,8 @@ def texts_of(column: pa.ChunkedArray) -> list[str | None]:
         texts = [json_text(one) for one in python_values(column)]
     elif pa.types.is_floating(type):
         texts = [None if one is None else float_text(one) for one in column.to_pylist()]
-    elif pa.types.is_timestamp(type):
+    elif pa.types.is_timestamp(type) or pa.types.is_date32(type):
         texts = moment_texts(column).to_pylist()
-    else:  # Python has no dates after the year 9999, Arrow has
+    else:
         texts = pc.replace_substring_regex(column.cast(pa.string()), r"(:\d\d)\.0+$", r"\1").to_pylist()
     return [one if one is None or len(one) <= MAX_VALUE_LENGTH else f"{one[:MAX_VALUE_LENGTH]}…" for one in texts]

@@ -35,6 +35,8 @@ NEEDS = "SQL over a lakehouse"
 #: Prefix of the names that this module adds to a query.
 OWN_NAME = "trinitylake_"
 _DESCRIBE = "DESCRIBE "
+#: Types whose values Arrow has as bytes of DuckDB, without their zone, or as numbers of months, days and nanoseconds.
+_TYPES_OF_DUCKDB = frozenset({"BIGNUM", "BIT", "INTERVAL", "TIME WITH TIME ZONE"})
 _QUOTED_LINE = "LINE 1: "
 
 
@@ -133,8 +135,11 @@ class PreparedQuery:
         return self._pushed[table].filter if table in self._pushed else AlwaysTrue()
 
     @contextmanager
-    def running(self) -> Iterator[RunningQuery]:
-        """Context manager: run the query. Errors are raised here and while its rows are read."""
+    def running(self, *, is_shown: bool = False) -> Iterator[RunningQuery]:
+        """Context manager: run the query. Errors are raised here and while its rows are read.
+
+        If the rows are shown, columns whose types only DuckDB has are texts.
+        """
         planned = {name: table.planned(self._pushed.get(name)) for name, table in self._tables().items()}
         files = [path for rows in planned.values() for path in rows.files]
         with TemporaryDirectory(prefix="trinitylake-sql-", ignore_cleanup_errors=True) as folder:
@@ -146,9 +151,20 @@ class PreparedQuery:
             try:
                 with self._refusals(planned):
                     self._create(connection, planned)
-                    yield RunningQuery(connection, self.sql, self._parameters)
+                    yield RunningQuery(connection, self._with_texts() if is_shown else self.sql, self._parameters)
             finally:
                 connection.close()
+
+    def _with_texts(self) -> str:
+        if not any(type in _TYPES_OF_DUCKDB for _, type in self.columns):
+            return self.sql
+        places = [f"c{place}" for place in range(len(self.columns))]
+        shown = (
+            f"{place}{'::VARCHAR' if type in _TYPES_OF_DUCKDB else ''} AS {quoted(name)}"
+            for place, (name, type) in zip(places, self.columns, strict=True)
+        )
+        query = self.sql.rstrip("; \n\t\r")
+        return f"SELECT {', '.join(shown)} FROM ({query}\n) AS {OWN_NAME}shown({', '.join(places)})"
 
     @contextmanager
     def _refusals(self, planned: Mapping[NameOf, PlannedRows] | None = None) -> Iterator[None]:

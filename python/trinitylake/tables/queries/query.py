@@ -18,6 +18,8 @@ from trinitylake.tables.row_result import RowResult
 if TYPE_CHECKING:
     from polars import DataFrame as PolarsFrame
 
+    from trinitylake.tables.queries.running import RunningQuery
+
 #: Maximum number of rows that `show` prints by default.
 SHOWN_ROWS = 20
 #: Number of rows of a batch of a stream.
@@ -53,13 +55,16 @@ class Query(RowResult):
     @checked
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream of record batches, for more than fits in memory."""
-        batches = self._batches()
+        return self._stream(is_shown=False)
+
+    def _stream(self, *, is_shown: bool) -> pa.RecordBatchReader:
+        batches = self._batches(is_shown)
         schema: pa.Schema = next(batches)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def _batches(self, rows_in_batch: int = BATCH_ROWS) -> Iterator[Any]:
-        with self._prepared.running() as rows:
-            reader = rows.to_arrow_reader(rows_in_batch)
+    def _batches(self, is_shown: bool) -> Iterator[Any]:
+        with self._prepared.running(is_shown=is_shown) as rows:
+            reader = rows.to_arrow_reader(BATCH_ROWS)
             yield reader.schema
             yield from reader
 
@@ -72,13 +77,13 @@ class Query(RowResult):
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as tuples of Python values."""
         with self._prepared.running() as rows:
-            return self._as_python(rows, None)
+            return _arrow_rows(rows, None) if self._is_without_pytz else rows.fetchall()
 
     @checked
     def fetchone(self) -> tuple[Any, ...] | None:
         """The first row, or None if there is none."""
         with self._prepared.running() as rows:
-            return next(iter(self._as_python(rows, 1)), None)
+            return next(iter(_arrow_rows(rows, 1) if self._is_without_pytz else rows.fetchmany(1)), None)
 
     @checked
     def show(self, limit: int = SHOWN_ROWS) -> None:
@@ -92,22 +97,14 @@ class Query(RowResult):
         return text_table(self._preview(limit), width, one_by_one=one_by_one)
 
     def _preview(self, limit: int) -> Preview:
-        with self._prepared.running() as rows:
-            found = self._as_python(rows, limit + 1)
+        with self._prepared.running(is_shown=True) as rows:
+            found = _arrow_rows(rows, limit + 1)
         return Preview(self.columns, found[:limit], has_more=len(found) > limit)
 
-    def _as_python(self, rows: Any, limit: int | None) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]]
-        if any("TIME ZONE" in type for type in self.types) and find_spec("pytz") is None:  # which DuckDB needs then
-            batches = rows.to_arrow_reader(limit or BATCH_ROWS)
-            found = []
-            for batch in batches:
-                found += zip(*map(python_values, batch.columns), strict=True)
-                if limit is not None and len(found) >= limit:
-                    break
-            return found[:limit]
-        found = rows.fetchall() if limit is None else rows.fetchmany(limit)
-        return found
+    @property
+    def _is_without_pytz(self) -> bool:
+        """Whether DuckDB needs a package for the Python values of these types that is not installed."""
+        return any("TIME ZONE" in type for type in self.types) and find_spec("pytz") is None
 
     def __repr__(self) -> str:
         return self._text()
@@ -118,3 +115,13 @@ class Query(RowResult):
         rows = table(preview.columns, preview.texts(), numbers=preview.numbers)
         more = [element("div", "and more rows", class_="quiet")] if preview.has_more else []
         return framed(rows, *more)
+
+
+def _arrow_rows(rows: RunningQuery, limit: int | None) -> list[tuple[Any, ...]]:
+    """All rows, or the first ones, by way of Arrow. DuckDB itself makes the last day of Python of an infinite date."""
+    found: list[tuple[Any, ...]] = []
+    for batch in rows.to_arrow_reader(limit or BATCH_ROWS):
+        found += zip(*map(python_values, batch.columns), strict=True)
+        if limit is not None and len(found) >= limit:
+            break
+    return found[:limit]
