@@ -60,6 +60,86 @@ def loader(tmp_path: Path) -> Loader:
     return Loader(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"a":1}\n{"a":2', "rows.json, line 2: damaged JSON at byte 7: "),
+        ('{"a":1}\n\n\nnot json\n{"a":3}\n', "rows.json, line 4: damaged JSON at byte 1: "),
+        ('[{"a":1},\n{"a":2},\n{"a":]', "rows.json, value 3: damaged JSON at byte 6 of the value: "),
+    ],
+)
+def test_damaged_json_is_named_by_its_place(loader: Loader, text: str, place: str) -> None:
+    """DuckDB counts from 2 and without empty lines, so errors named another line than the damaged one."""
+    assert place in loader.load(text, name="rows.json", code=2).stderr
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_columns_of_several_files_that_differ_in_case_are_refused(loader: Loader, suffix: str) -> None:
+    """CSV named a column `ID_1` that no file has, and JSON ended with a KeyError."""
+    files = []
+    for number, column in enumerate(("id", "ID")):
+        rows = pa.table({column: [number]})
+        path = loader.folder / f"{number}.{suffix}"
+        if suffix == "parquet":
+            parquet.write_table(rows, path)
+        else:
+            path.write_text(f"{column}\n{number}\n" if suffix == "csv" else json.dumps({column: number}))
+        files.append(str(path))
+    error = loader.run(*files, "shop.t", "--create", code=2).stderr
+    assert f"1.{suffix}: the column 'ID' is 'id' in another file" in error
+    assert '--select \'SELECT * RENAME ("ID" AS "id") FROM input\'' in error
+    select = 'SELECT * RENAME ("ID" AS "id") FROM input'
+    loader.run(files[0], "shop.t", "--create")
+    loader.run(files[1], "shop.t", "--select", select)
+    assert sorted(row["id"] for row in loader.rows()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("column", "select"),
+    [
+        (pa.array([1500], pa.duration("ms")), "SELECT epoch_ms(t) AS t FROM input"),
+        (pa.array([1], pa.timestamp("ns")), "SELECT t::TIMESTAMP AS t FROM input"),
+        (pa.array([Decimal("1.23")], pa.decimal256(50, 2)), "SELECT t::DECIMAL(38, 2) AS t FROM input"),
+    ],
+    ids=["duration", "nanoseconds", "decimal256"],
+)
+def test_types_that_no_table_stores_name_the_file_and_the_option(loader: Loader, column: pa.Array, select: str) -> None:
+    """Errors about Parquet files named the column, but neither the file nor an option."""
+    path = str(loader.folder / "rows.parquet")
+    parquet.write_table(pa.table({"t": column}), path)
+    error = loader.run(path, "shop.t", "--create", code=2).stderr
+    assert "rows.parquet: column" in error
+    assert "--select" in error
+    if not pa.types.is_decimal256(column.type):  # which DuckDB does not read
+        loader.run(path, "shop.t", "--create", "--select", select)
+
+
+def test_parquet_files_that_do_not_fit_together_name_the_second_one(loader: Loader) -> None:
+    """The error named the first of all files, and no option."""
+    paths = [str(loader.folder / f"{number}.parquet") for number in range(3)]
+    for path, values in zip(paths, ([1], ["x"], [2]), strict=True):
+        parquet.write_table(pa.table({"a": values}), path)
+    error = loader.run(*paths, "shop.t", "--create", code=2).stderr
+    assert "1.parquet: " in error
+    assert "one by one, with --select" in error
+
+
+def test_long_rows_are_loaded_and_do_not_hide_other_errors(loader: Loader) -> None:
+    """Rows of more than 2 MB were refused without an option. One field of 128 KiB hid the line of another error."""
+    long = "x" * 3_000_000
+    error = loader.load(f"a,b\n{long},1\ny,2\nz,n/a\n", "--type", "b=int", code=2).stderr
+    assert "line 4: 'n/a' in column b" in error
+    loader.load(f"a,b\n{long},1\ny,2\n")
+    assert [len(row["a"]) for row in loader.rows()] == [3_000_000, 1]
+
+
+def test_a_line_of_excel_that_names_the_delimiter_is_no_header(loader: Loader) -> None:
+    """The error named `--skip 1 --no-header`, with which the header would have become a row."""
+    assert "use --skip 1" in loader.load("sep=;\r\na;b\r\n1;2\r\n", code=2).stderr
+    loader.load("sep=;\r\na;b\r\n1;2\r\n", "--skip", "1")
+    assert loader.rows() == [{"a": 1, "b": 2}]
+
+
 def test_standard_input_without_a_format_names_the_option(loader: Loader) -> None:
     """`load - shop.t` ended with "all files must have one format, not ", which names no option."""
     refused = loader.run("-", "shop.t", "--create", input=b"a\n1\n", code=2)

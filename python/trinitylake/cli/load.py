@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -173,7 +174,8 @@ def load(
                 f"--type: no file has the column {unknown[0]!r}, only {', '.join(inputs.schema.names)}"
             )
         rows = inputs.reader(lambda done: on_progress("read", done), select)
-        columns = [{"name": column.name, "type": str(column.type)} for column in as_schema(rows.schema).columns]
+        with _named(inputs.names.values(), has_select=select is not None):
+            columns = [{"name": column.name, "type": str(column.type)} for column in as_schema(rows.schema).columns]
         document: dict[str, Any] = {
             "table": table,
             "format": known,
@@ -200,7 +202,8 @@ def load(
                 with bad_rows.open("w", encoding="utf-8") as file:
                     file.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rejected)
 
-        version, summary = _load(lake, target, rows, message, author, id, write_bad_rows)
+        with _named(inputs.names.values(), has_select=select is not None):
+            version, summary = _load(lake, target, rows, message, author, id, write_bad_rows)
     text = Text("nothing changed" if version is None else f"version {version}: {summary}")
     if rejected:
         text.append(
@@ -266,6 +269,21 @@ def _load(
         write_bad_rows()
     version = transaction.version if transaction.version != transaction.base_version else None
     return version, transaction.summary
+
+
+@contextmanager
+def _named(files: Iterable[str], *, has_select: bool) -> Iterator[None]:
+    """Add the name of the file, and the option that helps, to errors about columns that the table cannot store."""
+    names = list(dict.fromkeys(files))
+    try:
+        yield
+    except InvalidArgument as error:
+        if has_select or not error.message.startswith("column ") or "--" in error.message:
+            raise
+        more = "" if len(names) == 1 else f" or one of {len(names) - 1} other files"
+        raise InvalidArgument(
+            f'{names[0]}{more}: {error.message}; or use --select "SELECT * REPLACE (a::BIGINT AS a) FROM input"'
+        ) from error
 
 
 def _check_bad_rows(file: Path, inputs: Iterable[Path]) -> None:

@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -58,6 +58,8 @@ _PART_SIZE_BYTES = 8 * 1024 * 1024
 #: Number of rows of each file from which types are detected.
 SAMPLE_ROWS = 20_480
 ENCODINGS = ("utf-8", "utf-16", "latin-1")
+#: Maximum size of a row of CSV. With the default of DuckDB, 2 MB, reading takes as long.
+_ROW_MAX_BYTES = 16 * 1024 * 1024
 _BAD = "__bad"
 #: DuckDB has one entry for each superfluous field of a row.
 _REJECTS = (
@@ -317,7 +319,9 @@ class InputFiles:
         columns: dict[str, Sequence[Type] | str] = {}
         for path in self._paths:
             with self._translated(path):
-                columns |= self._csv_columns(path) if self._format == "csv" else self._json_columns(path)
+                found = self._csv_columns(path) if self._format == "csv" else self._json_columns(path)
+            self._check_case(path, columns, found)
+            columns |= found
         open_columns = {
             name: types
             for name, types in columns.items()
@@ -344,6 +348,16 @@ class InputFiles:
         with self._translated(self._paths[0]):
             schema = self._schema_of(self._converted(self._paths[0]))
         return pa.schema([one for one in schema if one.name != _BAD])
+
+    def _check_case(self, path: Path, known: Iterable[str], names: Iterable[str]) -> None:
+        """Raise `InvalidArgument` if a column of a file differs only in case from one of the files before it."""
+        spellings = {name.lower(): name for name in known}
+        for name in names:
+            if (other := spellings.get(name.lower(), name)) != name:
+                raise InvalidArgument(
+                    f"{self.names[path]}: the column {name!r} is {other!r} in another file: load the files one by one, "
+                    f"with --select 'SELECT * RENAME ({quoted(name)} AS {quoted(other)}) FROM input'"
+                )
 
     def _schema_of(self, query: str) -> pa.Schema:
         types = [type for _, type, *_ in self._connection.execute(f"DESCRIBE {query}").fetchall()]
@@ -389,9 +403,13 @@ class InputFiles:
             raise InvalidArgument(f"{name}: the header has a NUL character, so the file is no text")
         delimiter = self._delimiter(header)
         with self._text(path) as lines:
-            columns = next(csv.reader(islice(lines, options.skip, None), delimiter=delimiter, strict=True))
+            columns = next(_records(lines, options.skip, delimiter, strict=True))
         if not options.has_header:
             columns = [f"column{number}" for number in range(1, len(columns) + 1)]
+        if re.fullmatch(r"sep=.\r?\n?", header):
+            raise InvalidArgument(
+                f"{name}: line {options.skip + 1} is no header, but names the delimiter: use --skip 1"
+            )
         folded = [column.lower() for column in columns]
         for number, column in enumerate(folded, 1):
             if not column or folded.count(column) > 1:
@@ -413,6 +431,7 @@ class InputFiles:
             "nullstr": f"[{', '.join(map(literal, ('', *options.nulls)))}]",
             "allow_quoted_nulls": "false",
             "strict_mode": "true",
+            "max_line_size": str(_ROW_MAX_BYTES),
         }
         if options.bad_rows_max:
             settings["store_rejects"] = "true"
@@ -428,7 +447,7 @@ class InputFiles:
         if len(self._paths) > 1:  # nested values have one type, with the fields of all files
             files = f"[{', '.join(literal(str(one)) for one in self._paths)}]"
             of_all = self._described(f"{read.replace(literal(str(path)), files, 1)}, union_by_name = true)")
-            described |= {name: of_all[name] for name in described if _NESTED.search(of_all[name])}
+            described |= {name: of_all[name] for name in described if _NESTED.search(of_all.get(name, ""))}
         kinds: dict[str, str] = {name: type.partition("(")[0] for name, type in described.items()}
         if any(map(_OWN_NAME.fullmatch, kinds)):
             keys = self._connection.execute(f"SELECT DISTINCT unnest(json_keys(json)) FROM {objects}").fetchall()
@@ -499,9 +518,12 @@ class InputFiles:
     def _parquet_schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        with self._translated(self._paths[0]):
-            schemas = [_parquet_file(one).schema for one in self._paths]
-            schema = pa.unify_schemas(schemas, promote_options="permissive")
+        schema = pa.schema([])
+        for path in self._paths:
+            with self._translated(path):
+                found = _parquet_file(path).schema
+                self._check_case(path, schema.names, found.names)
+                schema = pa.unify_schemas([schema, found], promote_options="permissive")
         for number, column in enumerate(schema):
             if pa.types.is_null(column.type):
                 self.notes.append(f"column {column.name} has no type and no value: its type is VARCHAR")
@@ -574,7 +596,7 @@ class InputFiles:
         found: tuple[dict[int, int], dict[int, int]] = {}, {}
         columns, skip, row = len(self._sources[path][1]), self._options.skip, -int(self._options.has_header)
         with self._text(path) as lines:
-            reader = csv.reader(islice(lines, skip, None), delimiter=self._delimiters[path])
+            reader = _records(lines, skip, self._delimiters[path])
             for record, fields in enumerate(reader, skip + 1):
                 if record in records:
                     found[1][record] = reader.line_num + skip
@@ -677,7 +699,25 @@ class InputFiles:
         ) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # not an error of DuckDB that Arrow raised while it read a stream
+            if (found := _JSON_ERROR.search(str(error))) is not None:
+                raise InvalidArgument(f"{self.names[path]}, {self._damage_of_json(path, found)}") from error
             raise InvalidArgument(f"{self.names[path]}: {_first_lines(str(error))}") from error
+
+    def _damage_of_json(self, path: Path, error: re.Match[str]) -> str:
+        """The place of damaged JSON. DuckDB counts values from 2, and calls them lines if each has its own."""
+        number, why = int(error["number"]) - 1, error["why"].rstrip(". ")
+        if error["kind"] != "line":
+            return f"value {number}: damaged JSON at byte {error['byte']} of the value: {why}"
+        with self._text(path) as lines:
+            values = ((place, line) for place, line in enumerate(lines, 1) if line.strip())
+            place, line = next(islice(values, number - 1, None), (number, ""))
+        return f"line {place}: damaged JSON at byte {error['byte']}: {why}: {_shortened(line.rstrip())}"
+
+
+def _records(lines: Iterable[str], skip: int, delimiter: str, *, strict: bool = False) -> Any:
+    """The records of CSV after some lines, with fields as long as DuckDB reads them."""
+    csv.field_size_limit(max(csv.field_size_limit(), 2 * _ROW_MAX_BYTES))  # of the process; it is 128 KiB at first
+    return csv.reader(islice(lines, skip, None), delimiter=delimiter, strict=strict)
 
 
 def _line_ends(part: bytes) -> set[bytes]:
@@ -702,14 +742,20 @@ def _with_uuids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+_JSON_ERROR = re.compile(
+    r"Malformed JSON in file .*, at byte (?P<byte>\d+) in (?P<kind>line|record/value) (?P<number>\d+): (?P<why>.*)"
+)
 _CSV_ERROR = re.compile(r".*?CSV Error on Line: (?P<line>\d+); Original Line: (?P<text>.*); (?P<why>[^;]+(?:; .*)?)")
 
 
-#: Words of DuckDB's errors about CSV, and the options that help.
+#: Words of errors of DuckDB and Arrow, and the options that help.
 _WAYS_OUT = {
     "not utf-8 encoded": "; name its --encoding, such as latin-1",
     "Expected Number of Columns": "; use --delimiter, --skip or --bad-rows FILE",
     "unterminated quote": "; use --bad-rows FILE",
+    "Maximum line size": "; use --bad-rows FILE",
+    "incompatible types": ": load the files one by one, with --select",
+    "not in range": ": load the files one by one, with --select",
 }
 
 
@@ -721,10 +767,10 @@ def _first_lines(message: str) -> str:
         return "it is no Parquet file, or its end is missing"
     if "duplicate field names" in text:
         return "two of its columns have the same name"
+    way_out = next((way for words, way in _WAYS_OUT.items() if words in text), "")
     if (found := _CSV_ERROR.match(text)) is not None:
-        way_out = next((way for words, way in _WAYS_OUT.items() if words in text), "")
         return f"line {found['line']}: {found['why'].rstrip('.')}{way_out}: {_shortened(found['text'])}"
-    return text.partition("Error: ")[2] or text
+    return (text.partition("Error: ")[2] or text) + way_out
 
 
 def _shortened(value: str) -> str:
