@@ -408,19 +408,6 @@ def test_many_threads_commit_without_losing_one(lake: tl.Lakehouse) -> None:
     assert len(committed) == len(set(committed)) == 40
 
 
-def test_many_threads_append_to_one_table_and_all_land(lake: tl.Lakehouse, table: tl.Table) -> None:
-    def work(worker: int) -> None:
-        for number in range(5):
-            lake.table("nyc.t").append({"id": [100 * worker + number], "name": ["w"]})
-
-    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(1, 9)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert ids(lake) == [1, 2, 3, *(100 * worker + number for worker in range(1, 9) for number in range(5))]
-
-
 def test_transactions_that_changed_the_same_two_tables_do_not_wait_for_each_other_in_a_circle(
     lake: tl.Lakehouse, table: tl.Table
 ) -> None:

@@ -165,7 +165,7 @@ def test_versions_beyond_32_bits_can_be_committed(lake: tl.Lakehouse, start: int
         fresh.at(start + 5)
 
 
-@pytest.mark.parametrize("version", [-99, 2**64, 2**200, "one", 1.5])
+@pytest.mark.parametrize("version", [-99, 2**64, 2**200, "one", 1.5, True, [1]])
 def test_a_number_that_no_version_can_have_is_refused(lake: tl.Lakehouse, version: Any) -> None:
     for call in (lambda: lake.at(version), lambda: lake.rollback(version), lambda: lake.diff(version)):
         with unchanged(lake), pytest.raises((tl.VersionNotFound, tl.InvalidArgument, TypeError, OverflowError)):

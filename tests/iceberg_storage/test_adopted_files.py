@@ -289,7 +289,7 @@ def follower(known: Any, location: str, number: int = 1) -> AddSnapshotUpdate:
 
 @pytest.mark.parametrize("format_version", [1, 2])
 def test_files_of_an_expired_parent_snapshot_are_adopted(place: Place, format_version: int) -> None:
-    """An engine had read a table, and wrote its manifests anew while others replaced its file, took the snapshot out of
+    """An engine had read a table, and rewrote its manifests while others replaced its file, took the snapshot out of
     the table and let its version go. Nobody asked for the file, which had been there before, and a collection that was
     under way deleted it. Sequence numbers show that the table went on; in format version 1 all of them are 0.
     """

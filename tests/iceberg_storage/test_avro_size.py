@@ -45,7 +45,7 @@ def manifest_of(table: tl.Table, path: str, n_entries: int, codec: str) -> Manif
 
 @pytest.mark.parametrize("codec", ["null", "gzip", "zstd", "bzip2"])
 def test_decompressed_size_of_a_manifest_counts(table: tl.Table, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine megabytes of a manifest held half a gigabyte of paths, and whoever read it took 1.5 GB."""
+    """Nine megabytes of a manifest held half a gigabyte of paths, and each reader took 1.5 GB."""
     manifest = manifest_of(table, "s3://b/" + "a" * 100_000, 100, codec)
     io = table.iceberg.io
     data = io.new_input(manifest.manifest_path).open().read()
@@ -138,8 +138,8 @@ def written(table: tl.Table, change: Callable[[dict[bytes, bytes], Blocks], None
 
 
 def test_data_after_an_empty_block_is_an_error(table: tl.Table) -> None:
-    """A block without entries was the end of a manifest for whoever checked what it names, and not for whoever copied
-    its entries into another one: a file of another table stood behind it."""
+    """A block without entries ended a manifest for the check of its files, and not for the code that copies its entries
+    into another manifest: an entry after that block named a file of another table."""
 
     def hide(header: dict[bytes, bytes], blocks: Blocks) -> None:
         blocks.insert(1, (0, b""))

@@ -203,14 +203,6 @@ def test_only_regular_files_exist(tmp_path: Path, what: str, request: pytest.Fix
         file_io.new_input(file_io.uri_of("m.avro")).open()
 
 
-def test_a_root_that_is_itself_a_link_works(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    file_io = LakehouseFileIO(make_store("disk", tmp_path / "link"))
-    write(file_io, "a/b.avro", b"x")
-    assert read(file_io, "a/b.avro") == b"x"
-
-
 def test_small_file_and_its_size_cost_one_request() -> None:
     store = RemoteStorage()
     file_io = LakehouseFileIO(store)

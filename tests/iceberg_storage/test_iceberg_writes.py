@@ -117,8 +117,8 @@ def test_rolled_back_polars_sink_leaves_no_rows(lake: tl.Lakehouse) -> None:
 
 
 def test_polars_sink_by_name_writes_into_the_bound_transaction(lake: tl.Lakehouse) -> None:
-    """Polars makes the catalog anew from its class and properties: a sink into a transaction would have gone past it,
-    or failed for want of a root."""
+    """Polars creates a second catalog from the class and properties of the first: a sink into a transaction would have
+    written outside of it, or failed without a root."""
     with lake.transaction() as txn:
         catalog = TrinityLakeCatalog(lakehouse=lake, transaction=txn)
         MORE.sink_iceberg("a.t", mode="append", catalog=catalog)

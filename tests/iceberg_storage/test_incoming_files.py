@@ -292,8 +292,8 @@ def test_add_files_refuses_ambiguous_file_names(place: Place) -> None:
 
 
 def test_existing_file_with_an_ambiguous_name_may_be_carried_over(place: Place) -> None:
-    """A table has an odd name from before. An engine that writes its manifest anew, to delete other rows, was to be
-    refused as well, and nobody could have got rid of the name."""
+    """A table had a file with an unusual name. An engine that rewrote its manifest, to delete other rows, was refused,
+    so the name could not be removed."""
     odd = present_file(place).replace("/data/", "//data/")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)

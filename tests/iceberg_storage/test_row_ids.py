@@ -1,4 +1,4 @@
-"""Tables of format version 3: every row has an id of its own, whoever commits, in which order, and how often.
+"""Tables of format version 3: every row has a unique id, for every writer, order and number of commits.
 
 The ids are computed here by Iceberg's specification ("Row Lineage") from what lies on storage, with PyIceberg's plain
 Avro reader, and held against the counters of the metadata.
@@ -146,7 +146,7 @@ def test_rows_of_an_append_have_ids_of_their_own(lake: Lake) -> None:
 def test_an_append_that_lost_a_race_gets_ids_from_what_won(lake: Lake) -> None:
     """An append was redone over another with the ids that it had from the metadata before both.
 
-    Two rows had one id each since then, and whoever merged by it lost one of them.
+    Then two rows had the same id, and a merge by the id lost one of them.
     """
     loser = race(lake, lambda table: table.append(rows(4)), lambda table: table.append(rows(5, 6)))
     staged = loser.table.current_snapshot()
@@ -411,7 +411,7 @@ def test_whole_files_are_deleted_and_overwritten(lake: Lake) -> None:
     ],
 )
 def test_rows_that_move_to_another_file_keep_their_ids(lake: Lake, statement: Any, left: list[int]) -> None:
-    """A delete of one row wrote the others of its file anew, without their ids: to a reader they were new rows."""
+    """A delete of one row rewrote the other rows of its file without their ids: to a reader they were new rows."""
     change(lake, statement)
     assert lake.ids() == left
     check_ids(lake)

@@ -140,7 +140,7 @@ def test_retained_snapshots_have_log_entries_and_statistics(lake: tl.Lakehouse) 
     text = document(table)
     assert [one["snapshot-id"] for one in text["snapshots"]] == ids[1:]
     assert [one["snapshot-id"] for one in text["snapshot-log"]] == ids[1:]
-    assert text["snapshots"][0]["parent-snapshot-id"] == ids[0], "whoever follows a branch sees that it goes on"
+    assert text["snapshots"][0]["parent-snapshot-id"] == ids[0], "a reader of the branch finds the older snapshots"
     assert [one["snapshot-id"] for one in text["statistics"]] == [ids[1]]
     oldest = StaticTable.from_metadata(table.iceberg.metadata_location).scan(snapshot_id=ids[1]).to_arrow()
     assert oldest.num_rows == 2

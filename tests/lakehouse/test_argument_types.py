@@ -218,13 +218,6 @@ def test_time_beyond_the_calendar_raises_invalid_argument() -> None:
     assert lake.version == 0
 
 
-def test_a_version_that_is_not_a_number_is_refused() -> None:
-    lake = new_lake()
-    for version in ("one", 1.0, True, [1]):
-        with pytest.raises(tl.InvalidArgument, match="version"):
-            lake.at(version)  # type: ignore[arg-type]
-
-
 def test_expiry_before_the_creation_does_nothing() -> None:
     """Expiry before a time that is older than the lakehouse raised `VersionNotFound`."""
     lake = new_lake()

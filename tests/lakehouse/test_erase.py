@@ -410,25 +410,16 @@ def test_a_hidden_row_of_an_inner_node_keeps_no_file(lake: tl.Lakehouse, tmp_pat
     assert holding(tmp_path / "lake", ANN) == []
 
 
-@pytest.mark.parametrize("point", ["_commit", "_without_history", "_collected", "_remove_empty_folders", "_verified"])
+STEPS = ("_commit", "_without_history", "_collected", "_remove_empty_folders", "_verified")
+
+
+@pytest.mark.parametrize("point", [*map("_ErasureRun.{}".format, STEPS), "time.sleep"])
 def test_a_second_call_finishes_after_a_crash(
     lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     plain(lake)
     with monkeypatch.context() as patch:
-        patch.setattr(f"trinitylake.lakehouse.erasure._ErasureRun.{point}", crash)
-        with pytest.raises(KeyboardInterrupt):
-            lake.erase("raw.orders", FILTER, history="expire")
-    assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER, history="expire").is_verified
-    assert holding(tmp_path / "lake", ANN) == []
-
-
-def test_a_second_call_finishes_after_a_crash_between_expiry_and_collection(
-    lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain(lake)
-    with monkeypatch.context() as patch:
-        patch.setattr("trinitylake.lakehouse.erasure.time.sleep", crash)
+        patch.setattr(f"trinitylake.lakehouse.erasure.{point}", crash)
         with pytest.raises(KeyboardInterrupt):
             lake.erase("raw.orders", FILTER, history="expire")
     assert tl.open(tmp_path / "lake").erase("raw.orders", FILTER, history="expire").is_verified

@@ -79,12 +79,6 @@ def test_properties_of_an_external_table_belong_to_the_lakehouse(nyc: tl.Lakehou
     assert nyc.table("nyc.orders").iceberg.metadata_location == location
 
 
-def test_missing_metadata_file_is_refused(nyc: tl.Lakehouse, tmp_path: Path) -> None:
-    with pytest.raises(tl.TrinityLakeError):
-        nyc.create_table("nyc.orders", metadata_location=f"file://{tmp_path}/none.metadata.json")
-    assert nyc.tables() == []
-
-
 def test_metadata_location_can_be_altered_for_external_tables_only(nyc: tl.Lakehouse) -> None:
     nyc.create_table("nyc.t", ROWS)
     with pytest.raises(tl.InvalidArgument, match="external"):

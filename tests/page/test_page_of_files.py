@@ -205,7 +205,7 @@ def test_the_newest_version_is_found_from_an_old_hint_and_without_one(
 def test_the_version_of_a_moment_is_the_one_that_the_library_finds(
     browser: Browser, lake: tl.Lakehouse, tmp_path: Path
 ) -> None:
-    """The page had a search of its own, a second rule, and told no date where it found nothing."""
+    """The page had a second implementation of the search, and showed no date where it found nothing."""
     ask = """
         const [root, moment] = arguments;
         return import(new URL("ui/files/source.js", document.baseURI)).then(async ({ FilesSource }) => {

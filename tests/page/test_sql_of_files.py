@@ -131,7 +131,7 @@ def test_only_the_columns_of_a_query_are_read(browser: Browser, lake: tl.Lakehou
 
 
 def test_a_query_reaches_nothing_but_the_lakehouse(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """Views are anybody's text: one that read from another address told it who looks at the lakehouse."""
+    """Any client may write the text of a view: one that read from another address revealed its readers to that."""
     with serving(tmp_path) as elsewhere, serving(tmp_path) as server:
         (tmp_path / "stolen.csv").write_text("a,b\n1,2\n")
         lake.create_view("shop.spy", f"SELECT * FROM read_csv('{elsewhere.url}/stolen.csv')", dialect="duckdb")

@@ -99,16 +99,12 @@ def test_a_request_without_a_thread_is_refused_and_the_next_one_succeeds(
     assert http_client.table(ORDERS)["properties"]["color"] == "blue"
 
 
-@pytest.mark.parametrize("path", [ORDERS.replace("orders", "%FF"), ORDERS.replace("shop", "%FF")])
+@pytest.mark.parametrize(
+    "path", [ORDERS.replace("orders", "%FF"), ORDERS.replace("shop", "%FF"), f"/v1/%FF{ORDERS[3:]}"]
+)
 def test_a_refused_name_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture, path: str) -> None:
     """The audit log decoded the name of a refused write a second time, which failed, so no line was written."""
     with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
         assert http_client("POST", path, change(a="b")).code == 400
     [names] = [vars(one)["fields"]["names"] for one in caplog.records if one.name == "trinitylake.rest.audit"]
-    assert "%FF" in names
-
-
-def test_a_refused_prefix_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
-        assert http_client("POST", "/v1/%FF/namespaces/shop/tables/orders", change(color="red")).code == 400
-    assert [record.name for record in caplog.records if "audit" in record.name]
+    assert "%FF" in names or path.startswith("/v1/%FF")

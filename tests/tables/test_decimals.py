@@ -138,13 +138,3 @@ def test_texts_beyond_38_digits_are_refused(lake: tl.Lakehouse, text: str) -> No
             table.append(rows)
     table.append([{"d": "0e-999999999", "l": ["150e-2", "1.50000"]}])
     assert table.scan().to_arrow().to_pylist() == [{"d": Decimal(0), "l": [Decimal("1.50")] * 2}]
-
-
-def test_integers_beyond_64_bits_are_decimals(lake: tl.Lakehouse) -> None:
-    """They were refused with "Python int too large to convert to C long", also for a column that has room for them."""
-    lake.create_namespace("n")
-    table = lake.create_table("n.t", {"d": "decimal(38,2)", "n": "bigint"})
-    table.append([{"d": 2**70}, {"d": -1}])
-    assert sorted(table.scan().to_arrow()["d"].to_pylist()) == [-1, 2**70]
-    with pytest.raises(tl.InvalidArgument, match="column n"):
-        table.append([{"n": 2**63}])

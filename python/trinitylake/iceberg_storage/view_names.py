@@ -26,12 +26,12 @@ _TOKEN = re.compile(
 
 
 def named_by_lakehouse(metadata: ViewMetadata, transaction_catalog: str = "") -> ViewMetadata:
-    """The same view without names of catalogs of transactions.
+    """Remove the names of transactions' catalogs from all versions of a view.
 
     Args:
         metadata: of the view.
-        transaction_catalog: what the client calls the catalog of its transaction; the names that this library gives
-            to such catalogs are known.
+        transaction_catalog: the client's name of its transaction's catalog. Names that this library gives are removed
+            in any case.
     """
     versions = [version_named_by_lakehouse(version, transaction_catalog) for version in metadata.versions]
     return metadata if versions == metadata.versions else metadata.model_copy(update={"versions": versions})

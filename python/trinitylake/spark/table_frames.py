@@ -58,8 +58,8 @@ def table(
 ) -> DataFrame:
     """A table in one state, read by Spark's Parquet reader if possible, else by `format("trinitylake")`.
 
-    Spark's reader is possible if Hadoop has a file system for the root and no planned file has deleted rows, is not
-    Parquet, has rows that do not match `filter`, or was written before a type in the schema changed.
+    Spark's reader is possible if Hadoop has a file system for the root, and if each planned file is a Parquet file
+    with the present types, without deleted rows and without rows that do not match `filter`.
 
     Args:
         spark: the session.

@@ -229,8 +229,10 @@ class TableSource:
 def has_columns_by_name(path: str, columns: pa.Schema) -> bool:
     """Whether a file has each column under its name, with its id and type, and no other that DuckDB confuses with it.
 
-    Iceberg finds columns by id. DuckDB does so with a schema that has ids, but then it opens no file for planning, and
-    lacks the column bounds by which it orders joins. False for a file that cannot be read, and for nested columns.
+    Iceberg finds columns by id. DuckDB does so if it gets a schema with ids, but then it does not read the bounds of
+    columns, by which it orders joins. So files are read by name where that gives the same columns.
+
+    False for a file that cannot be read, and for nested columns.
 
     Args:
         path: of a file on this machine.

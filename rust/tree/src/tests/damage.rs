@@ -1,4 +1,4 @@
-//! Modes 35 and 36: trees of intact files that do not fit together. Every reader ends with an error that names a file; a
+//! Trees of intact files that do not fit together. Every reader ends with an error that names a file; a
 //! walk through the whole tree reports a problem.
 
 use std::sync::Arc;
@@ -228,7 +228,7 @@ async fn keys_and_messages_outside_of_their_range_are_problems() {
     }
 }
 
-/// Mode 36: a node with a different order is read and reported.
+/// A node with a different order is read and reported.
 #[tokio::test]
 async fn mode_36_a_node_of_another_order_is_a_problem() {
     let tree = Tree::new(inner(1, &["m"], &["l/1", "l/2"]), &[("l/1", leaf(&["a"]))], Heights::Recorded);
