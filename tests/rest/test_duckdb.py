@@ -175,7 +175,8 @@ def test_duckdb_reads_default_values_and_nanoseconds(open_server: RestServer, sh
 def test_other_columns_of_a_table_with_a_variant_are_read(open_server: RestServer, shop: tl.Lakehouse) -> None:
     """Row changes and compaction failed with "the Iceberg type variant has no counterpart in Arrow", without the column
     and the next step. `lake.sql` refused every query of such a table, and later still DELETE. The change feed of other
-    columns failed where rows had to be compared, and the feed of all tables at each version of such a table."""
+    columns failed where rows had to be compared, the feed of all tables at each version of such a table, and
+    `table_changes` in SQL always. An UPDATE of the variant named an Arrow type of DuckDB's."""
     with attached(open_server) as connection:
         connection.execute("CREATE TABLE lake.shop.v (id bigint, what VARIANT) WITH ('format-version' = '3')")
         connection.execute("INSERT INTO lake.shop.v VALUES (1, 5::VARIANT), (2, 'x'::VARIANT), (3, 'y'::VARIANT)")
@@ -190,7 +191,10 @@ def test_other_columns_of_a_table_with_a_variant_are_read(open_server: RestServe
     assert table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == [2]
     assert shop.sql("SELECT a.id FROM shop.v a JOIN shop.v USING (id) WHERE id > 0").fetchall() == [(2,)]
     assert shop.sql("SELECT * EXCLUDE (what) FROM shop.v").fetchall() == [(2,)]
-    changes = table.changes(0, columns=["id"]).read_all()
+    changes = table.changes(0).read_all()
+    assert changes.column_names[:2] == ["id", "_change_type"]
+    sql = "SELECT id, _change_type FROM table_changes('shop.v', 0)"
+    assert shop.sql(sql).to_arrow().to_pylist() == changes.select([0, 1]).to_pylist()
     counts: Counter[int] = Counter()
     for row in changes.to_pylist():
         counts[row["id"]] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
@@ -201,10 +205,12 @@ def test_other_columns_of_a_table_with_a_variant_are_read(open_server: RestServe
     for process in (
         table.scan().to_arrow,
         lambda: table.append({"id": [3]}),
-        lambda: table.changes(0),
+        lambda: table.changes(0, columns=["what"]),
         lambda: table.maintenance.compact(min_files=1),
         lambda: shop.sql("SELECT id FROM shop.v WHERE what IS NULL").fetchall(),
         lambda: shop.sql("UPDATE shop.v SET id = 7"),
+        lambda: shop.sql("UPDATE shop.v SET what = 'a'"),
+        lambda: shop.sql("MERGE INTO shop.v USING (SELECT 2 i) s ON id = i WHEN MATCHED THEN UPDATE SET what = 1"),
     ):
         with pytest.raises(tl.InvalidArgument, match=r"column what .*variant"):
             process()

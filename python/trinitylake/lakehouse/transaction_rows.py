@@ -15,7 +15,6 @@ from trinitylake.definitions import FEDERATED, MANAGED, Schema
 from trinitylake.definitions.iceberg_types import from_iceberg
 from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import without_variants
 from trinitylake.lakehouse.history import TransactionChanges, changes_of
 from trinitylake.tables.change_feed.feed import ChangeFeed, ListedSnapshots
 from trinitylake.tables.change_feed.table_versions import (
@@ -54,9 +53,7 @@ class TableRowChanges:
     _page: _Page = field(repr=False, compare=False)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The changed rows, as `Table.changes` returns them, by default with all columns but variants; each call reads
-        them again.
-        """
+        """The changed rows, as `Table.changes` returns them; each call reads them again."""
         after, *before = (self._page.schema(one) for one in (self._step.after, self._step.before) if one is not None)
         schema = with_wider_types(after, before[0]) if before else after
         listed = self._page.listed(self.table_id)
@@ -68,7 +65,7 @@ class TableRowChanges:
             self._storage,
             partial(table_of_state, self._storage),
             schema,
-            [field.name for field in without_variants(schema).fields] if columns is None else columns,
+            columns,
             names="trinitylake",
             kept=self._step.version - 1,
             subject=lambda: f"table {self.name or self.former_name} in version {self._step.version}",

@@ -305,7 +305,7 @@ class Table(ABC):
         Args:
             since: a version as for `lake.at`: a number, a time or a tag. Its own changes are not included.
             until: the last version, by default the latest one that this handle can see.
-            columns: columns of the table to return, by default all.
+            columns: columns of the table to return, by default all but variants.
             net: compare the two versions alone, instead of each version with the one before: a row that changed
                 several times shows one change, and one that was inserted and deleted shows none. `_version` is then
                 `until`, with its time and without a transaction. Versions in between may have expired.

@@ -172,7 +172,9 @@ class ChangeFeed:
         own = {field.name: field for field in schema.fields}
         if unknown := [name for name in columns or () if name not in own]:
             raise InvalidArgument(f"{subject()} has no column {', '.join(unknown)}; it has {', '.join(own)}")
-        chosen = list(own) if columns is None else list(dict.fromkeys(columns))
+        chosen = (
+            [one.name for one in without_variants(schema).fields] if columns is None else list(dict.fromkeys(columns))
+        )
         if taken := [name for name in chosen if name in COLUMNS[names].names]:
             raise InvalidArgument(
                 f"{subject()} has a column {taken[0]}, which is a name of the feed: choose other columns, columns=[…]"

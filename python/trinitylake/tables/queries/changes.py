@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from trinitylake.base.arguments import hint
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.write_defaults import check_columns
 from trinitylake.tables.merge import WriteResult
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
 from trinitylake.tables.queries.named_objects import NameOf, Names
@@ -175,6 +176,7 @@ class Changes:
         return PreparedQuery(sql, self._names, replace(self._options, given=given))
 
     def _typed(self, values: dict[str, str]) -> dict[str, str]:
+        check_columns(self._table.iceberg.schema())
         types = self._source.types
         known = {self.column(name): text for name, text in values.items()}
         return {name: f"CAST(({text}\n) AS {types[name]})" for name, text in known.items()}
