@@ -23,6 +23,7 @@ import trinitylake
 from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.base.qualified_names import Identifier
 from trinitylake.errors import InvalidName
+from trinitylake.iceberg_storage.snapshot_counts import count_in, summary_of
 
 with optional_dependency("trinitylake.lineage"):
     import attr
@@ -223,10 +224,10 @@ def _written(
     then, kind = _found(before, name)
     known = {snapshot.snapshot_id for snapshot in before.table(then).snapshots()} if kind == "table" else ()
     now = after.table(_found(after, name)[0])
-    added = [snapshot.summary for snapshot in now.snapshots() if snapshot.snapshot_id not in known]
+    added = [summary_of(snapshot) for snapshot in now.snapshots() if snapshot.snapshot_id not in known]
 
     def total(field: str) -> int:
-        return sum(int(summary[field] or 0) for summary in added if summary is not None and field in summary)
+        return sum(count_in(summary, field) or 0 for summary in added)
 
     return output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         total("added-records"), total("added-files-size"), total("added-data-files")

@@ -80,6 +80,24 @@ def test_show_describes_each_kind_of_object(root: str) -> None:
     assert "SELECT 1" in run("show", "nyc.v", "--at", "1", "--root", root).stdout
 
 
+def test_show_of_a_table_whose_summary_has_no_numbers(root: str, tmp_path: Path) -> None:
+    """`show` ended with a traceback for a table of another writer: its summary had a text for a number. Six places read
+    such counts, each with a rule of its own, and one took "²" for a number."""
+    other = tl.create(tmp_path / "other")
+    other.create_namespace("n")
+    other.create_table("n.t", {"id": "int"}).append({"id": [1]})
+    metadata = json.loads(Path(other.table("n.t").iceberg.metadata_location.removeprefix("file://")).read_bytes())
+    odd = {"total-data-files": "many", "total-records": "²", "added-records": "", "deleted-records": "9" * 30}
+    metadata["snapshots"][0]["summary"] |= odd
+    (tmp_path / "odd.metadata.json").write_text(json.dumps(metadata))
+    lake = tl.open(root)
+    lake.create_table("nyc.odd", metadata_location=f"file://{tmp_path}/odd.metadata.json")
+    shown = run_json("show", "nyc.odd", "--root", root)
+    assert (shown["rows"], shown["data_files"]) == (None, None)
+    assert shown["size_bytes"] > 0
+    assert "many" not in lake.table("nyc.odd").snapshots()._repr_html_()
+
+
 def test_show_is_written_for_people(root: str) -> None:
     """Ages stood there in milliseconds, sizes in bytes, and properties as a program writes them."""
     shown = dict(line.split(None, 1) for line in run("show", "--root", root).stdout.splitlines())

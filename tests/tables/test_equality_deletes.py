@@ -22,7 +22,7 @@ import trinitylake as tl
 from position_deletes import delete_positions, delete_values
 from trinitylake.iceberg_storage.data_files import parquet_batches
 from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
-from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
+from trinitylake.iceberg_storage.snapshot_counts import live_rows
 
 Row = dict[str, Any]
 NAN = float("nan")
@@ -283,4 +283,4 @@ def test_fields_of_structs_are_compared(lake: tl.Lakehouse) -> None:
 )
 def test_summary_with_equality_deletes_gives_no_number_of_rows(deletes: dict[str, str], rows: int | None) -> None:
     """The page and `show` counted rows that Flink had deleted by their values."""
-    assert live_rows_of_summary({"total-records": "7", **deletes}) == rows
+    assert live_rows({"total-records": "7", **deletes}) == rows

@@ -12,9 +12,10 @@ from pyiceberg.table import StaticTable
 
 import trinitylake as tl
 from position_deletes import delete_positions
-from trinitylake.iceberg_storage.delete_files import file_key, is_vector, live_rows_of_summary, referenced_data_file
+from trinitylake.iceberg_storage.delete_files import file_key, is_vector, referenced_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
+from trinitylake.iceberg_storage.snapshot_counts import live_rows
 
 MODES = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
 
@@ -96,7 +97,7 @@ def test_delete_writes_one_delete_file_for_each_data_file(lake: tl.Lakehouse, ta
     table.refresh()
     assert sorted(deletes(table).values()) == [1, 3]
     assert data_paths(table) == before
-    assert live_rows_of_summary(summary(table)) == table.count() == 16
+    assert live_rows(summary(table)) == table.count() == 16
     check_pyiceberg(table)
 
 

@@ -136,12 +136,16 @@ def _show_object(reader: Reader, identifier: str, as_json: bool) -> None:
 
 
 def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
-    from trinitylake.iceberg_storage.delete_files import live_rows_of_summary  # PyIceberg, which `ls` does not need
+    from trinitylake.iceberg_storage.snapshot_counts import (  # PyIceberg, which `ls` does not need
+        count_in,
+        live_rows,
+        summary_of,
+    )
 
     iceberg = table.iceberg
     schema = table.schema
     snapshot = iceberg.current_snapshot()
-    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    summary = summary_of(snapshot)
     columns = [
         {"name": column.name, "type": str(column.type), "nullable": column.nullable, "doc": column.doc}
         for column in schema.columns
@@ -160,9 +164,9 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         "primary_key": table.primary_key,
         "properties": table.properties,
         "snapshots": len(iceberg.metadata.snapshots),
-        "rows": live_rows_of_summary(summary) if snapshot else 0,
-        "data_files": int(summary.get("total-data-files", 0)),
-        "size_bytes": int(summary.get("total-files-size", 0)),
+        "rows": live_rows(summary) if snapshot else 0,
+        "data_files": count_in(summary, "total-data-files") if snapshot else 0,
+        "size_bytes": count_in(summary, "total-files-size") if snapshot else 0,
     }
     picture = grid("column", "type", "", "doc")
     for column in schema.columns:

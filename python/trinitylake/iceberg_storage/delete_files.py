@@ -5,7 +5,7 @@ A Puffin file has several deletion vectors, each with its own entry, so the path
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
@@ -50,15 +50,3 @@ def file_key(file: DataFile) -> tuple[str, int | None]:
 def of_one_data_file(deletes: Iterable[DataFile]) -> list[DataFile]:
     """The delete files that apply to no other data file than this one. They are obsolete without it."""
     return [file for file in deletes if referenced_data_file(file) is not None]
-
-
-def live_rows_of_summary(summary: Mapping[str, str] | None) -> int | None:
-    """The number of rows in a snapshot according to its summary, without those that position deletes delete.
-
-    None if the summary does not count rows, or has equality deletes, because one of them may delete any number of rows.
-    """
-    names = "total-records", "total-position-deletes", "total-equality-deletes"
-    total, deleted, by_values = ((summary or {}).get(name) or "" for name in names)
-    if not total.isdecimal() or by_values not in ("", "0"):
-        return None
-    return max(0, int(total) - (int(deleted) if deleted.isdecimal() else 0))

@@ -78,13 +78,11 @@ def federated_properties(catalog_properties: Mapping[str, str], table: str, cata
     return {**properties, CATALOG_PROPERTY: name, TABLE_PROPERTY: table}
 
 
-def check_federated(definition: TableDef) -> None:
-    """Check what a definition stores, without opening the catalog. Raises `InvalidArgument`."""
-    _stored(definition)
+def stored_properties(source: TableDef | Mapping[str, str]) -> tuple[dict[str, str], str, str]:
+    """The properties of the catalog in a definition, the table there, and the name of the catalog.
 
-
-def _stored(source: TableDef | Mapping[str, str]) -> tuple[dict[str, str], str, str]:
-    """The properties of the catalog in a definition, the table there, and the name of the catalog."""
+    Raises `InvalidArgument`.
+    """
     stored = dict(source.format_properties if isinstance(source, TableDef) else source)
     table = stored.pop(TABLE_PROPERTY, "")
     name = stored.pop(CATALOG_PROPERTY, DEFAULT_CATALOG_NAME)
@@ -106,7 +104,7 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
         StorageError: the other catalog does not answer in time, or its answer is too large or not a table.
         PermissionDenied: the other catalog redirects to another address.
     """
-    stored, table, name = _stored(source)
+    stored, table, name = stored_properties(source)
     try:
         catalog = _catalog(name, {**_allowed_properties(name, stored), **(properties or {})})
     except TrinityLakeError:

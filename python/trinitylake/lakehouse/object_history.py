@@ -81,21 +81,21 @@ def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator
     """All changes of the object with this name; of the last one with it if there is none now. Raises `ObjectNotFound`
     immediately.
     """
-    return _Walk(core, core.latest().number, core.oldest()).changes(identifier)
+    return _Walk(core).changes(identifier)
 
 
 def version_of_former_object(core: _core.Lakehouse, identifier: Identifier) -> int | None:
     """The last version in which another object had the name of this object; None if no retained version is known."""
-    return _Walk(core, core.latest().number, core.oldest()).version_of_former(identifier)
+    return _Walk(core).version_of_former(identifier)
 
 
 class _Walk:
-    """Walk through the history of one object, from `newest` down to `oldest`."""
+    """Walk through the history of one object, from the newest retained version to the oldest."""
 
-    def __init__(self, core: _core.Lakehouse, newest: int, oldest: int) -> None:
+    def __init__(self, core: _core.Lakehouse) -> None:
         self._core = core
-        self._newest = newest
-        self._oldest = oldest
+        self._newest = core.latest().number
+        self._oldest = core.oldest()
         self._ids: dict[tuple[Kind, str], str] = {}
 
     def changes(self, identifier: Identifier) -> Iterator[ObjectChange]:

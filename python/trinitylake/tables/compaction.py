@@ -40,6 +40,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
+from trinitylake.iceberg_storage.snapshot_counts import count_in, summary_of
 from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import row_order
@@ -202,13 +203,9 @@ def _files_in(groups: Sequence[Group]) -> list[DataFile]:
 
 def _may_have_small_files(metadata: TableMetadata, min_files: int) -> bool:
     """Whether the table may have small files, by the summary of the snapshot, without reading manifests."""
-    snapshot = metadata.current_snapshot()
-    summary = snapshot.summary if snapshot is not None else None
-    data = summary.get("total-data-files") if summary is not None else None
-    deletes = summary.get("total-delete-files") if summary is not None else None
-    if data is None or deletes is None:
-        return True
-    return int(data) >= min_files or int(deletes) > 0
+    summary = summary_of(metadata.current_snapshot())
+    data, deletes = count_in(summary, "total-data-files"), count_in(summary, "total-delete-files")
+    return data is None or deletes is None or data >= min_files or deletes > 0
 
 
 def _size_bytes(files: Sequence[DataFile]) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trinitylake.definitions import EXTERNAL, FEDERATED, METADATA_LOCATION, TableDef, new_table_def
 from trinitylake.errors import InvalidArgument, InvalidLocation
 from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
-from trinitylake.iceberg_storage.federated_tables import check_federated
+from trinitylake.iceberg_storage.federated_tables import stored_properties
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import incoming_paths, statistics_of
 from trinitylake.iceberg_storage.locations import managed_location
@@ -53,7 +53,7 @@ def registered_table(
     """
     given = table if isinstance(table, TableDef) else None
     if given is not None and given.table_type == FEDERATED:
-        check_federated(given)
+        stored_properties(given)
         return RegisteredTable(given, [])
     metadata_location = table if isinstance(table, str) else _named_metadata(io, table)
     try:

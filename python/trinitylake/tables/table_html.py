@@ -12,7 +12,7 @@ from trinitylake.base.markup import Markup, ShownList, element, framed, pairs, t
 from trinitylake.base.timestamps import time_of
 from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.definitions.schema import COLUMNS_SHOWN, columns_table
-from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
+from trinitylake.iceberg_storage.snapshot_counts import count_in, live_rows, summary_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan
@@ -67,10 +67,10 @@ def snapshot_list(snapshots: Iterable[Snapshot], name: str) -> ShownList[Snapsho
 
 
 def _snapshot_cells(one: Snapshot) -> tuple[object, ...]:
-    summary = {} if one.summary is None else one.summary.additional_properties
-    counts = (summary.get("added-records", ""), summary.get("deleted-records", ""), live_rows_of_summary(summary))
+    summary = summary_of(one)
+    counts = (count_in(summary, "added-records"), count_in(summary, "deleted-records"), live_rows(summary))
     operation = "" if one.summary is None else one.summary.operation.value
-    shown = ("" if count in ("", None) else f"{int(count):,}" for count in counts)
+    shown = ("" if count is None else f"{count:,}" for count in counts)
     return one.snapshot_id, utc_text(time_of(one.timestamp_ms)), operation, *shown
 
 
@@ -102,10 +102,7 @@ def _facts(iceberg: IcebergTable) -> list[tuple[object, object]]:
     snapshot = iceberg.current_snapshot()
     if snapshot is None:
         return [*facts, ("rows", 0)]
-    summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-    if (rows := live_rows_of_summary(summary)) is not None:
-        facts.append(("rows", f"{rows:,}"))
-    for said, key in (("data files", "total-data-files"), ("bytes", "total-files-size")):
-        if (value := summary.get(key, "")).isdecimal():
-            facts.append((said, f"{int(value):,}"))
-    return facts
+    summary = summary_of(snapshot)
+    files, size_bytes = count_in(summary, "total-data-files"), count_in(summary, "total-files-size")
+    counts = {"rows": live_rows(summary), "data files": files, "bytes": size_bytes}
+    return [*facts, *((name, f"{count:,}") for name, count in counts.items() if count is not None)]

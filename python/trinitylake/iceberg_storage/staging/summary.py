@@ -10,6 +10,7 @@ from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import snapshot_ids
+from trinitylake.iceberg_storage.snapshot_counts import count_in
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -128,9 +129,7 @@ def _removed(counts: Mapping[str, str]) -> int:
 
 
 def _number(counts: Mapping[str, str], name: str) -> int:
-    """A count from an engine, 0 if it is not a number."""
-    text = str(counts.get(name, "0"))
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+    return count_in(counts, name) or 0
 
 
 def _of_schema(before: Schema, after: Schema) -> str:

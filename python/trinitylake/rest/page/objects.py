@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.snapshots import Snapshot
 from starlette.responses import Response
 
 from trinitylake.base.timestamps import millis_of
 from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.errors import ObjectNotFound, TrinityLakeError
 from trinitylake.iceberg.namespaces import object_name
-from trinitylake.iceberg_storage.delete_files import live_rows_of_summary
+from trinitylake.iceberg_storage.snapshot_counts import count_in, live_rows, summary_of
 from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.page import visibility
@@ -160,29 +160,22 @@ def _described(table: Table) -> dict[str, Any]:
 
 
 def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    summary = snapshot.summary
+    summary = summary_of(snapshot)
     return {
         "id": str(snapshot.snapshot_id),  # more than a browser's numbers hold
         "parent-id": None if snapshot.parent_snapshot_id is None else str(snapshot.parent_snapshot_id),
         "created-at-millis": snapshot.timestamp_ms,
-        "operation": "" if summary is None else summary.operation.value,
-        "added-rows": _number(summary, "added-records"),
-        "deleted-rows": _number(summary, "deleted-records"),
-        "added-files": _number(summary, "added-data-files"),
-        "rows": live_rows_of_summary(summary),
+        "operation": "" if snapshot.summary is None else snapshot.summary.operation.value,
+        "added-rows": count_in(summary, "added-records"),
+        "deleted-rows": count_in(summary, "deleted-records"),
+        "added-files": count_in(summary, "added-data-files"),
+        "rows": live_rows(summary),
     }
 
 
 def _totals(snapshot: Snapshot | None) -> dict[str, int | None]:
-    summary = None if snapshot is None else snapshot.summary
-    return {
-        "rows": 0 if snapshot is None else live_rows_of_summary(summary),
-        "files": 0 if snapshot is None else _number(summary, "total-data-files"),
-        "delete-files": 0 if snapshot is None else _number(summary, "total-delete-files"),
-        "size-bytes": 0 if snapshot is None else _number(summary, "total-files-size"),
-    }
-
-
-def _number(summary: Summary | None, name: str) -> int | None:
-    text = None if summary is None else summary[name]
-    return int(text) if text is not None and text.isdigit() else None
+    summary = summary_of(snapshot)
+    names = {"files": "total-data-files", "delete-files": "total-delete-files", "size-bytes": "total-files-size"}
+    if snapshot is None:
+        return dict.fromkeys(("rows", *names), 0)
+    return {"rows": live_rows(summary), **{name: count_in(summary, key) for name, key in names.items()}}

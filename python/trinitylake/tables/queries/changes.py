@@ -205,7 +205,7 @@ class Changes:
         if when.values is not None:
             return when.values
         source = self._prepared(f"{statement.before}SELECT * FROM {statement.source}", {})
-        alias = source_alias(statement)
+        alias = quoted(source_name(statement))
         there = {name.lower(): name for name, _ in source.columns}
         return {name: f"{alias}.{quoted(there[name.lower()])}" for name in self._source.names if name.lower() in there}
 
@@ -218,11 +218,6 @@ class Changes:
 
 #: The text of a query, given the rows of the table and a SELECT list; that list; and its columns' targets.
 Change: TypeAlias = "tuple[Callable[[str, str], str], str, dict[str, str] | None]"
-
-
-def source_alias(statement: MergeInto) -> str:
-    """The quoted name of the source of a MERGE."""
-    return quoted(source_name(statement))
 
 
 def source_name(statement: MergeInto) -> str:
