@@ -176,7 +176,7 @@ class Changes:
         return PreparedQuery(sql, self._names, replace(self._options, given=given))
 
     def _typed(self, values: dict[str, str]) -> dict[str, str]:
-        check_columns(self._table.iceberg.schema())
+        check_columns(self._source.schema)  # `iceberg` would read the whole table
         types = self._source.types
         known = {self.column(name): text for name, text in values.items()}
         return {name: f"CAST(({text}\n) AS {types[name]})" for name, text in known.items()}

@@ -85,7 +85,7 @@ class TableSource:
         self.name = table.name
         scan = table._scan(AlwaysTrue())
         self._note_scan = table._note_scan
-        schema = scan.iceberg.table_metadata.schema()
+        self.schema = schema = scan.iceberg.table_metadata.schema()
         self._scan: DataScan = scan.iceberg
         #: Columns that Arrow has no type for: a query that reads their values fails, others do not.
         self._unreadable = variants_in(schema)
