@@ -25,14 +25,15 @@ from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSu
 from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
 from trinitylake.iceberg_storage.data_files.row_lineage import (
     POSITION,
+    Placed,
     PlannedFile,
-    at_positions,
     has_computed,
     row_groups_at,
+    rows_at,
     selected,
     with_lineage,
+    with_position_column,
     with_positions,
-    without_positions,
 )
 from trinitylake.iceberg_storage.data_files.schema_projection import project
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
@@ -194,13 +195,10 @@ class LiveRows:
             constants = self._constants(task, present)
             batches = batches_of(stream, file, [field.name for field in needed.fields], groups)
             if is_computed or gone is not None or chosen is not None:
-                batches = with_positions(batches, file.metadata, groups)
+                placed = with_positions(batches, file.metadata, groups, as_column=is_computed)
+                batches = _selected(placed, gone, chosen)
             if is_computed:
                 needed = Schema(*needed.fields, POSITION)
-            if chosen is not None:
-                batches = at_positions(batches, chosen)
-            elif gone is not None:
-                batches = without_positions(batches, gone, needed)
             for batch in batches:
                 if keys is not None:
                     batch = keys.others(batch, needed, constants)
@@ -225,11 +223,9 @@ class LiveRows:
             present = self._iceberg_schema(file.schema, format_version=2)  # Arrow has nanoseconds for all timestamps
             needed = _pruned(present, wanted)
             names = [field.name for field in needed.fields]
-            batches = _numbered(file.read_stripe(stripe, names) for stripe in range(file.nstripes))
+            placed = _numbered(file.read_stripe(stripe, names) for stripe in range(file.nstripes))
             needed = Schema(*needed.fields, POSITION)
-            if (gone := self.deletes.get(location)) is not None:
-                batches = without_positions(batches, gone, needed)
-            for batch in batches:
+            for batch in _selected(placed, self.deletes.get(location)):
                 yield project(batch, needed, wanted, self._constants(task, present))
 
     def _constants(self, task: FileScanTask, present: Schema) -> dict[int, Any]:
@@ -333,11 +329,21 @@ def _pruned(present: Schema, *wanted: Schema) -> Schema:
     return _schemas.of(present, *wanted, make=made)
 
 
-def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All batches of a file, with the positions of their rows."""
+def _selected(
+    batches: Iterable[Placed], gone: np.ndarray | None, chosen: np.ndarray | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The chosen rows, or all that are not gone."""
+    if chosen is not None:
+        return rows_at(batches, chosen, are_kept=True)
+    return (batch for batch, _ in batches) if gone is None else rows_at(batches, gone, are_kept=False)
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
+    """All batches of a file, with the positions of their rows, also as a last column."""
     begin = 0
     for batch in batches:
-        yield batch.append_column(POSITION.name, pa.array(np.arange(begin, begin + batch.num_rows)))
+        positions = range(begin, begin + batch.num_rows)
+        yield with_position_column(batch, positions), positions
         begin += batch.num_rows
 
 

@@ -8,7 +8,7 @@ that come from other files has both columns. An unchanged row keeps its two valu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,10 @@ LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType
 POSITION = NestedField(2147483645, "trinitylake:position", LongType(), required=False)
 LINEAGE = ROW_ID, LAST_UPDATED
 METADATA_COLUMNS = {field.name: field for field in (*LINEAGE, POSITION)}
+
+#: The positions of the rows of a batch, ascending: a range, or an array if rows between them were not read.
+Positions: TypeAlias = "range | np.ndarray"
+Placed: TypeAlias = tuple[pa.RecordBatch, Positions]
 
 _carried: IdentityCache[Schema] = IdentityCache()
 
@@ -102,9 +106,9 @@ def has_computed(columns: Schema) -> bool:
 
 
 def with_positions(
-    batches: Iterable[pa.RecordBatch], file: pq.FileMetaData, row_groups: Sequence[int] | None
-) -> Iterator[pa.RecordBatch]:
-    """The batches of some row groups of a file with one more column: the positions of the rows in the file."""
+    batches: Iterable[pa.RecordBatch], file: pq.FileMetaData, row_groups: Sequence[int] | None, as_column: bool
+) -> Iterator[Placed]:
+    """The batches of some row groups of a file with the positions of their rows in the file, also as a last column."""
     counts = np.array([file.row_group(number).num_rows for number in range(file.num_row_groups)], np.int64)
     groups = np.arange(len(counts)) if row_groups is None else np.array(row_groups)
     begins = np.cumsum(counts) - counts
@@ -113,12 +117,20 @@ def with_positions(
     start = 0
     for batch in batches:
         end = start + batch.num_rows
-        # The row groups of the first and the last row.
-        first, last = np.searchsorted(ends_read, [start, end - 1], side="right") if batch.num_rows else (0, 0)
-        numbers = np.arange(start, end)
-        of_rows = first if first == last else np.searchsorted(ends_read, numbers, side="right")
-        yield batch.append_column(POSITION.name, pa.array(numbers + skipped[of_rows]))
+        # The rows that were skipped before the first and the last row.
+        first, last = skipped[np.searchsorted(ends_read, [start, end - 1], "right")] if batch.num_rows else (0, 0)
+        positions: Positions = range(start + first, end + first)
+        if first != last:
+            numbers = np.arange(start, end)
+            positions = numbers + skipped[np.searchsorted(ends_read, numbers, "right")]
+        yield (with_position_column(batch, positions) if as_column else batch), positions
         start = end
+
+
+def with_position_column(batch: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
+    if isinstance(positions, range):
+        positions = np.arange(positions.start, positions.stop)
+    return batch.append_column(POSITION.name, pa.array(positions))
 
 
 def row_groups_at(file: pq.FileMetaData, positions: np.ndarray) -> list[int]:
@@ -126,38 +138,21 @@ def row_groups_at(file: pq.FileMetaData, positions: np.ndarray) -> list[int]:
     return [int(number) for number in np.unique(np.searchsorted(ends, positions, side="right"))]
 
 
-def at_positions(batches: Iterable[pa.RecordBatch], positions: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """The rows at some positions, which are ascending. `batches` are from `with_positions`."""
-    for batch in batches:
-        listed = _listed(batch, positions)
-        if listed is not None:
-            yield batch.filter(pa.array(listed))
-
-
-def without_positions(
-    batches: Iterable[pa.RecordBatch], positions: np.ndarray, columns: Schema
-) -> Iterator[pa.RecordBatch]:
-    """Some columns of the rows of `batches`, without the rows at `positions`, which ascend."""
-    names = [field.name for field in columns.fields]
-    for batch in batches:
-        listed = _listed(batch, positions)
-        if listed is None:
-            yield batch
-        elif not listed.all():
-            yield batch.select(names).filter(pa.array(~listed))
-
-
-def _listed(batch: pa.RecordBatch, positions: np.ndarray) -> np.ndarray | None:
-    """Mask of the rows of a batch at some positions; None for none."""
-    own = batch.column(POSITION.name).to_numpy()
-    here = positions[slice(*np.searchsorted(positions, [own[0], own[-1] + 1]))] if len(own) else own
-    if not len(here):
-        return None
-    if own[-1] - own[0] >= len(own):  # row groups between them were not read
-        return np.isin(own, here)
-    listed = np.zeros(len(own), dtype=bool)
-    listed[here - own[0]] = True
-    return listed
+def rows_at(batches: Iterable[Placed], positions: np.ndarray, *, are_kept: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of some batches at `positions`, which ascend, or all other rows."""
+    for batch, own in batches:
+        here = positions[slice(*np.searchsorted(positions, [own[0], own[-1] + 1]))] if len(own) else positions[:0]
+        if not len(here):
+            if not are_kept:
+                yield batch
+            continue
+        if isinstance(own, range):
+            mask = np.full(len(own), not are_kept)
+            mask[here - own.start] = are_kept
+        else:
+            mask = np.isin(own, here) == are_kept
+        if (rows := batch.filter(pa.array(mask))).num_rows:
+            yield rows
 
 
 def with_lineage(rows: pa.RecordBatch, batch: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:
