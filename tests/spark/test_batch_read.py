@@ -335,6 +335,7 @@ def test_a_column_that_spark_has_no_type_for_is_named(spark: SparkSession, lake:
         ({"versoin": 1}, "unknown option versoin"),
         ({"version": "x"}, "whole number"),
         ({"version": 1, "timestamp": "2013-01-01"}, "only one of"),
+        ({"timestampAsOf": "2013-01-01 09:00:00"}, "needs a time zone"),  # of the session in SQL, of UTC here
         ({"version": 1, "versionAsOf": "1"}, "version and versionAsOf are the same option"),
         ({"version": 99}, "VersionNotFound"),
         ({"filter": "id =="}, "filter"),

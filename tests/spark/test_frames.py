@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.types import IntegerType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as _sql
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -287,3 +288,50 @@ def test_a_server_elsewhere_takes_the_place_of_the_drivers_own(spark: SparkSessi
         server.stop()
     with pytest.raises(tl.StorageError, match=r"does not answer|cannot be reached"):
         tl.spark.connect(catalog="gone", uri=server.url, token=token, spark=spark)
+
+
+def test_names_in_another_case_are_those_of_the_table_at_any_depth(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    """Parts of structs in another case were refused, `mergeSchema` added them a second time, a frame with `.schema(…)`
+    read them as null; keys of a merge and expressions of `partitionBy` in another case were unknown."""
+    lake.create_namespace("nyc")
+    parts = "named_struct('{0}', {1}) {2}, array(named_struct('{0}', {1})) {3}, map('k', named_struct('{0}', {1})) {4}"
+    nested = spark.sql(f"SELECT 1L Id, {parts.format('Aa', 1, 'St', 'Li', 'Ma')}")
+    tl.spark.write(nested, lake.uri, "nyc.nested", partition_spec="bucket(2, ID)")
+    data = {"St": {"Aa": 1}, "Li": [{"Aa": 1}], "Ma": [("k", {"Aa": 1})]}
+    expected = [{"Id": 1, **data}]
+
+    def check(*more: dict[str, Any]) -> None:
+        expected.extend(more)
+        found = lake.table("nyc.nested").scan().to_arrow().to_pylist()
+        assert sorted(found, key=lambda row: row["Id"]) == expected
+
+    other = spark.sql(f"SELECT 2L ID, {parts.format('aA', 1, 'ST', 'lI', 'ma')}")
+    writer = other.write.format("trinitylake").option("root", lake.uri).mode("append")
+    writer.partitionBy("bucket(2, iD)").save("nyc.nested")
+    check({"Id": 2, **data})
+    tl.spark.write(other.withColumn("ID", _sql.lit(3)), lake.uri, "nyc.nested", mode="append", merge_schema=True)
+    check({"Id": 3, **data})
+    merge = tl.spark.merge(
+        other.withColumn("id", _sql.explode(_sql.array(_sql.lit(3), _sql.lit(4)))), lake.uri, "nyc.nested", on="iD"
+    )
+    assert merge.when_matched_update().when_not_matched_insert().execute()[:3] == (1, 0, 1)
+    check({"Id": 4, **data})
+    tl.spark.update(spark, lake.uri, "nyc.nested", {"sT": "named_struct('AA', 5)"}, "ID = 4 AND st.aa = 1")
+    expected[-1]["St"] = {"Aa": 5}
+    check()
+    reader = spark.read.format("trinitylake").option("root", lake.uri)
+    frame = reader.schema("st struct<AA: int>, LI array<struct<AA: int>>, iD long").load("nyc.nested")
+    assert sorted((row.iD, row.st.AA, row.LI[0].AA) for row in frame.collect()) == [
+        (1, 1, 1),
+        (2, 1, 1),
+        (3, 1, 1),
+        (4, 5, 1),
+    ]
+
+
+def test_columns_whose_names_have_dots_or_differ_in_case_are_written(spark: SparkSession, lake: tl.Lakehouse) -> None:
+    """`tl.spark.write` failed with UNRESOLVED_COLUMN and AMBIGUOUS_REFERENCE, `frame.write` did not."""
+    lake.create_namespace("nyc")
+    lake.create_table("nyc.dots", {"a.b": "bigint", "A": "bigint", "a": "bigint"})
+    tl.spark.write(spark.sql("SELECT 1L `a.b`, 2L a, 3L A"), lake.uri, "nyc.dots", mode="append")
+    assert lake.table("nyc.dots").scan().to_arrow().to_pylist() == [{"a.b": 1, "A": 3, "a": 2}]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from trinitylake.base.arguments import moment
 from trinitylake.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -24,6 +22,8 @@ from trinitylake.errors import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from trinitylake.lakehouse.checks import Check
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.transaction import Transaction
@@ -63,11 +63,11 @@ class LocalServer:
         """Stop the server if `start` started it."""
         self._server.stop()
 
-    def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
+    def version_at(self, version: int | None, timestamp: datetime | None) -> int:
         """The version of a number or a time. Raises `VersionNotFound` and `VersionExpired`."""
         if version is not None and timestamp is not None:
             raise InvalidArgument("give a version or a timestamp, not both")
-        return self._lake.at(version if timestamp is None else moment(timestamp, "timestamp")).version
+        return self._lake.at(version if timestamp is None else timestamp).version
 
     def begin(self, **given: Any) -> str:
         """Begin a transaction with the arguments of `Lakehouse.begin`; returns its id."""
@@ -119,11 +119,10 @@ class RemoteServer:
     def stop(self) -> None:
         """Does nothing, because other clients use the server."""
 
-    def version_at(self, version: int | None, timestamp: datetime | str | None) -> int:
+    def version_at(self, version: int | None, timestamp: datetime | None) -> int:
         if (version is None) == (timestamp is None):
             raise InvalidArgument("give a version or a timestamp, not both")
-        moment = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
-        warehouse = f"@version/{version}" if version is not None else f"@timestamp/{moment}"
+        warehouse = f"@version/{version}" if timestamp is None else f"@timestamp/{timestamp.isoformat()}"
         try:
             answer = self._ask("GET", f"/v1/config?warehouse={quote(warehouse, safe='')}")
         except ObjectNotFound as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.table import Transaction as IcebergTransaction
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import CommitConflict, ObjectNotFound, TransactionClosed
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
@@ -19,7 +19,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import SAVE_ATTEMPTS, Options
-from trinitylake.spark.types import arrow_schema_of, in_case_of
+from trinitylake.spark.types import arrow_schema_of, with_names_of
 from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, WrittenFiles, files_of, result_of
 from trinitylake.tables.schema_evolution import follow
 
@@ -62,11 +62,8 @@ def planned(
 def merge_schema(change: IcebergTransaction, rows: StructType) -> None:
     """Add columns of the rows that the table lacks, and widen column types as Iceberg allows."""
     schema, version = change.table_metadata.schema(), change.table_metadata.format_version
-    spelled = in_case_of(rows.fieldNames(), schema)
-    data = arrow_schema_of(rows)
     with change.update_schema() as update:
-        names = pa.schema([field.with_name(spelled.get(field.name, field.name)) for field in data])
-        follow(update, schema, names, version)
+        follow(update, schema, with_names_of(arrow_schema(schema), arrow_schema_of(rows)), version)
 
 
 def commit_write(

@@ -23,6 +23,7 @@ from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX
 from trinitylake.lakehouse.opening import Durability
 from trinitylake.lakehouse.opening import open as open_lakehouse
 from trinitylake.spark.catalog_server import CatalogServer, LocalServer, RemoteServer
+from trinitylake.spark.options import zoned
 from trinitylake.spark.runtime import (
     CATALOG_CLASS,
     EXTENSIONS,
@@ -261,10 +262,10 @@ def catalog_at(
 ) -> str:
     """Add a read-only catalog of an older version of the whole lakehouse; returns its name.
 
-    Raises `VersionNotFound` and `VersionExpired`.
+    A timestamp has a time zone. Raises `VersionNotFound` and `VersionExpired`.
     """
     connection = connection_of(spark, catalog)
-    number = connection.server.version_at(version, timestamp)
+    number = connection.server.version_at(version, None if timestamp is None else zoned(timestamp))
     name = f"{catalog}_at_{number}"
     connection.add_catalog(spark, name, f"@version/{number}")
     return name

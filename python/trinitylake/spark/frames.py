@@ -179,7 +179,10 @@ def reported(parts: DataFrame) -> list[WrittenFiles]:
 
 def written(rows: DataFrame, plan: WritePlan, table: Table, cluster: bool = True) -> DataFrame:
     """The reports of the tasks that write rows to new files. `cluster`: one task writes all rows of a partition."""
-    return (clustered(rows, table.iceberg) if cluster else rows).mapInArrow(_Write(plan), REPORT)
+    rows = clustered(rows, table.iceberg) if cluster else rows
+    # Spark looks for the columns of `mapInArrow` by name: not those with dots, nor two that differ in case only.
+    numbered = rows.toDF(*map(str, range(len(rows.columns))))
+    return numbered.mapInArrow(_Write(plan, rows.columns), REPORT)
 
 
 def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
@@ -219,12 +222,13 @@ def _key(column: Column, field: PartitionField, kind: type) -> Column:
 
 @dataclass
 class _Write:
-    """Writes rows to new files, and yields a pickled `WrittenFiles`."""
+    """Writes rows to new files, and yields a pickled `WrittenFiles`. `names` are those of the columns."""
 
     plan: WritePlan
+    names: list[str]
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        yield report_of(self.plan.write(batches))
+        yield report_of(self.plan.write(batch.rename_columns(self.names) for batch in batches))
 
 
 def report_of(report: WrittenFiles) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -47,7 +48,7 @@ class Options:
             the driver. Sent to the executors, never written anywhere.
         durability: "fsync" or "none", for a lakehouse on local disk.
         version: read this version; also `versionAsOf`, as in Delta Lake.
-        timestamp: read the newest version at this time (ISO 8601); also `timestampAsOf`.
+        timestamp: read the newest version at this time (ISO 8601 with a time zone); also `timestampAsOf`.
         txn: the id of a saved transaction to take part in.
         id: of a batch write, which is done once. It names the transaction of the write: if that was committed, nothing
             is written. With `txn` it names the write inside that transaction.
@@ -143,6 +144,8 @@ class Options:
             raise InvalidArgument(f"unknown option {', '.join(sorted(given))}; {hint}")
         if len([one for one in (parsed.version, parsed.timestamp, parsed.txn) if one is not None]) > 1:
             raise InvalidArgument("give only one of the options version, timestamp and txn")
+        if parsed.timestamp is not None:
+            zoned(parsed.timestamp)
         if parsed.filter is not None and parsed.partition_overwrite_mode == "dynamic":
             raise InvalidArgument("filter and partitionOverwriteMode=dynamic both say what is replaced: give only one")
         return parsed
@@ -164,7 +167,7 @@ class Options:
 
     def reading(self, lake: Lakehouse) -> LakehouseVersion:
         """The version to be read. Raises `VersionNotFound` and `VersionExpired`."""
-        return lake.at(self.version if self.timestamp is None else moment(self.timestamp, "timestamp"))
+        return lake.at(self.version if self.timestamp is None else zoned(self.timestamp))
 
     def open_table(self) -> Table:
         """The table to be read. Raises `ObjectNotFound`."""
@@ -190,6 +193,17 @@ class Options:
                     raise
             else:
                 return
+
+
+def zoned(timestamp: datetime | str) -> datetime:
+    """A time for a version. Raises `InvalidArgument` for one without a time zone: Spark has one for each session."""
+    time = moment(timestamp, "timestamp")
+    if time.tzinfo is None:
+        raise InvalidArgument(
+            f"the time {timestamp} needs a time zone, such as 2013-01-31T09:00:00Z or 2013-01-31T09:00-05:00: in "
+            "Spark SQL a time without one is in the zone of the session, in TrinityLake in UTC"
+        )
+    return time
 
 
 def _one_of(given: dict[str, str], name: str, other_name: str) -> str | None:

@@ -49,7 +49,7 @@ def _as_option(chosen: Any) -> Any:
     def partitionBy(self: Any, *columns: Any) -> Any:
         names = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
         setattr(self, _COLUMNS, names)
-        if getattr(self, _IS_OURS, False):
+        if names and getattr(self, _IS_OURS, False):
             return self.option("partitionBy", ", ".join(names))
         return chosen(self, *columns)
 

@@ -27,6 +27,7 @@ from pyspark.sql import types as spark_types
 
 from trinitylake.base.arguments import texts
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
 from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.errors import translated
@@ -43,8 +44,8 @@ from trinitylake.spark.types import (
     arrow_schema_of,
     check_assignable,
     from_spark_batch,
-    in_case_of,
     spark_schema,
+    spelled,
     to_spark_batch,
 )
 from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, WrittenFiles, result_of
@@ -219,6 +220,8 @@ class _Statement:
         not_matched: Sequence[Clause],
         by_source: Sequence[Clause],
     ) -> list[WrittenFiles]:
+        known = [field.name for field in self._schema.fields]
+        on = None if on is None else [spelled(name, known) for name in on]
         keys = self.table._merge_keys(self.table.iceberg, on)  # noqa: SLF001 (of our own table)
         frame = _as_columns_of(frame, self._schema)
         if missing := [name for name in keys if name not in frame.columns]:
@@ -355,8 +358,7 @@ class _Statement:
         names = [field.name for field in self._schema.fields]
         source, target = (pa.schema([(name, pa.null()) for name in some]) for some in (given, names))
         if clause.values is not None:
-            spelled = in_case_of(clause.values, self._schema)
-            clause = replace(clause, values={spelled.get(name, name): text for name, text in clause.values.items()})
+            clause = replace(clause, values={spelled(name, names): text for name, text in clause.values.items()})
         if unknown := [name for name in clause.values or {} if name not in names]:
             raise InvalidArgument(f"the table has no column {', '.join(unknown)}; it has {', '.join(names)}")
         values = {name: f.col(_of("source", column)) for name, column in clause.plain(source, target).items()}
@@ -407,8 +409,8 @@ def _as_columns_of(frame: DataFrame, schema: Schema) -> DataFrame:
     """The frame with the table's spelling of columns, unless Spark is case-sensitive."""
     if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
         return frame
-    names = in_case_of(frame.columns, schema)
-    return frame.withColumnsRenamed(names) if names else frame
+    known = [field.name for field in schema.fields]
+    return frame.withColumnsRenamed({name: spelled(name, known) for name in frame.columns})
 
 
 def _quoted(name: str) -> str:
@@ -454,7 +456,10 @@ class _Rewrite:
     in_place: bool
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        parts = [from_spark_batch(batch) for batch in batches if batch.num_rows]
+        table = arrow_schema(self.plan.metadata.schema())
+        given = [pair for values in self.values if values is not None for pair in values.items()]
+        names = pa.schema([table.field(column).with_name(name) for column, name in given])
+        parts = [from_spark_batch(batch, names) for batch in batches if batch.num_rows]
         if not parts:
             return
         rows = pa.Table.from_batches(parts)

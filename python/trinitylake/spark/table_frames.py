@@ -66,7 +66,7 @@ def table(
         root: the URI of the lakehouse.
         name: the full name of the table.
         version: read this version; the latest if neither this, `timestamp` nor `txn` is given.
-        timestamp: read the newest version at this time.
+        timestamp: read the newest version at this time, which has a time zone.
         txn: read in the saved transaction of this id.
         columns: names of the columns to read, in their order; all if not given.
         filter: rows to read. Files that cannot have any are left out.

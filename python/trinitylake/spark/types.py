@@ -29,6 +29,32 @@ def spark_schema(schema: Schema) -> spark.StructType:
     return result
 
 
+def spelled(name: str, known: Iterable[str]) -> str:
+    """The name of `known` that a name stands for: the same, or one that differs in case only; else the name itself."""
+    known = list(known)
+    return name if name in known else next((one for one in known if one.lower() == name.lower()), name)
+
+
+def spelled_as(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """A type with the field names of another one, at any depth, where they differ in case only."""
+    if pa.types.is_struct(given) and pa.types.is_struct(wanted):
+        known = {field.name: field.type for field in wanted}
+        named = [field.with_name(spelled(field.name, known)) for field in given]
+        return pa.struct([one.with_type(spelled_as(one.type, known.get(one.name, one.type))) for one in named])
+    for is_list, list_of in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_list(given) and (pa.types.is_list(wanted) or pa.types.is_large_list(wanted)):
+            return list_of(given.value_field.with_type(spelled_as(given.value_type, wanted.value_type)))
+    if pa.types.is_map(given) and pa.types.is_map(wanted):
+        key = given.key_field.with_type(spelled_as(given.key_type, wanted.key_type))
+        return pa.map_(key, given.item_field.with_type(spelled_as(given.item_type, wanted.item_type)))
+    return given
+
+
+def with_names_of(table: pa.Schema, rows: pa.Schema) -> pa.Schema:
+    """The schema of rows with the names that a table has for columns, and for their parts."""
+    return pa.schema(list(spelled_as(pa.struct(list(rows)), pa.struct(list(table)))))
+
+
 def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """The columns of `target` in its order and types. `target` is `arrow_schema_of` what Spark expects."""
     selected = batch.select(target.names)
@@ -38,10 +64,14 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def from_spark_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's JVM with offsets in each empty list or map: Java leaves them out, and Arrow reads them."""
-    columns = [_with_offsets(column) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+def from_spark_batch(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
+    """A batch of Spark's JVM with the names of a table, and with offsets in each empty list or map.
+
+    Java leaves these out, and Arrow reads them. Spark ignores case in names.
+    """
+    schema = with_names_of(table, batch.schema)
+    columns = [_with_offsets(column).view(type) for column, type in zip(batch.columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _with_offsets(array: pa.Array) -> pa.Array:
@@ -70,9 +100,8 @@ def check_assignable(rows: spark.StructType, table: Schema) -> None:
     result depends on the session (time zone, format of text): those have to be a `CAST` in the query.
     """
     columns = {field.name: field.field_type for field in table.fields}
-    spelled = in_case_of(rows.fieldNames(), table)
     for field in rows.fields:
-        kind = columns.get(spelled.get(field.name, field.name))
+        kind = columns.get(spelled(field.name, columns))
         if kind is not None and (wrong := _unassignable(field.dataType, kind, field.name)):
             name, given, wanted = wrong
             raise InvalidArgument(
@@ -88,7 +117,8 @@ def _unassignable(
     parts: builtins.list[tuple[spark.DataType, iceberg.IcebergType, str]] = []
     if isinstance(given, spark.StructType) and isinstance(wanted, iceberg.StructType):
         fields = {field.name: field.field_type for field in wanted.fields}
-        parts = [(one.dataType, fields[one.name], f"{name}.{one.name}") for one in given.fields if one.name in fields]
+        found = [(one, spelled(one.name, fields)) for one in given.fields]
+        parts = [(one.dataType, fields[part], f"{name}.{part}") for one, part in found if part in fields]
     elif isinstance(given, spark.ArrayType) and isinstance(wanted, iceberg.ListType):
         parts = [(given.elementType, wanted.element_type, f"{name}.element")]
     elif isinstance(given, spark.MapType) and isinstance(wanted, iceberg.MapType):
@@ -98,13 +128,6 @@ def _unassignable(
     else:
         return name, given, wanted
     return next((wrong for part in parts if (wrong := _unassignable(*part))), None)
-
-
-def in_case_of(names: Iterable[str], table: Schema) -> dict[str, str]:
-    """The names in another case than in the table, mapped to the table's spelling."""
-    known = {field.name.lower(): field.name for field in table.fields}
-    exactly = set(known.values())
-    return {name: known[name.lower()] for name in names if name not in exactly and name.lower() in known}
 
 
 def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
@@ -117,6 +140,8 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         if has_uuids(column.type):  # which Spark shows as text
             column = texts_of_uuids(column, field.type)
+        if (kind := spelled_as(column.type, field.type)) != column.type:
+            column = column.view(kind)
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise InvalidArgument(f"column {field.name}: cannot read {column.type} as {field.type}: {error}") from error

@@ -23,13 +23,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
-from trinitylake.spark.types import check_assignable, from_spark_batch, in_case_of
+from trinitylake.spark.types import check_assignable, from_spark_batch, spelled
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.declared_limits import Limits, limits_of
 from trinitylake.tables.merge import WriteResult
@@ -145,9 +146,8 @@ class WritePlan:
         """Raise `InvalidArgument` for rows that lack a column of a partition or have columns that do not fit."""
         schema = self.metadata.schema()
         check_assignable(rows, schema)
-        spelled = in_case_of(rows.fieldNames(), schema)
-        columns = [spelled.get(name, name) for name in rows.fieldNames()]
         known = [field.name for field in schema.fields]
+        columns = [spelled(name, known) for name in rows.fieldNames()]
         if unknown := [name for name in columns if name not in known]:
             raise InvalidArgument(
                 f"table {self.table_name} has no column {', '.join(unknown)}; it has {', '.join(known)}. To add "
@@ -192,9 +192,8 @@ class WritePlan:
         """Write the rows of one task. Runs on an executor; its files are deleted if it fails."""
         files: list[DataFile] = []
         with self.writing() as (metadata, io):
-            for gathered in _gathered(batches):
-                spelled = in_case_of(gathered.column_names, metadata.schema())
-                gathered = gathered.rename_columns([spelled.get(name, name) for name in gathered.column_names])
+            table = arrow_schema(metadata.schema())
+            for gathered in _gathered(from_spark_batch(batch, table) for batch in batches if batch.num_rows):
                 conformed = rows.conform(gathered, metadata.schema(), limits=self.limits)
                 assert isinstance(conformed, pa.Table)
                 self._check_replaced(conformed)
@@ -251,9 +250,6 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     gathered: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        batch = from_spark_batch(batch)
         gathered.append(batch)
         size_bytes += batch.nbytes
         if size_bytes >= BUFFER_SIZE_BYTES:

@@ -2,14 +2,16 @@
 
 A partition expression is a column or `transform(column)`. `bucket` and `truncate` take a width: `bucket(16, id)`,
 `bucket(id, 16)` or, as Iceberg writes it, `bucket[16](id)`. Other spellings of Spark are accepted, too: plurals
-(`months`, `days`), `date` and `date_hour`, `trunc`. Names may be in backticks or double quotes. A sort expression is a
-partition expression followed by `asc` or `desc` and `nulls first` or `nulls last`.
+(`months`, `days`), `date` and `date_hour`, `trunc`, and another case of a column's name. Names may be in backticks or
+double quotes. A sort expression is a partition expression followed by `asc` or `desc` and `nulls first` or `nulls
+last`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pyiceberg.exceptions import ValidationError
@@ -129,11 +131,14 @@ def _term(expression: str, schema: Schema) -> tuple[int, str, Transform[Any, Any
     widths = [width for width in call.group("bracketed", "first", "last") if width] if call else []
     if len(widths) > 1:
         raise InvalidArgument(f"{expression!r} has two widths: write bucket(16, column)")
-    try:
-        field = schema.find_field(column)
-    except ValueError as error:
-        raise InvalidArgument(f"{expression!r}: the schema has no column {column!r}") from error
-    return field.field_id, column, _transform(call["transform"], *widths) if call else IdentityTransform()
+    for is_exact in (True, False):
+        with suppress(ValueError):
+            id = schema.find_field(column, is_exact).field_id
+            break
+    else:
+        raise InvalidArgument(f"{expression!r}: the schema has no column {column!r}")
+    name = schema.find_column_name(id) or column
+    return id, name, _transform(call["transform"], *widths) if call else IdentityTransform()
 
 
 def _transform(word: str, width: str | None = None) -> Transform[Any, Any]:
