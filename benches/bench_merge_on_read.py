@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tests import stepped_store
 
 import trinitylake as tl
@@ -60,11 +62,29 @@ def scan_with_deletes(bench: Bench) -> None:
     )
     deleted = lake.table("n.deleted")
     assert deleted.count() == count - len(gone)
+    paths = [task.file.file_path.removeprefix("file://") for task in tables["plain"].scan().iceberg.plan_files()]
+    remains = pa.array(~np.isin(np.arange(count // 4), gone))
+
+    def read(_: int, *masks: pa.Array) -> list[pa.RecordBatch]:
+        """The rows of the same files, filtered by a mask that is given: what pyarrow needs at least."""
+        found = []
+        for path in paths:
+            start = 0
+            for batch in pq.ParquetFile(path).iter_batches(131_072, use_threads=True):
+                found += [batch.filter(mask.slice(start, batch.num_rows)) for mask in masks] or [batch]
+                start += batch.num_rows
+        return found
+
     times = in_turn(
         bench.size(7, 2),
         1,
         deleted=lambda _: deleted.scan().to_arrow(),
         plain=lambda _: tables["plain"].scan().to_arrow(),
+        filtered=lambda number: read(number, remains),
+        read=read,
+    )
+    bench.cost(
+        f"pyarrow alone: {count:,} rows filtered by a mask", times["filtered"], "without a filter", times["read"]
     )
     what = f"scan of {count:,} rows, a tenth deleted by vectors"
     bench.cost(what, times["deleted"], "without deletes", times["plain"], at_most(1.3))
