@@ -95,6 +95,43 @@ def test_views_made_in_a_transaction_are_readable_after_the_commit(
         assert "_txn_" not in shop.view(f"nyc.{name}").sql
 
 
+def test_a_view_shows_the_state_of_the_catalog_that_reads_it(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    """A view whose text names the plain catalog showed the latest version inside a transaction and in the catalog of an
+    older version, and a serializable transaction did not know what it had read."""
+    spark.sql(f"CREATE VIEW {catalog}.nyc.all AS SELECT f.id FROM {catalog}.nyc.flights f")
+    then = tl.spark.catalog_at(spark, version=shop.version, catalog=catalog)
+    tx = tl.spark.transaction(spark, catalog=catalog, isolation="serializable")
+    tx.sql("INSERT INTO nyc.flights VALUES (4, 'B6')")
+    assert rows(shop, "nyc.flights") == [1, 2, 3]
+    shop.table("nyc.flights").append({"id": [5], "carrier": ["DL"]})
+    assert ids(spark, f"{tx}.nyc.all") == [1, 2, 3, 4]
+    assert ids(spark, f"{then}.nyc.all") == [1, 2, 3]
+    assert ids(spark, f"{catalog}.nyc.all") == [1, 2, 3, 5]
+    with pytest.raises(tl.CommitConflict, match=r"nyc\.flights"):
+        tx.commit()
+
+
+def test_a_discarded_attempt_takes_no_part_in_the_one_that_follows(
+    spark: SparkSession, shop: tl.Lakehouse, catalog: str
+) -> None:
+    """A thread that was thought dead wrote into the second attempt, which has the same id, and committed it."""
+    attempts = []
+    for number in (10, 11):
+        attempts.append(tl.spark.transaction(spark, id="load", restart=True, catalog=catalog))
+        attempts[-1].sql(f"INSERT INTO nyc.flights VALUES ({number}, 'B6')")
+    for late in (lambda: attempts[0].sql("INSERT INTO nyc.flights VALUES (12, 'B6')"), attempts[0].commit):
+        with pytest.raises(tl.TransactionClosed):
+            late()
+    version = attempts[1].commit()
+    assert rows(shop, "nyc.flights") == [1, 2, 3, 11]
+    with tl.spark.transaction(spark, id="load", restart=True, catalog=catalog) as again:
+        again.sql("INSERT INTO nyc.flights VALUES (13, 'B6')")
+    assert again.version == version
+    assert rows(shop, "nyc.flights") == [1, 2, 3, 11]
+
+
 def test_a_new_name_of_a_table_may_have_the_name_of_the_catalog(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:

@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import trinitylake as tl
+from trinitylake.iceberg_storage.view_names import in_catalog
 from trinitylake.spark.catalog_server import LocalServer
 from trinitylake.spark.connection import ENDED_CATALOGS, connection_of
-from trinitylake.spark.sql_names import in_catalog
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", "AA"]})
 

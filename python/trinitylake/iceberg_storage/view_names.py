@@ -16,7 +16,12 @@ from trinitylake.errors import InvalidArgument
 
 #: Infix in the name of a transaction's catalog in Spark, after the name of the catalog to which it belongs.
 TRANSACTION_CATALOG_INFIX = "_txn_"
+#: Infix in the name of the catalog of one version, before its number.
+VERSION_CATALOG_INFIX = "_at_"
 _TRANSACTION_CATALOG = re.compile(r"\w+" + TRANSACTION_CATALOG_INFIX + "[0-9a-f]{12}")
+_STATE_CATALOG = re.compile(rf"(?P<plain>\w+)({TRANSACTION_CATALOG_INFIX}[0-9a-f]{{12}}|{VERSION_CATALOG_INFIX}\d+)")
+#: Words before a name that consists of a catalog and a namespace.
+_BEFORE_NAMESPACES = {"database", "databases", "exists", "from", "in", "namespace", "schema", "use"}
 #: Text and comments, in which nothing is a name; names in backticks; plain words; any other character.
 _TOKEN = re.compile(
     r"""(?P<other>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|--[^\n]*|/\*.*?\*/|\s+)"""
@@ -48,6 +53,44 @@ def version_named_by_lakehouse(version: ViewVersion, transaction_catalog: str = 
         for one, text in zip(version.representations, texts, strict=True)
     ]
     return version.model_copy(update={"representations": representations, "default_catalog": default})
+
+
+def named_by_client(metadata: ViewMetadata, catalog: str) -> ViewMetadata:
+    """A view for a client whose catalog shows one transaction or version: tables that the view names by the plain
+    catalog are those of that state. Without this, a view showed the rows of the latest version."""
+    if (state := _STATE_CATALOG.fullmatch(catalog)) is None:
+        return metadata
+    versions = []
+    for version in metadata.versions:
+        sqls = [one.root for one in version.representations]
+        sqls = [one.model_copy(update={"sql": in_catalog(one.sql, state["plain"], catalog)}) for one in sqls]
+        named = [old.model_copy(update={"root": new}) for old, new in zip(version.representations, sqls, strict=True)]
+        versions.append(version.model_copy(update={"representations": named}))
+    return metadata.model_copy(update={"versions": versions})
+
+
+def in_catalog(statement: str, named: str, meant: str) -> str:
+    """The statement with names that begin with one catalog beginning with another.
+
+    A name of three parts is one of a table; one of two is, after words such as `USE` and `IN`, one of a namespace. Any
+    other is a column's, whose table is called as the catalog is.
+    """
+    tokens = tokens_of(statement)
+    at = [number for number, (kind, _) in enumerate(tokens) if kind != "other"]
+    result = [text for _, text in tokens]
+    for place, number in enumerate(at):
+        kind, text = tokens[number]
+        before = tokens[at[place - 1]][1].lower() if place else ""
+        if kind not in ("word", "quoted") or text.strip("`") != named or before == ".":
+            continue
+        parts, following = 0, place + 1
+        while following + 1 < len(at) and tokens[at[following]][1] == ".":
+            if tokens[at[following + 1]][0] not in ("word", "quoted"):
+                break
+            parts, following = parts + 1, following + 2
+        if parts >= 2 or (before in _BEFORE_NAMESPACES and (parts == 1 or before == "use")):
+            result[number] = meant
+    return "".join(result)
 
 
 def is_transaction_catalog(name: str, transaction_catalog: str = "") -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinitylake import _core
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX
+from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX, VERSION_CATALOG_INFIX
 from trinitylake.lakehouse.opening import Durability
 from trinitylake.lakehouse.opening import open as open_lakehouse
 from trinitylake.spark.catalog_server import CatalogServer, LocalServer, RemoteServer
@@ -53,6 +53,7 @@ class Connection:
         server: of the catalogs of the sessions.
         token: the server's token in settings; "" if it requires none.
         config: more settings of each catalog.
+        open: the open transactions of this process by id.
     """
 
     root: str
@@ -61,6 +62,7 @@ class Connection:
     config: dict[str, str] = field(repr=False)
     _ended: deque[tuple[SparkSession, str, Any]] = field(default_factory=deque, repr=False)
     _views: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    open: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def add_catalog(self, spark: SparkSession, name: str, warehouse: str) -> None:
         """Add a catalog to a session, for one state of the lakehouse."""
@@ -266,7 +268,7 @@ def catalog_at(
     """
     connection = connection_of(spark, catalog)
     number = connection.server.version_at(version, None if timestamp is None else zoned(timestamp))
-    name = f"{catalog}_at_{number}"
+    name = f"{catalog}{VERSION_CATALOG_INFIX}{number}"
     connection.add_catalog(spark, name, f"@version/{number}")
     return name
 

@@ -14,12 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from trinitylake.errors import CommitConflict, InvalidArgument, TransactionClosed, TrinityLakeError
-from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX
+from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX, in_catalog
 from trinitylake.lakehouse.settings import Isolation
 from trinitylake.spark.connection import Connection, connection_of, unique_name
 from trinitylake.spark.pyspark_patches import activate
 from trinitylake.spark.runtime import is_remote
-from trinitylake.spark.sql_names import in_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +70,7 @@ class SparkTransaction:
         self._plain = catalog.rpartition(TRANSACTION_CATALOG_INFIX)[0]
         self._began = _place(spark)
         self._others = connection.server.latest_commits()[-1:]
+        connection.open[id] = self
         connection.add_catalog(spark, catalog, self.warehouse)
 
     @property
@@ -163,6 +163,8 @@ class SparkTransaction:
         if not self._is_open:
             return
         self._is_open = False
+        if self._connection.open.get(self.id) is self:
+            del self._connection.open[self.id]
         with _current:
             if _place(self._spark)[0] == self.catalog:
                 _set_current(self._spark, self._began if self._began[0] != self.catalog else (self._plain, ""))
@@ -245,6 +247,8 @@ def transaction(
         properties={"engine": "spark", **(properties or {})},
         restart=restart,
     )
+    if (discarded := connection.open.get(begun)) is not None:  # it would take part in this one, which has its id
+        discarded._end()  # noqa: SLF001 (of the same class)
     return SparkTransaction(spark, connection, begun, unique_name(catalog))
 
 

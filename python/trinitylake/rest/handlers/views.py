@@ -27,7 +27,7 @@ from trinitylake.iceberg_storage.view_metadata import (
     view_definition,
     view_metadata,
 )
-from trinitylake.iceberg_storage.view_names import named_by_lakehouse
+from trinitylake.iceberg_storage.view_names import named_by_client, named_by_lakehouse
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.catalog.served_catalog import ServedCatalog
 from trinitylake.rest.errors import bad_request
@@ -89,7 +89,8 @@ def create(call: Call) -> Response:
 
 def load(call: Call) -> Response:
     with call.catalog() as catalog:
-        return response_of(catalog.load_view(call.identifier("view")))
+        view = catalog.load_view(call.identifier("view"))
+        return response_of(View(view.name(), named_by_client(view.metadata, call.sql_catalog)))
 
 
 def exists(call: Call) -> Response:
