@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import copyreg
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from trinitylake import _core
-from trinitylake.base.secret_values import is_secret_name
+from trinitylake.base.secret_values import is_secret, is_secret_name
 from trinitylake.errors import InvalidArgument, UnsupportedVersion
 
 #: Pickles with another format number are refused.
@@ -29,12 +28,11 @@ PickledOption: TypeAlias = str | tuple[str]
 
 #: Digests of the secrets that may be pickled.
 _ALLOWED: set[bytes] = set()
-_PASSWORD_IN_URL = re.compile(r"://[^/?#@]*:[^/?#@]+@")
 
 
 def allow_secrets(options: Mapping[str, str] | None) -> None:
     """Allow the secrets in these options in pickles of this process and of processes that read them."""
-    _ALLOWED.update(_digest(value) for name, value in (options or {}).items() if _is_secret(name, value))
+    _ALLOWED.update(_digest(value) for name, value in (options or {}).items() if is_secret(name, value))
 
 
 def pickled_options(options: Mapping[str, str]) -> dict[str, PickledOption]:
@@ -83,7 +81,7 @@ def _for_tasks(*arguments: Any) -> StorageForTasks:
 
 
 def _pickled(name: str, value: str) -> PickledOption:
-    if not _is_secret(name, value):
+    if not is_secret(name, value):
         return value
     variables = [one for one, content in os.environ.items() if content == value and is_secret_name(one)]
     if variables:
@@ -105,10 +103,6 @@ def _read(name: str, variable: str) -> str:
             "that pickled it, and this process has no such variable"
         )
     return value
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return is_secret_name(name) or _PASSWORD_IN_URL.search(value) is not None
 
 
 def _digest(value: str) -> bytes:

@@ -7,6 +7,7 @@ reference keeps a secret out of both.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,14 +23,18 @@ _SECRET_NAMES = (
     "credential",
     "customerkey",
     "cryptionkey",
+    "passphrase",
+    "passwd",
     "password",
     "privatekey",
     "saskey",
     "secret",
+    "sessionkey",
     "sharedkey",
     "signature",
     "ssekey",
 )
+_PASSWORD_IN_URI = re.compile(r"://[^/?#@\s]*:[^/?#@\s]+@")
 _SEPARATORS = str.maketrans("", "", "_-.")
 _FILE, _VARIABLE = "@", "env:"
 #: A larger file is probably not a secret.
@@ -46,6 +51,11 @@ def is_secret_name(name: str) -> bool:
         or name.startswith("x-amz-")
         or any(secret in letters for secret in _SECRET_NAMES)
     )
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether an option is a secret: by its name, or because its value is a URI with a password."""
+    return is_secret_name(name) or _PASSWORD_IN_URI.search(value) is not None
 
 
 def is_reference(value: str) -> bool:

@@ -17,7 +17,6 @@ definition names**: a configured catalog takes only its warehouse from the defin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -28,6 +27,7 @@ from pyiceberg.typedef import RecursiveDict
 from pyiceberg.utils.config import Config, merge_config
 
 from trinitylake.base.properties import OWN_PROPERTY_PREFIX
+from trinitylake.base.secret_values import is_secret
 from trinitylake.definitions.trinitylake_pb2 import TableDef
 from trinitylake.errors import InvalidArgument, ObjectNotFound, StorageError, TrinityLakeError
 from trinitylake.iceberg_storage.extended_pyiceberg.federated_catalog import FederatedRestCatalog
@@ -37,14 +37,8 @@ CATALOG_PROPERTY = OWN_PROPERTY_PREFIX + "catalog"
 TABLE_PROPERTY = OWN_PROPERTY_PREFIX + "table"
 DEFAULT_CATALOG_NAME = "federated"
 
-_SECRET = re.compile(
-    r"secret|token|password|passwd|passphrase|credential|authorization|"
-    r"(?:access|account|private|api|session|shared|encryption)[-_.]?key",
-    re.I,
-)
 #: Properties that a definition may set for a configured catalog.
 _CHOSEN_BY_DEFINITION = ("warehouse",)
-_PASSWORD_IN_URI = re.compile(r"^[\w.+-]+://[^/@\s]*:[^/@\s]+@")
 _CATALOG_CODE_PROPERTIES = (
     "py-catalog-impl",
     "py-io-impl",
@@ -155,7 +149,7 @@ def _check(key: str, value: str) -> None:
             f"the property {key!r} would load code or sign in from a stored definition: "
             "set it in PyIceberg's configuration"
         )
-    if _SECRET.search(key) or _PASSWORD_IN_URI.match(value):
+    if is_secret(key, value):
         raise InvalidArgument(
             f"the property {key!r} looks like a secret, and all readers of the lakehouse can read its definitions: "
             "pass it at run time, through the environment (PYICEBERG_CATALOG__<NAME>__<PROPERTY>) or PyIceberg's "
