@@ -66,6 +66,7 @@ impl QueuedAppends {
         rows: Bytes,
     ) -> Result<QueuedAppends> {
         let environment = lakehouse.environment();
+        let owner = lakehouse.commits().owner(environment.as_ref());
         if let Some(one) = transactions.iter_mut().map(AsMut::as_mut).find(|one| one.saved.has_record) {
             let message = format!("transaction {} has a chosen id, so it cannot wait in the queue", one.info.id);
             return Err(Error::InvalidArgument(message));
@@ -84,7 +85,7 @@ impl QueuedAppends {
                 ..to_log_entry(&entry)
             }
         });
-        let intent = Intent::new(environment.as_ref(), Some(id), entries.collect(), rows);
+        let intent = Intent::new(environment.as_ref(), owner, Some(id), entries.collect(), rows);
         Ok(QueuedAppends {
             place: Place::new(intent),
             table: lakehouse.known().config.names.table_key(table.0, table.1)?,
@@ -151,7 +152,8 @@ impl QueuedAppends {
             log_size_bytes += intent.transactions.iter().map(prost::Message::encoded_len).sum::<usize>();
             size_bytes <= MAX_SIZE_BYTES && log_size_bytes <= MAX_LOG_SIZE_BYTES
         };
-        self.others = paths.iter().filter_map(|path| self.place.take(path)).take_while(fits).collect();
+        let others = paths.iter().filter_map(|path| self.place.take(path)).filter(|intent| !intent.is_turn());
+        self.others = others.take_while(fits).collect();
     }
 
     /// Whether fewer appends are in the queue than can be expected: those of the latest version, whose callers usually

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::changes::Changes;
+use super::commit::intent_queue::Place;
 use super::commit::limits::Effort;
 use super::footprint::Footprint;
 use super::gc_fence::FileAge;
@@ -48,6 +49,8 @@ pub struct Transaction {
     pub(super) queued_appends: Vec<String>,
     /// Whether it may wait in the intent queue.
     pub(super) shares_roots: bool,
+    /// Its turn to change a table, until its commit has ended.
+    pub(super) turn: Option<Place>,
     /// Background uploads of its statements, for the layer above.
     pub(super) pending: Arc<BackgroundUploads>,
     /// Whether to write all files before the next attempt, because other transactions commit at this time.
@@ -117,6 +120,7 @@ impl Transaction {
             companions: Vec::new(),
             queued_appends: Vec::new(),
             shares_roots: true,
+            turn: None,
             pending,
             writes_first: false,
             saved: Saved { has_record: has_chosen_id, ..Saved::default() },

@@ -21,5 +21,6 @@ mod saved;
 mod saved_cleanup;
 mod statements;
 mod summaries;
+mod turns;
 mod unknown_outcome;
 mod watched_reads;

@@ -75,6 +75,8 @@ struct State {
     is_contended: bool,
     /// Size of recent groups: a lone commit between large groups must not flush their messages.
     usual_size_bytes: usize,
+    /// See [`GroupCommit::owner`].
+    owner: Option<u64>,
     /// Newest root created by this handle, possibly not yet checked against the expiry boundary.
     tip: Option<Arc<Version>>,
 }
@@ -124,6 +126,11 @@ impl GroupCommit {
     /// Records that another process has committed for this one.
     pub(crate) fn set_contended(&self) {
         self.state().is_contended = true;
+    }
+
+    /// The first half of the id of each intent of this handle in this process, so that others are not confused with it.
+    pub(crate) fn owner(&self, environment: &dyn Environment) -> u64 {
+        *self.state().owner.get_or_insert_with(|| environment.uuid().as_u64_pair().0)
     }
 
     /// Whether a root can hold the definitions of a group as large as the last one, if each has this size. Otherwise
@@ -212,8 +219,8 @@ impl GroupCommit {
         let started = environment.elapsed_millis();
         let max_size_bytes = self.tip(publisher).config.node_max_size_bytes / 2;
         let (mut group, mut replies) = self.gather(own, max_size_bytes);
-        let members = group.len();
-        let queue = match intent_queue::wait_in_queue(publisher, &group, deadline_millis).await {
+        let (members, owner) = (group.len(), self.owner(environment));
+        let queue = match intent_queue::wait_in_queue(publisher, owner, &group, deadline_millis).await {
             Waited::Lead(queue) => queue,
             Waited::Served => {
                 drop(leadership);
@@ -222,7 +229,6 @@ impl GroupCommit {
         };
         let previous = self.tip(publisher);
         group.extend(queue.guests(previous.number, max_size_bytes.saturating_sub(size_bytes(&group))));
-        let has_guests = group.len() > members;
 
         // 2. Admit the members that are compatible with the previous version and with each other.
         let admitted = match admit(publisher, &previous, &group).await {
@@ -239,14 +245,13 @@ impl GroupCommit {
         let usual_size_bytes = self.usual_size_bytes(&group);
         // Boxed: its future has about ten thousand bytes, which would be moved several times.
         let claim = Box::pin(claim_for(publisher, &previous, &group, usual_size_bytes, deadline_millis));
-        let has_appends_of_others = group.iter().any(|member| member.queued_appends.len() > 1);
-        let (claimed, others_wait) = join(claim, intent_queue::are_others_waiting(publisher, &group)).await;
+        let (claimed, others_wait) = join(claim, intent_queue::are_others_waiting(publisher, owner, &group)).await;
         let verdict = match claimed {
             Ok(Claimed::Root(created)) => {
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
-                    state.is_contended = others_wait || has_guests || has_appends_of_others;
+                    state.is_contended = others_wait;
                     state.is_crowded = members > 1 || !state.waiting.is_empty();
                     state.round_millis = environment.elapsed_millis() - started;
                     state.last_size = admitted[..members].iter().filter(|is_in| **is_in).count();

@@ -2,12 +2,14 @@
 //! them together (format §8).
 //!
 //! An intent is a file below `_queue/` with log entries of transactions, and with what another process needs to commit
-//! them. There are two kinds, and each waits in a queue of its own:
+//! them. There are three kinds. The first waits in a queue of its own, the others in the queue of their table:
 //!
 //! - The transactions of a group, with their footprints and writes; their definitions are durable. The leader puts them
 //!   into its root (`group`).
 //! - Appends to one table, whose id is in the path, with their rows. The leader writes the rows of all of them into its
 //!   own transaction (`append_queue`), which then commits like any other, with this queue if others wait there.
+//! - The turn of a transaction that changes a table in another way, without rows and writes (`turn`). Only its owner can
+//!   commit it, and the owners of younger intents for the table wait for it.
 //!
 //! There is no elected leader and no lock: the owner of the oldest intent leads, and an owner that has waited too long
 //! for another leader goes ahead alone. As in every commit, only the creation of the root decides. Two leaders at the
@@ -36,7 +38,7 @@ use crate::error::Result;
 use crate::file_names::{INTENT_PREFIX, intent_file, intent_path};
 use crate::lakehouse_definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::node::mutable_node::{Message, Text};
-use crate::transaction::commit::limits::VERSIONS_AT_ONCE;
+use crate::transaction::commit::limits::{CommitLimits, VERSIONS_AT_ONCE};
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::Footprint;
 use crate::transaction::options::Isolation;
@@ -53,9 +55,9 @@ const MAX_INTENTS: usize = 256;
 const LOOKS_PER_REQUEST: u64 = 2;
 /// Number of sequential requests that a leader needs, with some margin: for a root, and to write rows in the meantime.
 const PATIENCE_REQUESTS: u64 = 5;
-const PATIENCE_REQUESTS_WITH_ROWS: u64 = 15;
+const PATIENCE_REQUESTS_FOR_TABLE: u64 = 15;
 /// Shortest duration of a request that is assumed for rows: on a fast store they take longer than the requests.
-const MIN_REQUEST_MILLIS_WITH_ROWS: u64 = 10;
+const MIN_REQUEST_MILLIS_FOR_TABLE: u64 = 10;
 
 /// A file of the queue.
 #[derive(Debug)]
@@ -71,11 +73,19 @@ pub(crate) struct Intent {
 impl Intent {
     pub fn new(
         environment: &dyn Environment,
+        owner: u64,
         table: Option<Uuid>,
         transactions: Vec<IntendedTransaction>,
         rows: Bytes,
     ) -> Intent {
-        Intent::of(intent_path(environment.now_millis(), environment.uuid(), table), transactions, rows)
+        let id = Uuid::from_u64_pair(owner, environment.uuid().as_u64_pair().1);
+        Intent::of(intent_path(environment.now_millis(), id, table), transactions, rows)
+    }
+
+    /// Whether only its owner can commit it.
+    pub fn is_turn(&self) -> bool {
+        let has_table = || intent_file(&self.path).is_some_and(|(.., table)| table.is_some());
+        self.rows.is_empty() && has_table()
     }
 
     fn of(path: String, transactions: Vec<IntendedTransaction>, rows: Bytes) -> Intent {
@@ -95,7 +105,8 @@ impl Intent {
             return None;
         }
         let intent = CommitIntent::decode(decode_file(path, file).ok()?).ok()?;
-        let has_changes = |footprint: &proto::Footprint| !footprint.writes.is_empty() || !intent.rows.is_empty();
+        let has_table = intent_file(path)?.2.is_some();
+        let has_changes = |footprint: &proto::Footprint| !footprint.writes.is_empty() || has_table;
         let is_complete = |one: &IntendedTransaction| one.footprint.as_ref().is_some_and(has_changes);
         let is_complete = intent.transactions.iter().all(is_complete);
         is_complete.then(|| Intent::of(path.into(), intent.transactions, intent.rows.into()))
@@ -160,14 +171,14 @@ impl Place {
             storage.put_if_absent(&self.intent.path, self.intent.encode()).await?;
             self.request_millis = Some(environment.elapsed_millis() - started + 1);
         }
-        let (requests, min_request_millis) = match self.intent.rows.is_empty() {
-            true => (PATIENCE_REQUESTS, 1),
-            false => (PATIENCE_REQUESTS_WITH_ROWS, MIN_REQUEST_MILLIS_WITH_ROWS),
+        let table = |path: &str| intent_file(path).and_then(|(.., table)| table);
+        let own_table = table(&self.intent.path);
+        let (requests, min_request_millis) = match own_table {
+            None => (PATIENCE_REQUESTS, 1),
+            Some(_) => (PATIENCE_REQUESTS_FOR_TABLE, MIN_REQUEST_MILLIS_FOR_TABLE),
         };
         let request_millis = self.request_millis.unwrap_or(1).max(min_request_millis);
         let patience_millis = request_millis * requests;
-        let table = |path: &str| intent_file(path).map(|(_, _, table)| table);
-        let own_table = table(&self.intent.path);
         let ends = || {
             let ends = environment.elapsed_millis() + patience_millis + environment.random_below(patience_millis);
             ends.min(deadline_millis)
@@ -175,6 +186,7 @@ impl Place {
         let mut patience_ends = ends();
         // Files whose owners cannot be expected to commit first any more.
         let mut passed: HashSet<String> = HashSet::new();
+        let mut turn = String::new();
         loop {
             let (listed, latest) = join(storage.list(INTENT_PREFIX), publisher.latest()).await;
             let (mut listed, latest) = (listed?, latest?);
@@ -196,6 +208,11 @@ impl Place {
                     None => Turn::Lead(self.waiting(publisher, &latest, paths).await),
                 });
             };
+            let is_turn = self.read(&leader).is_some_and(Intent::is_turn);
+            if is_turn && turn != leader {
+                turn.clone_from(&leader);
+                patience_ends = ends();
+            }
             while publisher.known().number <= latest.number && environment.elapsed_millis() < patience_ends {
                 environment.sleep(Duration::from_millis(request_millis.div_ceil(LOOKS_PER_REQUEST))).await;
                 publisher.latest().await?;
@@ -203,10 +220,15 @@ impl Place {
             if let Some(version) = self.intent.settled_by(publisher, &publisher.known()).await? {
                 return Ok(Turn::Settled(version));
             }
-            if publisher.known().number > latest.number {
-                patience_ends = ends();
+            if !is_turn {
+                if publisher.known().number > latest.number {
+                    patience_ends = ends();
+                }
+                passed.insert(leader);
+            } else if environment.elapsed_millis() >= patience_ends {
+                // Its owner may have died. Otherwise it commits without a turn.
+                clear(publisher, vec![leader]).await;
             }
-            passed.insert(leader);
         }
     }
 
@@ -267,14 +289,19 @@ pub(crate) struct Intents {
 
 /// Waits in the queue until the group may create a root. Groups without a queued member do not wait. If the store
 /// fails, the group goes ahead without transactions of other processes.
-pub(crate) async fn wait_in_queue(publisher: &Publisher, group: &[Submission], deadline_millis: u64) -> Waited {
+pub(crate) async fn wait_in_queue(
+    publisher: &Publisher,
+    owner: u64,
+    group: &[Submission],
+    deadline_millis: u64,
+) -> Waited {
     let waiting = group.iter().filter(|member| member.last_version.is_some() && member.is_complete());
     let waiting: Vec<IntendedTransaction> = waiting.map(to_intended).collect();
     if waiting.is_empty() {
         return Waited::Lead(Intents::default());
     }
     let environment = publisher.environment().as_ref();
-    let mut place = Place::new(Intent::new(environment, None, waiting, Bytes::new()));
+    let mut place = Place::new(Intent::new(environment, owner, None, waiting, Bytes::new()));
     match place.wait(publisher, deadline_millis).await {
         Ok(Turn::Settled(_)) => {
             clear(publisher, vec![place.intent.path]).await;
@@ -288,17 +315,20 @@ pub(crate) async fn wait_in_queue(publisher: &Publisher, group: &[Submission], d
     }
 }
 
-/// Whether transactions of others wait, for a group that goes ahead alone. The request runs while the root is created,
-/// so that a writer that always wins finds out about others.
-pub(crate) async fn are_others_waiting(publisher: &Publisher, group: &[Submission]) -> bool {
-    let is_asked = |member: &Submission| member.coordination == Coordination::Queue && member.last_version.is_none();
-    let is_of_group = |path: &String| group.iter().any(|member| member.queued_appends.contains(path));
-    group.iter().any(is_asked)
+/// Whether transactions of other processes wait, or have just been committed by this one. The request runs while the
+/// root is created, so that a writer that always wins finds out about others. An intent whose owner has stopped waiting
+/// does not count: it remains if no other process uses its table.
+pub(crate) async fn are_others_waiting(publisher: &Publisher, owner: u64, group: &[Submission]) -> bool {
+    let oldest_millis = publisher.environment().now_millis().saturating_sub(CommitLimits::default().timeout_millis);
+    let is_of_others = |path: &str| {
+        intent_file(path).is_some_and(|(millis, id, _)| id.as_u64_pair().0 != owner && millis >= oldest_millis)
+    };
+    group.iter().any(|member| member.coordination == Coordination::Queue)
         && publisher
             .storage()
             .list(INTENT_PREFIX)
             .await
-            .is_ok_and(|files| files.iter().any(|file| intent_file(&file.path).is_some() && !is_of_group(&file.path)))
+            .is_ok_and(|files| files.iter().any(|file| is_of_others(&file.path)))
 }
 
 impl Intents {

@@ -7,7 +7,8 @@
 //! 2. `submission`: everything that a root has to know about the transaction.
 //! 3. `group`: transactions of this handle that wait at the same time share one root. `admission` decides which of them
 //!    it may contain.
-//! 4. `intent_queue`: optionally, transactions of other processes join that root.
+//! 4. `intent_queue`: optionally, transactions of other processes join that root. Transactions that change one table
+//!    take turns (`turn`).
 //! 5. `publish`: write the nodes, wait for all files (`durability_barrier`), and create the root. Only the creation of
 //!    the root decides. Small definitions may be stored in the root (`inline_definitions`).
 //!
@@ -23,6 +24,7 @@ pub(crate) mod limits;
 pub(crate) mod outcome;
 mod publish;
 pub(crate) mod submission;
+mod turn;
 mod validate;
 
 use bytes::Bytes;
@@ -57,7 +59,11 @@ impl Transaction {
         if let Some(version) = self.state.begin_commit()? {
             return Ok(Outcome::Committed(version));
         }
-        match self.commit_within_limits(limits).await {
+        let outcome = self.commit_within_limits(limits).await;
+        if !matches!(outcome, Ok(Outcome::Conflicts(_))) {
+            self.end_turn().await;
+        }
+        match outcome {
             Ok(Outcome::Committed(version)) => {
                 self.state.committed(version);
                 let recorded = || transaction_path(&self.info.id, self.saved.sequence);
@@ -112,6 +118,7 @@ impl Transaction {
         if let Some(version) = self.record_chosen_id().await? {
             return Ok(Outcome::Committed(version));
         }
+        self.wait_for_turn(limits, effort).await;
         loop {
             let tried = self.try_once(limits, &mut effort).await;
             let is_spent = effort.is_spent(limits, self.lakehouse.environment().as_ref());
@@ -210,7 +217,6 @@ impl Transaction {
         Submission {
             info: CommittedTransaction { summary: self.summary(), ..self.info.clone() },
             companions: self.companions.clone(),
-            queued_appends: self.queued_appends.clone(),
             isolation: self.isolation,
             footprint: self.footprint.clone(),
             messages: self.changes.messages(&self.info.id),

@@ -39,8 +39,6 @@ pub(crate) struct Submission {
     pub attempt: u32,
     /// The last version that may contain the transaction, if it is in the intent queue.
     pub last_version: Option<u64>,
-    /// Files of the queued appends whose rows it appends.
-    pub queued_appends: Vec<String>,
     /// Id of the transaction that this one aborts. At most one of the two is ever committed.
     pub aborts: Option<String>,
 }

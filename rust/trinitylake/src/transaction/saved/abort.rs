@@ -56,6 +56,7 @@ impl Transaction {
                 }
             },
         }
+        self.end_turn().await;
         self.changes = Changes::default();
         self.pending.cancel();
         Ok(self.files())
