@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+import trinitylake as tl
 
 SCHEME = "file://"
 
@@ -23,6 +26,18 @@ def local_path(location: str) -> Path:
     if not location.startswith(SCHEME):
         raise ValueError(f"{location!r} is not on a local disk")
     return Path(location.removeprefix(SCHEME))
+
+
+def lake_on_disk(namespace: str) -> Callable[..., tl.Lakehouse]:
+    """A fixture: a lakehouse on disk with one namespace."""
+
+    @pytest.fixture
+    def lake(tmp_path: Path) -> tl.Lakehouse:
+        made = tl.create(tmp_path / "lake", durability="none")
+        made.create_namespace(namespace)
+        return made
+
+    return lake
 
 
 def age(folder: Path, seconds: float = 3600) -> None:

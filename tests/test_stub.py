@@ -18,8 +18,6 @@ STUB = Path(_core.__file__).with_name("_core.pyi")
 TREE = ast.parse(STUB.read_text())
 #: Written down for the type checker alone.
 ALIASES = {"Kind", "Isolation"}
-#: What every class of Python has, and what PyO3 adds to a module.
-OF_EVERY_CLASS = set(dir(object)) | {"__module__", "__doc__"}
 OF_EVERY_MODULE = set(dir(sys)) | {"__file__", "__builtins__", "__all__", "__path__", "__cached__"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -13,10 +13,8 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from conformance import name as names
 from conformance.lakehouse import SeedLakehouse, SeedVersion
 from conformance.name import FILES, ObjectName
-from conformance.node import read_system_rows
 from conformance.rule import require
 
 CHECKSUM = b"trinitylake.checksum"
@@ -204,8 +202,3 @@ def definition_of(version: SeedVersion, name: ObjectName) -> dict[str, Any]:
     location = version.objects[name]
     data = version.lakehouse.files.get(location)
     return object_definition(name.kind, inline_definitions(version)[location] if data is None else data)
-
-
-def system_rows(files: Mapping[str, bytes], version: int) -> dict[str, str]:
-    """The system rows of a root."""
-    return read_system_rows(files[names.root_path(version)])

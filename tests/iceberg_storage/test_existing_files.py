@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
-from local_files import local_path
+from local_files import lake_on_disk, local_path
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg import load
 
@@ -96,11 +95,7 @@ TAKEN = {
 }
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("n")
-    return lake
+lake = lake_on_disk("n")
 
 
 def written(table: tl.Table, columns: dict[str, pa.Array], ids: dict[str, int] | None = None) -> str:

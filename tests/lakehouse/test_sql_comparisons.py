@@ -23,6 +23,7 @@ from pyiceberg.expressions import (
 )
 
 import trinitylake as tl
+from local_files import lake_on_disk
 
 FILTERS = {
     "k != 'x'": [4],
@@ -85,11 +86,7 @@ def _numbers(table: tl.Table, filter: Any = None) -> list[int]:
     return found
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("a")
-    return lake
+lake = lake_on_disk("a")
 
 
 @pytest.mark.parametrize("column", ["d", "f", "s.d"])

@@ -38,6 +38,12 @@ class Answer(NamedTuple):
         assert self.body["error"]["code"] == self.code
         return str(self.body["error"]["type"])
 
+    @property
+    def bad_request(self) -> str:
+        """The message of a response 400."""
+        assert (self.code, self.error) == (400, "BadRequestException"), self
+        return str(self.body["error"]["message"])
+
 
 class Client:
     """HTTP without any library between, so that a test decides about every byte of the path."""

@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 import trinitylake as tl
-from local_files import local_path, write_parquet_of_size
+from local_files import lake_on_disk, local_path, write_parquet_of_size
 from trinitylake.definitions.arrow_types import to_arrow
 
 NARROW = pa.schema(
@@ -119,11 +119,7 @@ WRITERS: dict[str, Callable[[tl.Table, Path], None]] = {
 }
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("a")
-    return lake
+lake = lake_on_disk("a")
 
 
 @pytest.fixture(params=WRITERS)

@@ -10,7 +10,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.types import LongType
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from position_deletes import delete_positions, delete_values
 from trinitylake.iceberg_storage.data_files import parquet_batches
 from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
@@ -28,11 +28,7 @@ Row = dict[str, Any]
 NAN = float("nan")
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("ns")
-    return lake
+lake = lake_on_disk("ns")
 
 
 def spelled(row: Row) -> str:

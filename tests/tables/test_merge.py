@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from merged_rows import content, files, numbers, pairs
 from position_deletes import delete_positions
 from trinitylake.errors import CommitConflict, InvalidArgument
@@ -23,12 +24,7 @@ from trinitylake.iceberg_storage.data_files import parquet_batches, row_groups
 from trinitylake.tables.merging import file_rewrite
 from trinitylake.tables.merging.differences import differing
 
-
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("ns")
-    return lake
+lake = lake_on_disk("ns")
 
 
 keys_and_values = st.dictionaries(st.integers(0, 30), st.integers(0, 3), max_size=20)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import decimal
 import uuid
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,17 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from merged_rows import content, files, numbers, pairs
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merging import matching
 from trinitylake.tables.merging.dense_keys import DenseKeys
 
-
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("ns")
-    return lake
+lake = lake_on_disk("ns")
 
 
 @pytest.mark.parametrize("on", [["key"], ["id"], ["key", "id"]])

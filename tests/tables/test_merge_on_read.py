@@ -11,6 +11,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import StaticTable
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from position_deletes import delete_positions
 from trinitylake.iceberg_storage.delete_files import file_key, is_vector, referenced_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
@@ -20,11 +21,7 @@ from trinitylake.iceberg_storage.snapshot_counts import live_rows
 MODES = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("n")
-    return lake
+lake = lake_on_disk("n")
 
 
 @pytest.fixture(params=["2", "3"])

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
+from local_files import lake_on_disk
 
 FILTERS = {
     "q = 'x1'": lambda row: row["q"] == "x1",
@@ -41,11 +42,7 @@ def with_moved_name(lake: tl.Lakehouse, transform: str | None) -> tl.Table:
     return lake.table("s.t")
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("s")
-    return lake
+lake = lake_on_disk("s")
 
 
 @pytest.mark.parametrize("transform", [None, "identity", "truncate[1]"])

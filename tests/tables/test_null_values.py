@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType, UUIDType
 
 import trinitylake as tl
+from local_files import lake_on_disk
 
 KINDS = {
     "numbers": "list<int>",
@@ -37,11 +37,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("a")
-    return lake
+lake = lake_on_disk("a")
 
 
 def rows(table: tl.Table, *chosen: int) -> pa.Table:

@@ -18,16 +18,13 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DecimalType, DoubleType, IntegerType, LongType
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from trinitylake.errors import InvalidArgument
 
 NAN = math.nan
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("s")
-    return lake
+lake = lake_on_disk("s")
 
 
 def stock_rows(lake: tl.Lakehouse, name: str = "s.t") -> list[dict[str, Any]]:

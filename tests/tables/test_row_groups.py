@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,17 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files import parquet_batches, row_groups
 
 LIMIT, SIZE = "write.parquet.row-group-limit", "write.parquet.row-group-size-bytes"
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("a")
-    return lake
+lake = lake_on_disk("a")
 
 
 def rows(first: int, count: int, value: int = 0) -> pa.Table:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from position_deletes import delete_positions
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files import parquet_batches
@@ -33,11 +34,7 @@ class Row(NamedTuple):
     lineage: Lineage
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("ns")
-    return lake
+lake = lake_on_disk("ns")
 
 
 def rows_of(rows: dict[int, tuple[int, str | None]]) -> pa.Table:

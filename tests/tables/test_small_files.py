@@ -18,6 +18,7 @@ import pytest
 from pyiceberg.types import StringType
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from trinitylake.iceberg_storage.data_files import streamed_rows
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
@@ -63,11 +64,7 @@ def row(number: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("a")
-    return lake
+lake = lake_on_disk("a")
 
 
 def fill(table: tl.Table, files: int, rows: int = 7) -> None:

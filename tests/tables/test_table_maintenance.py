@@ -16,16 +16,12 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.types import DoubleType, StringType
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.tables import compaction
 from trinitylake.tables.maintenance import MIN_FILES
 
-
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("ns")
-    return lake
+lake = lake_on_disk("ns")
 
 
 def rows(*ids: int, city: str | None = "a") -> pa.Table:

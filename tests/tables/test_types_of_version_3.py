@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from pyiceberg.types import (
 )
 
 import trinitylake as tl
-from local_files import local_path
+from local_files import lake_on_disk, local_path
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import MAX_KEYS
 
@@ -29,11 +28,7 @@ V3 = {"format-version": "3"}
 NANOS = [1, 1_700_000_000_123_456_789, -1]
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("ns")
-    return lake
+lake = lake_on_disk("ns")
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Zurich"])

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import operator
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import trinitylake as tl
+from local_files import lake_on_disk
 
 #: In the order of their bytes.
 KEYS = [uuid.UUID(int=number * 0x0123_4567_89AB_CDEF_0123_4567_89AB) for number in range(24)]
 KEY, OTHER = KEYS[7], KEYS[8]
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("a")
-    return lake
+lake = lake_on_disk("a")
 
 
 def filled(lake: tl.Lakehouse, **options: Any) -> tl.Table:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trinitylake as tl
+from local_files import lake_on_disk
 from trinitylake.iceberg_storage.data_files import live_rows, parquet_batches, read_ahead
 from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.tables import compaction
@@ -30,11 +31,7 @@ BOUND = 500 << 20
 POOLS: list[pa.MemoryPool] = []
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> tl.Lakehouse:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("ns")
-    return lake
+lake = lake_on_disk("ns")
 
 
 @contextmanager
