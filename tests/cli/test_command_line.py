@@ -151,6 +151,23 @@ def test_counting_rows_does_not_execute_modules_that_it_imports() -> None:
     assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
 
 
+@pytest.mark.parametrize("module", ["trinitylake.cli.app", "trinitylake.cli.rows", "pyiceberg.table"])
+def test_an_interrupt_during_imports_ends_a_command_without_a_traceback(root: str, module: str) -> None:
+    """Ctrl-C in the first tenth of a second printed a traceback of imports, and the exit code was 1."""
+    script = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        f"sys.argv[1:] = ['head', 'shop.orders', '--root', {root!r}]\n"
+        "from trinitylake.cli import main\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr
+
+
 def test_first_rows_of_a_table_need_no_garbage_collection(root: str) -> None:
     """`head` took 0.55 s of processor time.
 

@@ -34,22 +34,24 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # pydantic searches all installed packages for plugins
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of numpy, for linear algebra only
 
-    from trinitylake.base.import_hook import ImportHook
-    from trinitylake.cli.app import app
-
-    for stream in (sys.stdout, sys.stderr):
-        # Characters that the terminal cannot encode are printed as codes.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-
-    def show_warning(message: Warning | str, *_: object) -> None:
-        from trinitylake.cli.output import emit_warning
-
-        emit_warning(str(message))
-
-    warnings.showwarning = show_warning  # type: ignore[assignment]
-    sys.meta_path.insert(0, ImportHook())
     try:
+        from trinitylake.base.import_hook import ImportHook
+        from trinitylake.cli.app import app
+
+        for stream in (sys.stdout, sys.stderr):
+            # Characters that the terminal cannot encode are printed as codes.
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+        def show_warning(message: Warning | str, *_: object) -> None:
+            from trinitylake.cli.output import emit_warning
+
+            emit_warning(str(message))
+
+        warnings.showwarning = show_warning  # type: ignore[assignment]
+        sys.meta_path.insert(0, ImportHook())
         app(prog_name="trinitylake")
     except SystemExit as ended:
         code = ended.code
         raise
+    except KeyboardInterrupt:  # outside of a command, such as during imports
+        code = 130
