@@ -159,7 +159,7 @@ def ended_by(error: Exception, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()  # type: ignore[attr-defined]
         return USAGE
-    if isinstance(error, typer.Abort):
+    if isinstance(error, typer.Abort) or str(error) == "Query interrupted":  # a RuntimeError of DuckDB after Ctrl-C
         return INTERRUPTED
     from trinitylake.cli import output
 
