@@ -95,6 +95,28 @@ def changes(lake: tl.Lakehouse, since: int, until: int) -> list[dict[str, Any]]:
     return lake.table("raw.orders").changes(since, until).read_all().to_pylist()
 
 
+@pytest.mark.parametrize("kept_by", ["grace", "transaction"])
+def test_the_erasing_process_shows_and_restores_no_row_from_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_by: str
+) -> None:
+    """No file could be deleted, so the process did not forget the metadata that it had read: an earlier version still
+    had the rows, and after a rollback to it an append wrote them into the latest version."""
+    monkeypatch.setattr(erasure, "_COLLECTED_AFTER_SECONDS", 0)  # the files are too young to be deleted in any case
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("raw")
+    lake.create_table("raw.orders", SCHEMA).append(people("bob", ANN, "eve"))
+    lake.table("raw.orders").append(people("dan", first=4))
+    before = lake.version - 1
+    assert live(lake.at(before).table("raw.orders"))[1]["email"] == ANN  # read, and cached
+    if kept_by == "transaction":
+        lake.begin(id="held").save()
+    lake.erase("raw.orders", FILTER, grace="1 day" if kept_by == "grace" else None)
+    assert [row["id"] for row in live(lake.at(before).table("raw.orders"))] == [1, 3]
+    lake.rollback(before)
+    lake.table("raw.orders").append(people("zoe", first=9))
+    assert [row["id"] for row in live(tl.open(tmp_path / "lake").table("raw.orders"))] == [1, 3, 9]
+
+
 EMAILS = [ANN, "bob@example.com", "eve@example.com", "dan@example.com", None]
 
 

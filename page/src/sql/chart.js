@@ -19,7 +19,7 @@ const TIMES = [
 
 /** `columns` and `rows` are as for a data grid. */
 export function chart({ columns, rows }) {
-  const numeric = columns.flatMap((one, at) => (isNumber(one.type) ? [at] : []));
+  const numeric = columns.flatMap((one, at) => (isNumber(one.type) && rows.some((row) => row[at] !== null) ? [at] : []));
   if (!numeric.length || !rows.length) return h("p", { class: "quiet" }, "A chart needs a column of numbers.");
   const other = columns.findIndex((one) => isTime(one.type));
   const first = other >= 0 ? other : columns.findIndex((one) => !isNumber(one.type));

@@ -33,7 +33,7 @@ export async function maintenance({ source, signal }) {
   replace(place, estimate(found, button));
   if (found.state === "running") watch(found).catch(() => {});
   return h("div", {}, heading("Maintenance"),
-    h("p", { class: "quiet lead" }, "Maintenance compacts small files, expires old versions and deletes files that nothing needs. This page only shows the state. The command trinitylake maintain runs maintenance, and the server runs it on its schedule."),
+    h("p", { class: "quiet lead" }, "Maintenance compacts small files, expires old versions and deletes files that nothing needs. This page only shows the state. The command ", h("code", {}, "trinitylake maintain"), " runs maintenance, and the server runs it on its schedule."),
     h("div", { class: "columns" }, card("Policy", policy(found.policy)), h("div", {}, card("Last run by this server", lastRun(found)), card("Last steps in the log", lastSteps(found["last-steps"])))), place);
 }
 
@@ -51,7 +51,7 @@ function policy(one) {
 
 function lastRun(found) {
   const run = found["last-run"];
-  if (!run) return h("p", { class: "quiet" }, found.policy["period-seconds"] ? "No run has ended since the server started." : "This server runs no maintenance (serve --maintenance-every).");
+  if (!run) return h("p", { class: "quiet" }, found.policy["period-seconds"] ? "No run has ended since the server started." : ["This server runs no maintenance (", h("code", {}, "serve --maintenance-every"), ")."]);
   const { counts } = run;
   return [
     facts([["Ended", when(run["ended-at-millis"])], ["Result", badge(run.outcome, run.outcome === "done" ? "good" : "bad")], ["Duration", duration(1000 * run.seconds)]]),

@@ -28,7 +28,14 @@ from trinitylake.definitions import PREVIOUS_METADATA_LOCATION, parse_lakehouse_
 from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.filter_text import parse_filter
-from trinitylake.iceberg_storage.metadata import encoded, metadata_folder, metadata_uri, new_file_stem, read_metadata
+from trinitylake.iceberg_storage.metadata import (
+    cache,
+    encoded,
+    metadata_folder,
+    metadata_uri,
+    new_file_stem,
+    read_metadata,
+)
 from trinitylake.iceberg_storage.metadata_compression import file_bytes
 from trinitylake.iceberg_storage.row_erasure import TableEraser, with_new_heads
 from trinitylake.lakehouse.erasure_certificate import new_certificate, without_values, write_certificate
@@ -347,6 +354,8 @@ class _ErasureRun:
             replaced.append(path)
             if self._request.progress is not None:
                 self._request.progress("replaced", len(replaced))
+        if replaced:  # other processes forget them after a garbage collection that deletes files
+            cache.clear()
         return replaced
 
     def _current(self, version: _core.Version, namespace: str, name: str) -> tuple[TableDef, str]:

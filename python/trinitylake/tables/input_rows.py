@@ -437,7 +437,9 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if any(_is_boolean_as_number(given, target) for given, target in leaves):
         raise InvalidArgument("a boolean is no number")
     if any(_loses_zone(given, target) for given, target in leaves):
-        raise InvalidArgument("the column has no time zone, so convert the instants first, in SQL with: AT TIME ZONE 'UTC'")
+        raise InvalidArgument(
+            "the column has no time zone, so convert the instants first, in SQL with: AT TIME ZONE 'UTC'"
+        )
     if any(is_parsed(given, target) for given, target in leaves):
         values = with_parts(values, kind, parsed)
     decimals = [given for given, target in leaves if pa.types.is_decimal(target)]
