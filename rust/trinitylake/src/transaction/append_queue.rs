@@ -2,19 +2,19 @@
 //!
 //! A process that lost a race for a table, and whose lakehouse uses the queue, stores the rows of its appends in an
 //! intent (`intent_queue`). The leader takes the rows of all intents for the table, writes one data file, and commits
-//! one transaction with the log entries of all. The layer above reads and writes the rows.
+//! one transaction with the log entries of all appends. The layer above reads and writes the rows.
 //!
 //! Invariants:
-//! - The appends of a file commit together or not at all. So the first of them decides the outcome of all, and an abort
-//!   of any of them aborts all.
-//! - No append is in two versions. Its intent names the version up to which no version contains it, and a leader examines
-//!   all later ones up to the base of its transaction. From there on the commit compares each version
-//!   ([`Transaction::commit_with`]), also after a rebase. Two leaders of the same append both write the table, so
-//!   the root of the second one would conflict with the version of the first one.
-//! - The transaction of the owner has the id of its first append. If another process commits the append, the owner finds
-//!   that id.
-//! - From the moment when the file is sent, the outcome of its appends is unknown until a version contains them or their
-//!   abort. The owner aborts them ([`QueuedAppends::withdraw`]) before it reports a failure.
+//! - The appends of an intent commit together or not at all. So the first append decides the outcome of all, and the
+//!   abort of any append aborts all.
+//! - No append is in two versions. An intent names a version up to which no version contains its appends. A leader
+//!   searches all later versions up to the base of its transaction; its commit searches the following ones
+//!   ([`Transaction::commit_with`]), also after a rebase. Two leaders of the same append both write the table, so the
+//!   second one has a conflict with the version of the first one.
+//! - The transaction of an owner has the id of its first append. If another process commits the append, the owner finds
+//!   that id in the log.
+//! - From the moment when an intent is sent, the outcome of its appends is unknown until a version contains or aborts
+//!   them. The owner aborts them ([`QueuedAppends::withdraw`]) before it reports a failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,29 +35,30 @@ use crate::storage::is_remote;
 use crate::version::Version;
 use crate::version::root_metadata::CommittedTransaction;
 
-/// Maximum size of the intents that one leader takes: of all of them together, and without their rows.
+/// Maximum size of all intents together that one leader takes: of their rows, and of everything else.
 const MAX_SIZE_BYTES: usize = 32 << 20;
 const MAX_LOG_SIZE_BYTES: usize = 256 << 10;
-/// Maximum time, in requests, that a leader waits for the processes of the last version. They have to notice that
-/// version and to create their next files.
+/// Maximum time, in requests, that a leader waits for the next intents of the processes whose appends the last version
+/// committed. These processes first have to notice that version.
 const GATHER_REQUESTS: u64 = 3;
-/// Number of looks for further files per duration of one request.
+/// Number of polls for further intents per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 8;
 
-/// Appends of this process to one table whose rows are in a file of the queue.
+/// Appends of this process to one table, with their rows in an intent.
 #[derive(Debug)]
 pub struct QueuedAppends {
     place: Place,
     /// Key of the table.
     table: String,
-    /// After this time another process is not waited for.
+    /// Time after which this process no longer waits for others.
     deadline_millis: u64,
-    /// Those of other processes that the caller appends together with the own ones.
+    /// Intents of other processes whose rows the caller appends as well.
     others: Vec<Intent>,
 }
 
 impl QueuedAppends {
-    /// Appends to the table with an id and a full name. `transactions` are their entries in the log, and have no writes.
+    /// Creates appends to a table, with its id and (namespace, name). `transactions` have the log entries and no
+    /// writes.
     pub fn new(
         lakehouse: &Lakehouse,
         id: &str,
@@ -94,9 +95,9 @@ impl QueuedAppends {
         })
     }
 
-    /// Creates the file, if that is not done yet, and waits for the own turn. Returns whether the caller has to append
-    /// its rows together with [`QueuedAppends::rows_of_others`]; otherwise a version contains them, and they are
-    /// committed.
+    /// Creates the intent, if that is not done yet, and waits until this process leads or the appends are committed.
+    /// Returns true if the caller has to append its rows together with [`QueuedAppends::rows_of_others`], and false if
+    /// its appends are committed.
     pub async fn wait(&mut self, lakehouse: &Lakehouse, transactions: &mut [impl AsMut<Transaction>]) -> Result<bool> {
         let (publisher, environment) = (lakehouse.publisher(), lakehouse.environment());
         if environment.elapsed_millis() >= self.deadline_millis {
@@ -144,7 +145,7 @@ impl QueuedAppends {
         self.place.intent.transactions.iter()
     }
 
-    /// Takes the oldest of these intents, up to the size limits.
+    /// Takes the first intents of `paths`, up to the size limits.
     fn take(&mut self, paths: &[String]) {
         let (mut size_bytes, mut log_size_bytes) = (0, 0);
         let fits = |intent: &Intent| {
@@ -156,9 +157,9 @@ impl QueuedAppends {
         self.others = others.take_while(fits).collect();
     }
 
-    /// Whether fewer appends are in the queue than can be expected: those of the latest version, whose callers usually
-    /// append again, and those that were already in the queue when it was created. Otherwise processes split into two
-    /// halves that alternate.
+    /// Whether the queue holds fewer new appends than the latest version has, because the callers of those usually
+    /// append again at once. A leader that does not wait for them splits the processes into two halves that take turns.
+    /// An append is new if it has seen the latest version.
     fn misses_some(&self, latest: &Version, paths: &[String]) -> bool {
         let group = &latest.metadata.committed;
         let changes = latest.recorded_changes();
@@ -187,13 +188,13 @@ impl QueuedAppends {
         }
     }
 
-    /// Rows of other processes, as Arrow IPC streams.
+    /// Returns the rows of other processes that the caller has to append, as Arrow IPC streams.
     pub fn rows_of_others(&self) -> impl Iterator<Item = &Bytes> {
         self.others.iter().map(|intent| &intent.rows)
     }
 
-    /// Leaves some of [`QueuedAppends::rows_of_others`] to their owners, because the caller cannot append them, and
-    /// deletes their files.
+    /// Removes some of [`QueuedAppends::rows_of_others`], which the caller cannot append, and deletes their intents.
+    /// Their owners then append them.
     pub async fn refuse(&mut self, lakehouse: &Lakehouse, positions: &[usize]) {
         let refused = positions.iter().filter_map(|position| self.others.get(*position));
         let refused: Vec<String> = refused.map(|intent| intent.path.clone()).collect();
@@ -201,7 +202,7 @@ impl QueuedAppends {
         clear(lakehouse.publisher(), refused).await;
     }
 
-    /// `CommitConflict` if a version up to `base` settles the own appends or those of others.
+    /// Returns `CommitConflict` if a version up to `base` contains or aborts appends of this process or of others.
     pub(super) async fn check_waiting(&mut self, lakehouse: &Lakehouse, base: &Arc<Version>) -> Result<()> {
         for intent in std::iter::once(&mut self.place.intent).chain(&mut self.others) {
             if let Some(version) = intent.settled_by(lakehouse.publisher(), base).await? {
@@ -212,7 +213,7 @@ impl QueuedAppends {
         Ok(())
     }
 
-    /// Log entries of the appends of others.
+    /// Log entries of the appends of other processes.
     pub(super) fn entries_of_others(&self) -> impl Iterator<Item = CommittedTransaction> {
         self.others.iter().flat_map(|intent| intent.transactions.iter().cloned().map(of_log_entry))
     }
@@ -226,8 +227,8 @@ impl QueuedAppends {
         self.place.is_alone
     }
 
-    /// Aborts the appends, so that no process can commit them. Returns the version if one contains them.
-    /// `CommitStateUnknown` if they cannot be aborted: other processes may still commit them.
+    /// Aborts the appends, so that no process can commit them. If a version contains them already, returns its number.
+    /// `CommitStateUnknown` if they cannot be aborted, so that other processes may still commit them.
     pub async fn withdraw(transactions: &mut [impl AsMut<Transaction>]) -> Result<Option<u64>> {
         let Some((first, rest)) = transactions.split_first_mut() else { return Ok(None) };
         let first = first.as_mut();

@@ -12,9 +12,9 @@ use crate::node::mutable_node::{Message, Text};
 /// The new location of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum NewValue {
-    /// A definition file that exists: a renamed object keeps its file.
+    /// A definition file that exists already, for instance of a renamed object.
     Existing(String),
-    /// A definition whose file the commit writes.
+    /// A definition whose file the commit has to write.
     Staged {
         path: String,
         bytes: Bytes,
@@ -34,10 +34,10 @@ impl NewValue {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// Location in the version the write was made on; `None` if the object is new.
+    /// Location before this write, in the version that it is based on; `None` if the object is new.
     pub base: Option<String>,
     pub value: NewValue,
-    /// The newest version up to which this write was checked for conflicts.
+    /// Number of the newest version against which this write was checked for conflicts.
     pub checked: u64,
     /// The former key of a renamed object, for the log.
     pub renamed_from: Option<String>,
@@ -56,7 +56,7 @@ impl Changes {
         self.writes.is_empty() && self.definition.is_none()
     }
 
-    /// The changes as messages for the buffer of a root.
+    /// Returns the changes as messages for the buffer of a root.
     pub(crate) fn messages(&self, id: &str) -> Vec<Message> {
         let txn: Text = id.into();
         self.writes
@@ -65,7 +65,7 @@ impl Changes {
             .collect()
     }
 
-    /// The definition files that have not been written yet.
+    /// Returns the definition files that have not been written yet.
     pub(crate) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
         let definition = self.definition.iter().filter(|_| !self.is_definition_written);
         let definition = definition.map(|(path, definition)| (path.clone(), definition.encode_file(path)));
@@ -76,7 +76,7 @@ impl Changes {
         definition.chain(staged).collect()
     }
 
-    /// The definition files of this transaction, whether they have been written or not.
+    /// Returns the paths of all definition files of this transaction, written or not.
     pub(crate) fn own_files(&self) -> Vec<String> {
         let staged = self.writes.values().filter_map(|write| match &write.value {
             NewValue::Staged { path, .. } => Some(path),

@@ -1,11 +1,11 @@
-//! Accompanied commit: one transaction commits the changes of others, its companions, with its own.
+//! Accompanied commit: one transaction commits the changes of other transactions, its companions, with its own.
 //!
 //! The layer above puts the changes of the companions into the transaction, for instance the rows of many appends into
 //! one data file. A companion itself has an id, a message, an author, properties and a summary for the log, and writes
 //! nothing, except for the record of a chosen id. The root that contains the transaction contains its companions, and
 //! no other root does, so the outcome of the transaction is the outcome of all.
 //!
-//! The transaction may take the place of its first companion: in the log it has the id of that one.
+//! The transaction may replace its first companion: it then has the id and the log entry of that companion.
 
 use super::append_queue::QueuedAppends;
 use super::changes::Write;
@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 use crate::version::root_metadata::CommittedTransaction;
 
 impl Transaction {
-    /// [`Transaction::commit`] together with companions. After a certain failure and after conflicts they are open, as
-    /// before; otherwise their outcome is that of this transaction. If another process has committed the chosen id of
-    /// this transaction, the companions are open as well.
+    /// [`Transaction::commit`] together with companions. The companions stay open after a certain failure, after
+    /// conflicts, and if another process has committed the chosen id of this transaction. In all other cases they get
+    /// the outcome of this transaction.
     ///
-    /// `queued` are appends whose rows, and those of others, it appends; the companions are the own ones.
-    /// `CommitConflict` if a version contains some of them.
+    /// `queued` are the companions as queued appends, with the rows of other processes that this transaction appends as
+    /// well. `CommitConflict` if a version contains some of these appends.
     pub async fn commit_with(
         &mut self,
         companions: &mut [impl AsMut<Transaction>],
@@ -69,8 +69,8 @@ impl Transaction {
         outcome
     }
 
-    /// Writes the record of a companion with a chosen id. `InvalidArgument` if the companion has to commit by itself,
-    /// because it has other writes, or its id was committed before.
+    /// Adds the record of a companion with a chosen id to the writes. `InvalidArgument` if the companion has writes of
+    /// its own, so that it has to commit alone, or if its id was committed before.
     async fn add_record_of(&mut self, companion: &mut Transaction) -> Result<()> {
         let id = companion.info.id.clone();
         let is_more = companion.changes.writes.len() > usize::from(companion.saved.record.is_some())

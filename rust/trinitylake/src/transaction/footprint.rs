@@ -1,7 +1,7 @@
 //! The footprint of a transaction: what it read, wrote and requires, as keys and ranges (format §8).
 //!
-//! Reads count under SERIALIZABLE only. Requirements keep the lakehouse consistent and count at every isolation level,
-//! like watched reads.
+//! Reads are compared with other transactions under SERIALIZABLE only. Requirements, which keep the lakehouse
+//! consistent, and watched reads are compared at every isolation level.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,14 +10,14 @@ use std::ops::Bound;
 use crate::key::KeyRange;
 use crate::lakehouse_definition::proto;
 
-/// Condition that must hold when the transaction commits, at every isolation level.
+/// Condition on other objects that must hold when the transaction commits, at every isolation level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requirement {
-    /// The namespace of a created object still exists.
+    /// This key exists: the namespace of a created object.
     Exists(String),
-    /// A table and a view do not share a name; a chosen transaction id is new.
+    /// This key is absent: the view with the name of a created table, or the record of a chosen transaction id.
     Absent(String),
-    /// A dropped namespace is empty.
+    /// This range has no keys: the objects of a dropped namespace.
     Empty(KeyRange),
 }
 
@@ -32,7 +32,7 @@ impl KeyRanges {
             return;
         }
         let reaches = |end: &Option<String>, key: &str| end.as_deref().is_none_or(|end| key <= end);
-        // Merges the last range that begins before it, and all that begin inside it.
+        // Merge the last range that begins before this one, and all ranges that begin inside it.
         let before = self.0.range::<str, _>((Bound::Unbounded, Bound::Included(start.as_str()))).next_back();
         if let Some((first, _)) = before.filter(|(_, end)| reaches(end, &start)) {
             start.clone_from(first);
@@ -51,7 +51,7 @@ impl KeyRanges {
         self.0.insert(start, end);
     }
 
-    /// The range that contains a key.
+    /// Returns the range that contains a key.
     pub fn range_of(&self, key: &str) -> Option<KeyRange> {
         let before = self.0.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
         let range = KeyRange { start: before.0.clone(), end: before.1.clone() };
@@ -81,8 +81,8 @@ impl FromIterator<KeyRange> for KeyRanges {
     }
 }
 
-/// All requirements of a transaction, with lookups by key in logarithmic time: a transaction that creates many objects
-/// has as many requirements as writes.
+/// All requirements of a transaction. Looking up a key takes logarithmic time, because a transaction that creates many
+/// objects has as many requirements as writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requirements {
     pub exists: BTreeSet<String>,
@@ -99,7 +99,7 @@ impl Requirements {
         }
     }
 
-    /// Requirements that a change of the key may break.
+    /// Returns the requirements that a change of the key may violate.
     pub fn concerning(&self, key: &str) -> impl Iterator<Item = Requirement> {
         let exists = self.exists.get(key).cloned().map(Requirement::Exists);
         let absent = self.absent.get(key).cloned().map(Requirement::Absent);
@@ -107,7 +107,7 @@ impl Requirements {
         [exists, absent, empty].into_iter().flatten()
     }
 
-    /// Whether a change of one of these keys concerns a requirement.
+    /// Whether a change of one of these keys may violate a requirement.
     pub fn concern_any<K: Borrow<str> + Ord>(&self, keys: &BTreeSet<K>) -> bool {
         let contains = |required: &String| keys.contains(required.as_str());
         self.exists.iter().any(contains) || self.absent.iter().any(contains) || self.empty.contains_any(keys)
@@ -119,7 +119,7 @@ impl Requirements {
 pub struct Reads {
     /// Keys read, including absent ones.
     pub keys: BTreeSet<String>,
-    /// Ranges listed, in which a new key would be a phantom.
+    /// Ranges listed. A new key in one of them is a phantom.
     pub ranges: KeyRanges,
 }
 
@@ -134,7 +134,7 @@ impl Reads {
         self.ranges.add(range);
     }
 
-    /// Whether the key was read, by itself or in a listing.
+    /// Whether the key was read, alone or as part of a range.
     pub fn contains(&self, key: &str) -> bool {
         self.keys.contains(key) || self.ranges.contains(key)
     }
@@ -172,7 +172,7 @@ impl Footprint {
         self.requirements.add(requirement);
     }
 
-    /// Reads and requirements; the caller adds the other fields.
+    /// Encodes the reads and requirements; the caller adds the other fields.
     pub fn to_proto(&self) -> proto::Footprint {
         let range = |range: KeyRange| proto::footprint::Range { start: range.start, end: range.end };
         proto::Footprint {

@@ -1,13 +1,13 @@
 //! Checks that garbage collection has not deleted files of the transaction (format §7).
 //!
-//! A garbage collection publishes a version, its fence. The root of the fence records a time of the store: unreferenced
-//! files older than that are deleted. No version references the files of an open transaction. Therefore a transaction
-//! that is validated against a fence has to prove that its files are younger; otherwise it has expired.
+//! A garbage collection publishes a version, its fence, which records a time of the store: unreferenced files older
+//! than this time are deleted. No version references the files of an open transaction. So a transaction that is
+//! validated against a fence has to prove that its files are younger than this time; otherwise it has expired.
 //!
 //! Invariants:
-//! - Both sides compare times of the store. The age of the transaction is computed from the dates of the store's
-//!   answers, because the clocks of a suspended machine stop; if the machine's clocks show a greater age, they count.
-//! - Files that a retained version references are not files of the transaction: garbage collection retains them.
+//! - Collection and transaction compare times of the store. The age of the transaction is the greater one of two: by
+//!   the dates in the store's answers, and by the machine's clocks, which stop while the machine is suspended.
+//! - A file that a retained version references needs no proof, because garbage collection retains it.
 //! - A file that existed before the transaction, e.g. of a table that is registered again, needs a different proof: the
 //!   file still exists after a listing found no running collection that may delete it (`version::gc_markers`).
 
@@ -32,25 +32,25 @@ const FILES_AT_ONCE: usize = 64;
 /// Lower bounds of the times at which the files of a transaction were written.
 #[derive(Debug)]
 pub(crate) struct FileAge {
-    /// No file was written before this time of this machine.
+    /// Time of this machine before which no file was written.
     pub(super) began: Moment,
-    /// No file was written before this answer of the store.
+    /// Answer of the store before which no file was written.
     pub(super) heard: Option<StoreMoment>,
-    /// No file was written before this time of the store. Set for a saved transaction, which has files of several
-    /// processes.
+    /// Time of the store before which no file was written. Set for a saved transaction only, because its files come
+    /// from several processes.
     pub since_millis: Option<u64>,
-    /// Proven so far: no file was deleted by a collection of files older than this.
+    /// It is proven that no collection of files older than this time has deleted a file of the transaction.
     pub(super) proven_millis: u64,
-    /// Files that other clients wrote before the transaction began. The age of each is checked separately.
+    /// Files that other clients wrote before the transaction began. Each of them is checked separately.
     pub(super) adopted: Vec<String>,
 }
 
 /// Garbage collections recorded in a range of versions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Collected {
-    /// The highest time of any collection up to the last of these versions.
+    /// The latest time of all collections up to the last version of the range.
     pub(super) highest_millis: u64,
-    /// The highest time of a collection whose fence is one of these versions.
+    /// The latest time of the collections whose fences are in the range.
     pub(super) among_them_millis: Option<u64>,
 }
 
@@ -74,8 +74,8 @@ impl FileAge {
 }
 
 impl Transaction {
-    /// Adds files that an engine or a client wrote before the transaction began; with `since_base`, not before its base
-    /// version. `TransactionExpired` if one of them does not exist, or if a running garbage collection may delete it.
+    /// Adds files that an engine or a client wrote before the transaction began; `since_base`: after the base version.
+    /// `TransactionExpired` if one of them is missing or a running garbage collection may delete it.
     pub async fn adopt(&mut self, paths: Vec<String>, since_base: bool) -> Result<()> {
         if self.file_age.proven_millis > 0 && !since_base {
             self.check_stay(&paths, self.file_age.proven_millis).await?;
@@ -102,8 +102,8 @@ impl Transaction {
             self.prove_younger_than(before_millis).await.map_err(Failure::before_sending)?;
             self.file_age.proven_millis = before_millis;
         } else if let Some(before_millis) = passed.among_them_millis {
-            // A collection with a longer grace period than an earlier one. Files of this transaction are younger,
-            // adopted ones may not be.
+            // The collection has a longer grace period than an earlier one. Files that this transaction wrote are
+            // younger, but adopted files may be older.
             self.prove_stay(self.file_age.since_millis, before_millis).await.map_err(Failure::before_sending)?;
         }
         Ok(())
@@ -124,7 +124,7 @@ impl Transaction {
         self.check_stay(&self.file_age.adopted, before_millis).await
     }
 
-    /// Time of the store before which this transaction wrote no file.
+    /// Returns a time of the store before which this transaction wrote no file.
     pub(crate) async fn began_at_store(&self) -> Result<u64> {
         let environment = self.lakehouse.environment().as_ref();
         let asked = StoreTime::ask(self.lakehouse.storage().as_ref(), environment);
@@ -149,7 +149,7 @@ impl Transaction {
         Ok(time.millis_before(age_millis.saturating_add(FILE_TIME_PRECISION_MILLIS)))
     }
 
-    /// Earliest time of the store at which a file of the transaction was written, adopted files included.
+    /// Returns a time of the store before which no file of the transaction was written, including adopted files.
     pub(crate) async fn files_since(&self) -> Result<u64> {
         let began_millis = match self.file_age.since_millis {
             Some(since_millis) => since_millis,
@@ -197,7 +197,7 @@ impl Transaction {
     }
 }
 
-/// Modification time of each file by the store's clock; `None` for a missing one.
+/// Returns the modification time of each file by the store's clock; `None` for a missing file.
 async fn ages(storage: &dyn Storage, paths: &[String]) -> Result<Vec<(String, Option<u64>)>> {
     let mut ages = Vec::with_capacity(paths.len());
     for some in paths.chunks(FILES_AT_ONCE) {

@@ -34,10 +34,10 @@ pub struct Transaction {
     pub(super) lakehouse: Arc<Lakehouse>,
     pub(super) info: CommittedTransaction,
     pub(super) isolation: Isolation,
-    /// Version that the statements read.
+    /// Version that the statements of the transaction read.
     pub(super) base: Arc<Version>,
-    /// Version up to which the transaction was validated. Differs from the base during a commit and until all conflicts
-    /// are resolved.
+    /// Version up to which the transaction was validated. It differs from the base during a commit, and afterwards
+    /// until all conflicts are resolved.
     pub(super) validated: Arc<Version>,
     pub(super) footprint: Arc<Footprint>,
     pub(super) changes: Changes,
@@ -45,24 +45,24 @@ pub struct Transaction {
     pub(super) descriptions: BTreeMap<String, Vec<TableChange>>,
     /// Log entries of the companions of the running commit (`companions`).
     pub(super) companions: Vec<CommittedTransaction>,
-    /// Files of the queued appends whose rows it appends.
+    /// Paths of the intents whose rows the transaction appends.
     pub(super) queued_appends: Vec<String>,
-    /// Whether it may wait in the intent queue.
+    /// Whether the transaction may wait in the intent queue.
     pub(super) shares_roots: bool,
-    /// Its turn to change a table, until its commit has ended.
+    /// Place in the queue of a table that the transaction changes, until its commit has ended.
     pub(super) turn: Option<Place>,
-    /// Background uploads of its statements, for the layer above.
+    /// Background uploads that the layer above starts for statements.
     pub(super) pending: Arc<BackgroundUploads>,
     /// Whether to write all files before the next attempt, because other transactions commit at this time.
     pub(super) writes_first: bool,
     pub(super) saved: Saved,
     pub(super) file_age: FileAge,
-    /// Attempts of the running commit; kept while conflicts are resolved.
+    /// Attempts of the running commit. They still count while the caller resolves conflicts.
     pub(super) effort: Option<Effort>,
     pub(super) state: TransactionState,
-    /// Whether it references files that possibly only an earlier version references (`restore`).
+    /// Whether the transaction may reference files that no version but an earlier one references (`restore`).
     pub(super) depends_on_past: bool,
-    /// Checks that must hold at the commit. The layer above runs them.
+    /// Checks that the layer above runs at the commit.
     pub checks: Vec<String>,
     /// Bytes that the layer above stores with a saved transaction.
     pub attachment: Bytes,
@@ -103,7 +103,7 @@ impl Transaction {
         isolation: Isolation,
         has_chosen_id: bool,
     ) -> Transaction {
-        // The handle may know an older version than `base`; no root is ever created below a base.
+        // The handle may know an older version only, and no root may be created below the base.
         lakehouse.learn(base.clone());
         let pending = BackgroundUploads::new(lakehouse.storage().clone(), lakehouse.environment().clone());
         Transaction {
@@ -163,7 +163,7 @@ impl Transaction {
         !self.changes.is_empty()
     }
 
-    /// The keys of its changes, in order. A renamed object has both its former and its new key.
+    /// Returns the changed keys, in order. A renamed object has two keys, the former and the new one.
     pub fn written_keys(&self) -> impl Iterator<Item = &str> {
         self.changes.writes.keys().map(String::as_str)
     }
@@ -172,7 +172,7 @@ impl Transaction {
         self.state.committed_version()
     }
 
-    /// Whether its commit ended without an answer. [`Transaction::rollback`] settles the outcome.
+    /// Whether the outcome of the commit is unknown. [`Transaction::rollback`] determines it.
     pub fn is_unknown(&self) -> bool {
         self.state.is_unknown()
     }
@@ -196,8 +196,8 @@ impl Transaction {
         self.state.check_open()
     }
 
-    /// Moves the base to the validated version once all conflicts are resolved: up to there, no other transaction
-    /// changed what this one wrote, or the change was rebased.
+    /// Makes the validated version the base, after all conflicts are resolved. No transaction up to that version has
+    /// changed an object that this one wrote, or the write was rebased.
     pub(super) fn rebase_base(&mut self) {
         self.state.reopen_if_resolved();
         if self.state.check_open().is_ok() {
@@ -205,16 +205,16 @@ impl Transaction {
         }
     }
 
-    /// Checks that a commit is possible, before files are written. `LakehouseMoved` if the lakehouse is at another
-    /// place than recorded and this transaction has not relocated it, `CorruptFile` if newer versions are damaged or
-    /// lost.
+    /// Checks before files are written that a commit is possible. `LakehouseMoved` if the lakehouse is not at its
+    /// recorded root URI and this transaction does not record the new one, `CorruptFile` if newer versions are damaged
+    /// or lost.
     pub fn check_writable(&self) -> Result<()> {
         self.lakehouse.check_intact()?;
         self.placement().check_writable()
     }
 
-    /// Current and recorded place of the lakehouse: as changed by this transaction, otherwise as in the newest version,
-    /// because a relocation since this transaction began must not refuse it.
+    /// Returns the current and the recorded root URI of the lakehouse. The recorded one is that of this transaction if
+    /// it changes it, and otherwise of the newest version, so that a later relocation does not block this transaction.
     pub(super) fn placement(&self) -> Placement {
         match &self.changes.definition {
             Some((_, changed)) => Placement::of(self.lakehouse.storage().root(), changed),
@@ -222,7 +222,7 @@ impl Transaction {
         }
     }
 
-    /// The definition of the lakehouse as this transaction sees it.
+    /// Returns the definition of the lakehouse as this transaction sees it.
     pub(super) fn definition(&self) -> &LakehouseDefinition {
         self.changes.definition.as_ref().map_or(&self.base.definition, |(_, changed)| changed)
     }

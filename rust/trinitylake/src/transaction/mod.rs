@@ -2,8 +2,8 @@
 //!
 //! A transaction reads its base version and its own writes (`reads`, `statements`). Its footprint records what it read,
 //! wrote and requires (`footprint`). Nothing is visible before [`Transaction::commit`] (`commit`) has created a root.
-//! Definition files are staged in memory until then. `state_machine` holds what is known about the outcome
-//! and which steps it allows. Transactions that outlive their process are in `saved`.
+//! Definition files are staged in memory until then. `state_machine` records what is known about the outcome, and
+//! decides which steps are allowed. `saved` stores transactions that other processes can continue.
 
 mod append_queue;
 mod changes;

@@ -7,10 +7,10 @@ use crate::lakehouse_definition::proto::IsolationLevel;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Fails if a concurrent transaction wrote a key that this one also wrote.
+    /// The commit fails if a concurrent transaction wrote a key that this transaction also wrote.
     #[default]
     Snapshot,
-    /// Fails also if a concurrent transaction wrote a key, or into a range, that this one read.
+    /// The commit also fails if a concurrent transaction wrote a key, or into a range, that this transaction read.
     Serializable,
 }
 
@@ -50,7 +50,7 @@ impl Isolation {
 #[derive(Clone, Debug, Default)]
 pub struct TransactionOptions {
     pub isolation: Isolation,
-    /// Id chosen by the user. It is recorded in the tree, so that it commits at most once. By default a new UUID.
+    /// Id chosen by the user, which is recorded in the tree, so that it commits at most once. `None` for a new UUID.
     pub id: Option<String>,
     pub message: String,
     pub author: String,
@@ -60,18 +60,18 @@ pub struct TransactionOptions {
 /// Commit message and author of a commit that the library makes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// If empty, the library's own message is used.
+    /// If empty, the default message of the library is used.
     pub message: String,
     pub author: String,
 }
 
 impl Note {
-    /// The message, or `own` if it is empty.
+    /// Returns the message, or `own` if the message is empty.
     pub fn message_or(&self, own: &str) -> String {
         if self.message.is_empty() { own.to_string() } else { self.message.clone() }
     }
 
-    /// Options for a commit of the library.
+    /// Returns options for a commit of the library with the default message `own`.
     pub(crate) fn options(&self, own: &str) -> TransactionOptions {
         let (message, author) = (self.message_or(own), self.author.clone());
         TransactionOptions { message, author, ..TransactionOptions::default() }

@@ -1,9 +1,9 @@
 //! Reads of a transaction: its base version with its own writes on top. Reads are recorded in the footprint.
 //!
-//! Reads between [`Transaction::begin_watch`] and [`Transaction::end_watch`] are watched: objects, absent objects and
-//! listings on which a check of the caller depends. If another transaction changes any of them, the commit stops at
-//! either isolation level and reports what changed. The caller may then repeat the check on the newest version and
-//! commit again.
+//! Reads between [`Transaction::begin_watch`] and [`Transaction::end_watch`] are watched, including reads of absent
+//! objects and listings, because a check of the caller depends on them. If another transaction changes a watched
+//! object, the commit stops at every isolation level and reports the change. The caller may then repeat the check on
+//! the newest version and commit again.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::key::{KeyRange, ObjectKind};
 
 impl Transaction {
-    /// Current location, including own writes; not recorded in the footprint.
+    /// Returns the current location, including own writes, without recording a read in the footprint.
     pub(super) async fn peek(&self, key: &str) -> Result<Option<String>> {
         match self.changes.writes.get(key) {
             Some(write) => Ok(write.value.location().map(str::to_string)),
@@ -40,7 +40,7 @@ impl Transaction {
         self.peek(key).await
     }
 
-    /// The definition of an object, including own writes.
+    /// Returns the definition of an object, including own writes.
     pub async fn read(&mut self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Bytes>> {
         self.check_open()?;
         let key = self.base.config.names.key(kind, namespace, name)?;
@@ -50,8 +50,8 @@ impl Transaction {
         }
     }
 
-    /// The definition of a table of which the caller tracks the rows that it reads, and watches them before the commit.
-    /// Only the absence of the table is recorded in the footprint.
+    /// Returns the definition of a table without recording a read, because the caller tracks the rows that it reads and
+    /// watches them before the commit. If the table does not exist, this is recorded as a read.
     pub async fn open_table(&mut self, namespace: &str, name: &str) -> Result<Option<Bytes>> {
         self.check_open()?;
         let key = self.base.config.names.key(ObjectKind::Table, namespace, name)?;
@@ -71,7 +71,7 @@ impl Transaction {
         self.base.read_definition(location).await
     }
 
-    /// Keys and locations of a range, including own writes, in key order.
+    /// Returns the keys and locations of a range, including own writes, in key order.
     pub async fn list(&mut self, range: &KeyRange, limit: Option<usize>) -> Result<Vec<(String, String)>> {
         self.check_open()?;
         self.footprint_mut().read_range(range);
@@ -101,9 +101,9 @@ impl Transaction {
         Ok(merged.into_iter().take(limit.unwrap_or(usize::MAX)).collect())
     }
 
-    /// Drops all watched reads, and watches every read from now on. The version up to which the transaction was
-    /// validated becomes its base. This resolves conflicts on watched reads; conflicts on tables must be resolved
-    /// before (`TransactionClosed`).
+    /// Forgets all watched reads, and watches every read from now on. The version up to which the transaction was
+    /// validated becomes its base. This resolves conflicts on watched reads. `TransactionClosed` if conflicts on tables
+    /// are still unresolved.
     pub fn begin_watch(&mut self) -> Result<()> {
         self.state.watch_again()?;
         self.rebase_base();

@@ -1,10 +1,10 @@
 //! Statements that restore objects from an earlier version.
 //!
-//! A restored object references files that possibly no later version references: its definition, and the files named
-//! there. They exist as long as the earlier version is retained. After that version has expired, garbage collection
-//! deletes them, and publishes its fence before it deletes anything. Therefore the transaction reads the expiry
-//! boundary after it has begun, and conflicts with every later fence ([`drops_history`]). It then begins again and
-//! repeats the check.
+//! A restored object references files that possibly no later version references: its definition, and the files that the
+//! definition names. They exist as long as the earlier version is retained. After that version has expired, garbage
+//! collection publishes its fence and then deletes these files. Therefore the transaction reads the expiry boundary
+//! after it has begun, and conflicts with every later fence ([`drops_history`]). The caller then begins a new
+//! transaction, which checks the boundary again.
 
 use crate::error::{Error, Result};
 use crate::key::ObjectKind;
@@ -16,7 +16,7 @@ use crate::version::expired_versions::check_retained_by;
 use crate::version::expiry_boundary::boundary;
 
 impl Transaction {
-    /// Allows references to files that only `source` references. `VersionExpired` if `source` is no longer retained.
+    /// Allows this transaction to use files that only `source` references. `VersionExpired` if `source` has expired.
     pub async fn depend_on_version(&mut self, source: &Version) -> Result<()> {
         self.check_open()?;
         let oldest = boundary(self.lakehouse.storage().as_ref()).await?;
@@ -26,7 +26,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Sets the definition file of an object to that of an earlier version; creates the object if it does not exist.
+    /// Sets the location of an object to `location`, from an earlier version; creates the object if it does not exist.
     /// Returns whether this is a change. Call [`Transaction::depend_on_version`] first.
     pub async fn put_back(&mut self, kind: ObjectKind, namespace: &str, name: &str, location: &str) -> Result<bool> {
         self.check_open()?;
@@ -43,7 +43,7 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Refuses to save: the process that resumes the transaction could not check it against garbage collection.
+    /// Refuses to save such a transaction: the process that resumes it could not check it against garbage collection.
     pub(crate) fn check_needs_no_earlier_version(&self) -> Result<()> {
         if self.depends_on_past {
             return Err(Error::InvalidArgument(
@@ -54,7 +54,7 @@ impl Transaction {
     }
 }
 
-/// Whether a version may release an earlier one: a gc fence, or a change of the tags.
+/// Whether files of earlier versions may be deleted after this version: it is a gc fence or changes the tags.
 pub(crate) fn drops_history(previous: &Version, version: &Version) -> bool {
     version.metadata.collects_before_millis().is_some()
         || previous.metadata.gc_before_millis != version.metadata.gc_before_millis

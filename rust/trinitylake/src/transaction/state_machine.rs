@@ -15,10 +15,10 @@
 //! ```
 //!
 //! Invariants:
-//! - After a request was sent that could commit the transaction, the state is `Committed`, `NotCommitted` with a proof,
-//!   or `Unknown`. An error alone does not decide this; [`Failure`] does.
-//! - `in_flight_until` is the last version in which such a request may still create the transaction. It is settled when
-//!   the owner has validated that version, or when no version can admit the transaction any more.
+//! - If a request was sent that could commit the transaction, a commit ends as `Committed`, as `NotCommitted` with a
+//!   proof, or as `Unknown`. An error alone does not decide this; [`Failure`] does.
+//! - `in_flight_until` is the last version that such a request may still create. The request is in flight until the
+//!   owner has validated that version, or until no version can admit the transaction any more.
 //! - Another process may commit the transaction if it was saved or if a request is in flight. Only the record of its id
 //!   in the tree prevents that (`saved::abort`). Files are deleted only if no version can ever refer to them
 //!   ([`Files`]).
@@ -38,21 +38,21 @@ pub enum Proof {
     Refused,
     /// Each root that contained it lost its race.
     RacesLost,
-    /// A version wrote what it depends on, so no later version admits it, and no version up to that one contains it.
+    /// A version wrote a key on which the transaction depends. It is in no version up to that one, and in no later one.
     Overtaken,
-    /// The number of its root had expired before, so no reader uses that root.
+    /// The version number of its root had expired before, so no reader uses that root.
     VoidRoot,
-    /// The transaction's id has a record in the tree. Every root and every intent with the transaction requires that
-    /// there is none.
+    /// The tree has a record of the transaction's id. Every root and every intent with the transaction requires that
+    /// the tree has no such record.
     RolledBack,
 }
 
 /// Whether the files that a transaction wrote may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// No version refers to them, and none ever will.
+    /// No version refers to the files, and no version ever will.
     Unreachable(Proof),
-    /// A version refers to them or may still do so: they are left to garbage collection.
+    /// A version refers to the files or may still do so. Only garbage collection may delete them.
     Kept,
 }
 
@@ -61,12 +61,12 @@ pub enum Files {
 pub(crate) enum Failure {
     /// The step certainly committed nothing.
     Certain(Proof, Error),
-    /// It may have committed the transaction in that version, or may still do so.
+    /// The step may have committed the transaction in this version, or may still commit it.
     InDoubt { error: Error, version: u64 },
 }
 
 impl Failure {
-    /// An error before any request was sent that could commit.
+    /// An error before the first request that could commit.
     pub(crate) fn before_sending(error: Error) -> Failure {
         Failure::Certain(Proof::NothingSent, error)
     }
@@ -115,12 +115,12 @@ enum Phase {
 pub(crate) struct TransactionState {
     id: String,
     phase: Phase,
-    /// Whether a root or an intent that contains it was sent.
+    /// Whether a root or an intent that contains the transaction was sent.
     has_sent: bool,
     in_flight_until: u64,
-    /// Whether it was saved, so that another process may commit it.
+    /// Whether the transaction was saved, so that another process may commit it.
     is_shared: bool,
-    /// Process that began it. A forked child does not receive the outcome.
+    /// Id of the process that began the transaction. A forked child does not receive the outcome.
     process: u32,
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct TransactionState {
 pub(crate) enum Abort {
     /// No further step.
     Done,
-    /// A record of its id in the tree, because another process may commit it.
+    /// Write a record of the id into the tree, because another process or a request in flight may commit it.
     TakesRecord,
 }
 
@@ -178,7 +178,7 @@ impl TransactionState {
         self.is_shared = true;
     }
 
-    /// `TransactionClosed` unless it accepts statements.
+    /// Returns `TransactionClosed` unless the transaction accepts statements.
     pub(crate) fn check_open(&self) -> Result<()> {
         let why = match &self.phase {
             Phase::Open => return Ok(()),
@@ -222,8 +222,8 @@ impl TransactionState {
         self.phase = Phase::Committed(version);
     }
 
-    /// Takes the outcome of the transaction that commits this one as its companion. It stays open if that one certainly
-    /// committed nothing.
+    /// Takes over the outcome of `leader`, which commits this transaction as its companion. If `leader` certainly
+    /// committed nothing, this transaction stays open.
     pub(crate) fn follow(&mut self, leader: &TransactionState) {
         self.phase = match leader.phase {
             Phase::Committed(version) => Phase::Committed(version),
@@ -234,8 +234,8 @@ impl TransactionState {
         self.in_flight_until = leader.in_flight_until;
     }
 
-    /// Stops the commit until the conflicts are resolved. They prove that no request in flight can commit: a version
-    /// wrote what the transaction depends on, and no version up to that one contains it.
+    /// Stops the commit until the conflicts are resolved. A conflict proves that no request in flight can commit: a
+    /// version wrote a key on which the transaction depends, and no version up to that one contains the transaction.
     pub(crate) fn conflict(&mut self, conflicts: Conflicts) {
         self.in_flight_until = 0;
         let tables = conflicts.tables.into_iter().map(|conflict| (conflict.key.clone(), conflict)).collect();
@@ -280,7 +280,7 @@ impl TransactionState {
         conflicts.tables.remove(&conflict.key).map(drop).ok_or_else(|| no_conflict(conflict))
     }
 
-    /// Resolves the conflicts on watched reads, after those on tables.
+    /// Resolves the conflicts on watched reads. Conflicts on tables must have been resolved before.
     pub(crate) fn watch_again(&mut self) -> Result<()> {
         if let Phase::Conflicting(conflicts) = &mut self.phase
             && conflicts.tables.is_empty()
@@ -300,8 +300,8 @@ impl TransactionState {
         }
     }
 
-    /// Aborts the transaction if its owner alone can do so; otherwise returns what is needed. `CommitConflict` if it
-    /// was committed.
+    /// Aborts the transaction if no request is needed for that; otherwise returns the step that is needed.
+    /// `CommitConflict` if it was committed.
     pub(crate) fn abort(&mut self) -> Result<Abort> {
         match self.phase {
             Phase::Committed(version) => return Err(already_committed(&self.id, Some(version))),

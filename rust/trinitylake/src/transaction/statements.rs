@@ -62,7 +62,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Changes the lakehouse's own definition, except the settings on which its tree depends and its place.
+    /// Changes the definition of the lakehouse, except its root URIs and the settings on which the tree depends.
     pub fn set_lakehouse_definition(&mut self, bytes: Bytes) -> Result<()> {
         self.check_open()?;
         self.check_writable()?;
@@ -87,9 +87,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Records the root at which the lakehouse was opened, and adds the recorded one to the former roots. `former` adds
-    /// further roots below which files were written. Afterwards the transaction may write. Returns whether the
-    /// definition changes.
+    /// Records the root URI at which the lakehouse was opened, and adds the previously recorded URI and `former` to the
+    /// root URIs below which files were written. Afterwards the transaction may write. Returns whether the definition
+    /// changes.
     pub fn relocate(&mut self, former: &[String]) -> Result<bool> {
         self.check_open()?;
         let Some(definition) = self.placement().relocate(self.definition(), former)? else {
@@ -116,7 +116,7 @@ impl Transaction {
     pub(crate) fn write(&mut self, key: String, current: Option<String>, value: NewValue) {
         self.saved.is_changed = true;
         match self.changes.writes.get_mut(&key) {
-            // Created and dropped by this transaction: no write remains, but a read of the absent key.
+            // This transaction created and drops the object: only a read of the absent key remains.
             Some(write) if write.base.is_none() && matches!(value, NewValue::Deleted) => {
                 self.changes.writes.remove(&key);
                 self.footprint_mut().read_key(&key);
@@ -136,7 +136,7 @@ impl Transaction {
         match self.peek(&key).await? {
             Some(location) => Ok((key, location)),
             None => {
-                // A refusal is recorded as a read, because the caller may act on it.
+                // Record the absence as a read, because the caller may act on it.
                 self.footprint_mut().read_key(&key);
                 Err(Error::ObjectNotFound(format!("{} does not exist", object(kind, namespace, name))))
             }
@@ -166,7 +166,7 @@ impl Transaction {
                 kind.word()
             )));
         }
-        // The other kind may allow only shorter names; then none of its objects can have this name.
+        // If the name is too long for an object of the other kind, no such object can have it.
         let other_key = names.key(other, namespace, name).ok();
         if let Some(other_key) = &other_key
             && self.peek(other_key).await?.is_some()
@@ -178,7 +178,7 @@ impl Transaction {
                 kind.word()
             )));
         }
-        // Recorded last, because a refused statement has no requirements.
+        // Requirements are recorded last, because a statement that fails has none.
         self.require_unless_written(Requirement::Exists(namespace_key.clone()), &namespace_key);
         if let Some(other_key) = other_key {
             self.require_unless_written(Requirement::Absent(other_key.clone()), &other_key);
@@ -186,7 +186,7 @@ impl Transaction {
         Ok(key)
     }
 
-    /// A key that this transaction writes needs no requirement, because its write conflicts with every other change.
+    /// Adds a requirement, unless this transaction writes the key: then every other change of it is a conflict anyway.
     fn require_unless_written(&mut self, requirement: Requirement, key: &str) {
         if !self.changes.writes.contains_key(key) {
             self.footprint_mut().require(requirement);

@@ -1,5 +1,5 @@
-//! Summary of a transaction for the log, from its writes and from the table changes that the layer above describes. In
-//! a root with several transactions each has its own.
+//! Summary of a transaction for the log, from its writes and from the table changes that the layer above describes. If
+//! a root contains several transactions, each of them has a summary.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::transaction::handle::Transaction;
 use crate::version::summary_format::{Clause, Rows, Summary, TableChange, shown};
 
 impl Transaction {
-    /// Sets the description of the change of a table, replacing an earlier one. `InvalidArgument` if it is not
+    /// Sets the description of the changes of a table, replacing an earlier description. `InvalidArgument` if it is not
     /// printable ASCII.
     pub fn describe(&mut self, namespace: &str, name: &str, changes: Vec<TableChange>) -> Result<()> {
         let is_plain = |text: &str| text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
@@ -78,7 +78,7 @@ impl Transaction {
         }
     }
 
-    /// Clause for a record. The records of its own id and of its companions are left out.
+    /// Returns the clause for a record; `None` for the records of this transaction and its companions.
     fn of_record(&self, id: &str, write: &Write) -> Option<Clause> {
         let is_own = id == self.info.id || self.companions.iter().any(|companion| companion.id == id);
         let verb = match &write.value {
@@ -90,7 +90,7 @@ impl Transaction {
     }
 }
 
-/// Changed parts of the lakehouse definition.
+/// Returns a clause for each changed part of the lakehouse definition.
 fn of_definition(before: &LakehouseDefinition, after: &LakehouseDefinition) -> Vec<Clause> {
     let (old, new) = (before.exported_snapshots(), after.exported_snapshots());
     let made = new.iter().filter(|(name, root)| old.get(*name) != Some(*root));

@@ -15,7 +15,7 @@ struct Written {
     keys: BTreeSet<Text>,
     ids: HashSet<String>,
     aborted: HashSet<String>,
-    /// The version is a gc fence, so each transaction has to check the age of its own files.
+    /// The version is a gc fence, so each transaction has to validate the age of its own files.
     collects: bool,
 }
 
@@ -41,8 +41,8 @@ impl Submission {
     }
 }
 
-/// Returns for each member whether it may be in the root after `previous`. In order, each member is compared with what
-/// was written since its validation, and with the members admitted before it.
+/// Returns for each member whether it may be in the root after `previous`. Each member is compared with the versions
+/// since its validation, and with the members that were admitted before it.
 pub(crate) async fn admit(publisher: &Publisher, previous: &Arc<Version>, group: &[Submission]) -> Result<Vec<bool>> {
     let mut written_by_version: HashMap<u64, Written> = HashMap::new();
     let mut written = Written::default();
@@ -56,7 +56,7 @@ pub(crate) async fn admit(publisher: &Publisher, previous: &Arc<Version>, group:
         for number in member.validated + 1..=previous.number {
             let written = match written_by_version.get(&number) {
                 Some(written) => written,
-                // The validation of the member then reports the expired version.
+                // If the version has expired, the validation of the member reports that.
                 None => match written_in(publisher, previous, number).await {
                     Ok(written) => written_by_version.entry(number).or_insert(written),
                     Err(Error::VersionExpired(_)) => {

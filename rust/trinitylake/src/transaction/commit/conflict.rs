@@ -1,11 +1,11 @@
 //! Conflict detection: intersects the footprint of a transaction with the keys that each newer version has written.
 //!
-//! Conflicts are detected by keys only, without a table of incompatible operations. A conflict on a table is not final,
-//! because the layer above may rebase the change. A conflict on a watched read is not final either: the check that
-//! depends on it may give the same result on the newer version.
+//! Conflicts are detected by keys only, not by types of operations. A conflict on a table is not final, because the
+//! layer above may rebase the change. A conflict on a watched read is not final either: the check that depends on the
+//! read may give the same result on the newer version.
 //!
-//! Invariant: the work is proportional to the number of changes, times a logarithm at most. Names are collected in a
-//! [`Distinct`] or by key in a map; nothing here is searched linearly.
+//! Invariant: the work grows at most with the number of changes times its logarithm. Names are collected in a
+//! [`Distinct`] or by key in a map; no list is searched linearly.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
@@ -64,8 +64,8 @@ const LAKEHOUSE_DEFINITION: &str = "lakehouse definition";
 const EARLIER_VERSION: &str = "earlier version";
 
 impl Footprint {
-    /// Reads that must not have changed: all reads under SERIALIZABLE, none under SNAPSHOT. Watched reads always count
-    /// and are not included.
+    /// Returns the reads that must not have changed: all under SERIALIZABLE, none under SNAPSHOT. Watched reads are not
+    /// included; they must not have changed at any isolation level.
     pub fn reads_that_count(&self, isolation: Isolation) -> Option<&Reads> {
         match isolation {
             Isolation::Snapshot => None,
@@ -126,7 +126,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The conflicts that the layer above may resolve. `CommitConflict` if one cannot be resolved.
+    /// Returns the conflicts that the layer above may resolve. `CommitConflict` if one cannot be resolved.
     pub(crate) async fn conclude(&self, review: Review) -> Result<Conflicts> {
         let Review { tip, mut fatal, conflicting, watched, .. } = review;
         let mut conflicts = Conflicts { tables: Vec::new(), watched: watched.in_order };
@@ -140,7 +140,7 @@ impl Transaction {
         Ok(conflicts)
     }
 
-    /// The conflict on a table that both sides changed and neither created or dropped.
+    /// Returns the conflict on a table. `None` if one of the two sides created or dropped the table.
     async fn conflict(&self, key: &str, latest: &Version) -> Result<Option<ConflictingTable>> {
         let Some(write) = self.changes.writes.get(key) else { return Ok(None) };
         let (Some(base), NewValue::Staged { .. }) = (&write.base, &write.value) else { return Ok(None) };
@@ -216,7 +216,7 @@ impl FatalConflict {
     }
 }
 
-/// The first names, and the number of the others.
+/// Lists the first [`MAX_NAMES_SHOWN`] names, and the number of the other names.
 fn enumerate<T>(all: &[T], describe: impl Fn(&T) -> String) -> String {
     let first: Vec<String> = all.iter().take(MAX_NAMES_SHOWN).map(describe).collect();
     match all.len().saturating_sub(first.len()) {
@@ -225,7 +225,7 @@ fn enumerate<T>(all: &[T], describe: impl Fn(&T) -> String) -> String {
     }
 }
 
-/// The transaction that won a race, as errors show it.
+/// Description for errors of the transaction at this position in `version`, which won the race.
 pub(crate) fn winner(version: &Version, transaction: usize) -> Winner {
     let committed = version.metadata.committed.get(transaction);
     Winner {

@@ -1,8 +1,8 @@
 //! Durability barrier: waits until every file that a root, a saved state or an intent refers to is durable.
 //!
 //! The barrier waits for the background uploads of statements ([`BackgroundUploads`]) and at the same time writes the
-//! files that only the commit knows (definitions, nodes, the running root of a save). One [`Storage::sync`] then makes
-//! all of them durable. docs/decisions/0033 lists what each crash leaves behind.
+//! files that a commit or a save creates (definitions, nodes, the root of a saved transaction). One [`Storage::sync`]
+//! then makes all of them durable. docs/decisions/0033 lists which files remain after each crash.
 
 use bytes::Bytes;
 use futures::future::{ready, try_join_all, try_join3};
@@ -31,7 +31,7 @@ pub(crate) async fn flush_all(
     Ok(())
 }
 
-/// [`flush_all`] for files and background uploads alone.
+/// [`flush_all`] without `others`.
 pub(crate) async fn flush_files(
     storage: &dyn Storage,
     files: Vec<(String, Bytes)>,

@@ -1,23 +1,23 @@
 //! Group commit: transactions of one handle that commit at the same time share one root.
 //!
 //! There is no extra thread. A transaction that finds no leader becomes the leader: it takes all waiting transactions
-//! in order of arrival, admits those that do not conflict with earlier ones, and creates one root for all of them. One
-//! of those that arrive in the meantime leads the next group. A lone commit therefore has no extra cost, and concurrent
-//! ones share a root.
+//! in order of arrival, admits those that do not conflict with earlier ones, and creates one root for all of them. A
+//! transaction that arrives in the meantime leads the next group. A single commit therefore has no extra cost, and
+//! concurrent commits share a root.
 //!
 //! Invariants:
-//! - A waiting member has written all of its files, or the root contains them (`inline_definitions`). Only files of the
-//!   leader may still be uploading, so no member waits for the files of another or fails because of them.
+//! - A waiting member has written all of its files, or the root will contain them (`inline_definitions`). Only files of
+//!   the leader may still be uploading.
 //! - The footprint of an admitted member is disjoint from everything that other versions have written since its
 //!   validation, and from the writes of earlier members. Any other member has to validate again ([`Verdict::Again`]);
 //!   this module does not decide conflicts.
-//! - Leadership passes on as soon as the root is created. The check that the root is above the expiry boundary runs
-//!   while the next group works; members receive their answer after the check.
-//! - If a leader is cancelled, its group receives no answer. Each member is in doubt about the next version, validates
-//!   again, and finds its id in the root if that was created.
-//! - A member waits until its own deadline. If it leaves before a group has taken it, no group will take it; otherwise
-//!   it is in doubt.
-//! - The state belongs to a process. A forked child begins with an empty one, without leader and members.
+//! - The next leader starts as soon as the root is created. The check that the root is above the expiry boundary runs
+//!   in parallel with the next group; members receive their answer after the check.
+//! - If a leader is cancelled, its group receives no answer. The outcome of each member is then unknown; the member
+//!   validates again, and finds its id in the next version if the root was created.
+//! - A member waits until its own deadline. If it leaves before a leader has taken it, no leader will; if it leaves
+//!   afterwards, its outcome is unknown.
+//! - The state belongs to a process. A forked child begins with an empty state, without leader and members.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,11 +42,11 @@ use crate::version::publisher::Publisher;
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     Committed(Arc<Version>),
-    /// A version was committed against which this transaction has to be validated.
+    /// Validate against newer versions and commit again.
     Again {
         files_are_written: bool,
     },
-    /// Write all files first, because there is a leader, which does not wait for files of members.
+    /// Write all files and commit again: another transaction leads, and a leader does not wait for files of members.
     WriteFirst,
 }
 
@@ -73,7 +73,7 @@ struct State {
     is_crowded: bool,
     /// Whether other processes commit: a race was lost, and nothing since shows that they have stopped.
     is_contended: bool,
-    /// Size of recent groups: a lone commit between large groups must not flush their messages.
+    /// Size of recent groups, so that a single commit between large groups does not flush their messages.
     usual_size_bytes: usize,
     /// See [`GroupCommit::owner`].
     owner: Option<u64>,
@@ -111,8 +111,8 @@ impl GroupCommit {
         self.0.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether other transactions commit at this time. A transaction then writes its files before it joins a group: as
-    /// the leader it would make all members wait for them.
+    /// Whether other transactions commit at this time. If so, a transaction writes its files before it joins a group:
+    /// if it became the leader, all members would wait for these files.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.state();
         state.is_led || state.is_crowded || state.is_contended
@@ -123,18 +123,18 @@ impl GroupCommit {
         self.state().is_contended
     }
 
-    /// Records that another process has committed for this one.
+    /// Records that other processes commit at this time.
     pub(crate) fn set_contended(&self) {
         self.state().is_contended = true;
     }
 
-    /// The first half of the id of each intent of this handle in this process, so that others are not confused with it.
+    /// Returns the first half of the ids of all intents of this handle in this process, which recognises them by it.
     pub(crate) fn owner(&self, environment: &dyn Environment) -> u64 {
         *self.state().owner.get_or_insert_with(|| environment.uuid().as_u64_pair().0)
     }
 
-    /// Whether a root can hold the definitions of a group as large as the last one, if each has this size. Otherwise
-    /// the files are written first, so that no part of the group has to wait for another root.
+    /// Whether one root can hold the inline definitions of as many transactions as the last group had, at `size_bytes`
+    /// each. If not, the caller writes the files first, so that no part of the group waits for a second root.
     pub(crate) fn has_room_for_all(&self, size_bytes: usize, max_size_bytes: usize) -> bool {
         self.state().last_size.max(1) * size_bytes <= max_size_bytes
     }
@@ -148,7 +148,7 @@ impl GroupCommit {
         }
     }
 
-    /// Commits one transaction together with all that wait.
+    /// Commits a transaction, together with the transactions that wait at this time.
     pub(crate) async fn commit(
         &self,
         publisher: &Publisher,
@@ -209,7 +209,7 @@ impl GroupCommit {
         }
     }
 
-    /// Creates a root for `own`, which comes first in it, and for the waiting members. Returns the verdict on `own`.
+    /// Creates a root with `own` first, followed by the waiting members. Returns the verdict on `own`.
     async fn lead(&self, publisher: &Publisher, own: Submission, deadline_millis: u64) -> Result<Verdict, Failure> {
         let leadership = Leadership(self);
         let environment = publisher.environment().as_ref();
@@ -243,7 +243,7 @@ impl GroupCommit {
 
         // 3. Create the root, and pass the leadership on.
         let usual_size_bytes = self.usual_size_bytes(&group);
-        // Boxed: its future has about ten thousand bytes, which would be moved several times.
+        // Boxed, because the future has about ten thousand bytes and would be moved several times.
         let claim = Box::pin(claim_for(publisher, &previous, &group, usual_size_bytes, deadline_millis));
         let (claimed, others_wait) = join(claim, intent_queue::are_others_waiting(publisher, owner, &group)).await;
         let verdict = match claimed {
@@ -290,8 +290,8 @@ impl GroupCommit {
         if own_is_in { verdict } else { Ok(TRY_AGAIN) }
     }
 
-    /// Waits an eighth of the last root's duration if fewer transactions are waiting than the last root had: these
-    /// usually commit again at once, and a root without them would make all of them wait for two roots.
+    /// Waits an eighth of the time that the last root took, if fewer transactions wait than the last root had. Their
+    /// callers usually commit again at once, and would otherwise wait for this root and the next one.
     async fn wait_for_last_group(&self, environment: &dyn Environment) {
         let pause_millis = {
             let state = self.state();
@@ -302,7 +302,7 @@ impl GroupCommit {
         }
     }
 
-    /// The leader and the waiting members, up to the size limit of a root; and the channels for their answers.
+    /// Removes the waiting members from the queue, up to the size limit of a root. Returns the group and its channels.
     fn gather(&self, own: Submission, max_size_bytes: usize) -> (Vec<Submission>, Replies) {
         let mut size_bytes = own.size_bytes();
         let (mut group, mut replies) = (vec![own], Vec::new());
@@ -336,7 +336,7 @@ fn size_bytes(group: &[Submission]) -> usize {
 struct Replies(Vec<oneshot::Sender<Reply>>);
 
 impl Replies {
-    /// Answers members that were not admitted, which have to validate again.
+    /// Removes the members that were not admitted, and answers each of them with [`TRY_AGAIN`].
     fn reject(&mut self, admitted: &[bool]) {
         let replies = std::mem::take(&mut self.0);
         for (reply, is_in) in replies.into_iter().zip(admitted) {
@@ -356,8 +356,8 @@ impl Replies {
         verdict
     }
 
-    /// [`Replies::answer`] for a failure. If the deadline of the leader has passed, the members try again, because
-    /// theirs may be later.
+    /// [`Replies::answer`] for a failure. If the failure is that the leader's deadline has passed, the members try
+    /// again, because their deadlines may be later.
     fn fail(self, failure: Failure, has_run_out: bool) -> Result<Verdict, Failure> {
         let may_pass = matches!(&failure, Failure::Certain(_, Error::Storage { retryable: true, .. }));
         if has_run_out && may_pass {
@@ -416,7 +416,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Leave::Answered(Reply::Lead(_)) = self.leave() {
-            // The member was made the leader and leaves before it has read the message: pass the leadership on.
+            // The member became the leader, but leaves before it has read that message.
             drop(Leadership(self.group_commit));
         }
     }

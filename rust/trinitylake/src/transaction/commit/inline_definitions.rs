@@ -1,9 +1,9 @@
 //! Small definitions stored in the root, so that the root need not wait for their files (format §4,
 //! docs/decisions/0067). On a remote store a commit that writes nothing else takes one round of requests.
 //!
-//! Invariant: **a root contains every definition that its version references and whose file its writer does not know to
-//! exist.** A version can therefore be read even if these files were never written. The writer of the root writes them
-//! at the same time; if it dies, the writer of the next version does.
+//! Invariant: **a root contains every definition that its version references, unless the writer knows that the file of
+//! the definition exists.** A version can therefore be read even if these files were never written. The writer of the
+//! root writes them at the same time; if it dies, the writer of the next version does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,21 +20,21 @@ use crate::transaction::commit::durability_barrier::flush_files;
 use crate::version::Version;
 use crate::version::publisher::Publisher;
 
-/// Maximum size of a definition in a root, and of all of them, because every reader of the root reads them as well.
+/// Maximum size of one definition in a root, and of all together. Every reader of the root also reads its definitions.
 const DEFINITION_MAX_SIZE_BYTES: usize = 2048;
 const DEFINITIONS_MAX_SIZE_BYTES: usize = 64 << 10;
 
-/// Minimum time to wait for definition files after the root was created; longer if creating the root took longer.
+/// Minimum time to wait for definition files after the root was created. If creating the root took longer, wait longer.
 const PATIENCE_MILLIS: u64 = 1000;
 
-/// Whether a root may hold these files. On a local disk all files become durable in one round anyway.
+/// Whether a root may hold these files. Never on a local disk, where all files become durable in one round anyway.
 pub(crate) fn fit_in_root(storage: &dyn Storage, files: &[(String, Bytes)]) -> bool {
     let fits =
         |(path, bytes): &(String, Bytes)| bytes.len() <= DEFINITION_MAX_SIZE_BYTES && definition_id(path).is_some();
     !files.is_empty() && is_remote(storage) && files.iter().all(fits)
 }
 
-/// Size limit of the definitions of one group, or of its leader.
+/// Size limit of the inline definitions of one group, and of its leader alone.
 pub(crate) fn max_size_bytes(config: &TreeConfig) -> usize {
     DEFINITIONS_MAX_SIZE_BYTES.min(config.node_max_size_bytes / 4)
 }
@@ -49,7 +49,7 @@ pub(crate) struct Inline {
 }
 
 impl Inline {
-    /// Definitions that the next root holds, and the files that have to be durable before it.
+    /// Returns the definitions that the next root holds, and the files that have to be durable before it.
     pub fn of(storage: &dyn Storage, previous: &Version, group: &[Submission]) -> (Inline, Vec<(String, Bytes)>) {
         let files = |is_inline: bool| -> Vec<(String, Bytes)> {
             let members = group.iter().filter(|member| member.fits_in_root == is_inline);
@@ -88,8 +88,8 @@ impl Inline {
     }
 }
 
-/// Creates the root and writes the files of its definitions at the same time. Returns whether the files exist. A
-/// failure to write them is not an error, because the writer of the next version repeats it.
+/// Creates the root and writes the files of its definitions at the same time. Returns whether these files exist. A
+/// failure to write them is not an error, because the writer of the next version tries again.
 pub(crate) async fn write_beside<T>(
     publisher: &Publisher,
     inline: &Inline,

@@ -1,24 +1,24 @@
 //! Intent queue: after a lost race, transactions of several processes wait in a queue, and one of the processes commits
 //! them together (format §8).
 //!
-//! An intent is a file below `_queue/` with log entries of transactions, and with what another process needs to commit
-//! them. There are three kinds. The first waits in a queue of its own, the others in the queue of their table:
+//! An intent is a file below `_queue/` with the log entries of transactions, and with all data that another process
+//! needs to commit them. There are three types. The first one has its own queue, the others share a queue per table:
 //!
 //! - The transactions of a group, with their footprints and writes; their definitions are durable. The leader puts them
 //!   into its root (`group`).
-//! - Appends to one table, whose id is in the path, with their rows. The leader writes the rows of all of them into its
-//!   own transaction (`append_queue`), which then commits like any other, with this queue if others wait there.
-//! - The turn of a transaction that changes a table in another way, without rows and writes (`turn`). Only its owner can
-//!   commit it, and the owners of younger intents for the table wait for it.
+//! - Appends to one table, with their rows; the id of the table is in the path. The leader adds all these rows to its
+//!   own transaction (`append_queue`), which then commits as usual, and joins the first queue if intents wait in it.
+//! - The turn of a transaction that changes a table in another way, without rows and writes (`turn`). Only its owner
+//!   can commit this transaction, and the owners of younger intents for the table wait for it.
 //!
 //! There is no elected leader and no lock: the owner of the oldest intent leads, and an owner that has waited too long
-//! for another leader goes ahead alone. As in every commit, only the creation of the root decides. Two leaders at the
-//! same time cost additional requests and do no harm. If a leader dies, the next leader finds the intents.
+//! for another leader becomes a leader, too. As in every commit, only the creation of the root decides. Two leaders at
+//! the same time cost additional requests and do no harm. If a leader dies, the next leader finds the intents.
 //!
 //! Invariants:
-//! - No transaction is in two roots. That of a group writes at least one key, so it conflicts with the version that
-//!   contains it, and no later version admits it; for the same reason an intent whose owner has met a conflict is not
-//!   admitted. For appends see `append_queue`.
+//! - No transaction is in two roots. A transaction of a group writes at least one key, so it conflicts with the version
+//!   that contains it, and no later version admits it. A transaction whose owner has found a conflict is not admitted
+//!   either, for the same reason. For appends see `append_queue`.
 //! - No intent is put into a version after its `last_version`. Its owner can therefore abort safely after that version;
 //!   until then the outcome is unknown.
 
@@ -53,10 +53,10 @@ pub(crate) const QUEUED_VERSIONS: u64 = 64;
 const MAX_INTENTS: usize = 256;
 /// Number of polls for the version of another leader per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 2;
-/// Number of sequential requests that a leader needs, with some margin: for a root, and to write rows in the meantime.
+/// Number of sequential requests that a leader needs, with some margin: to create a root, and to write rows before it.
 const PATIENCE_REQUESTS: u64 = 5;
 const PATIENCE_REQUESTS_FOR_TABLE: u64 = 15;
-/// Shortest duration of a request that is assumed for rows: on a fast store they take longer than the requests.
+/// Minimum duration to assume for a request if rows are written, which takes longer than requests to a fast store.
 const MIN_REQUEST_MILLIS_FOR_TABLE: u64 = 10;
 
 /// A file of the queue.
@@ -66,7 +66,7 @@ pub(crate) struct Intent {
     pub transactions: Vec<IntendedTransaction>,
     /// Rows of appends as an Arrow IPC stream.
     pub rows: Bytes,
-    /// No version up to this one contains the transactions or an abort of them.
+    /// No version up to this number contains one of the transactions or an abort of one.
     validated: u64,
 }
 
@@ -128,30 +128,30 @@ impl Intent {
         Ok(None)
     }
 
-    /// Whether no later version may contain the transactions, or one up to `latest` settles them.
+    /// Whether a version up to `latest` contains or aborts a transaction, or no later version may contain any of them.
     async fn is_over(&mut self, publisher: &Publisher, latest: &Arc<Version>) -> Result<bool> {
         let last_version = self.transactions.iter().map(|one| one.last_version).max().unwrap_or_default();
         Ok(last_version <= latest.number || self.settled_by(publisher, latest).await?.is_some())
     }
 }
 
-/// Result of waiting for the own turn.
+/// Result of [`Place::wait`].
 pub(crate) enum Turn {
-    /// Commit together with the intents of others that [`Place::take`] returns.
+    /// Commit together with the intents of other processes at these paths; [`Place::take`] returns each of them.
     Lead(Vec<String>),
     /// This version contains a transaction of the own intent, or an abort of one.
     Settled(Arc<Version>),
 }
 
-/// The place of an own intent in the queue.
+/// Place in the queue of an intent of this process.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub intent: Intent,
     /// Duration of the request that created the file; `None` before that.
     pub request_millis: Option<u64>,
-    /// Whether no intents of the other kind, or for other tables, wait. Known after the first turn.
+    /// Whether all waiting intents are in the same queue as this one. Known after [`Place::wait`].
     pub is_alone: bool,
-    /// Intents of others that were read; `None` for a damaged one.
+    /// Intents of other processes that were read, by path; `None` for a damaged one.
     files: HashMap<String, Option<Intent>>,
 }
 
@@ -160,9 +160,9 @@ impl Place {
         Place { intent, request_millis: None, is_alone: false, files: HashMap::new() }
     }
 
-    /// Creates the file, if that is not done yet. Waits until no older intent has an owner that can be expected to
-    /// commit first, or until the own one is settled. An owner that has waited too long since the newest version goes
-    /// ahead.
+    /// Creates the file, if that is not done yet. Waits until this intent is committed or aborted, or until it is the
+    /// oldest one, not counting intents whose owners have died or are slow. Stops waiting if no new version appears for
+    /// too long.
     pub async fn wait(&mut self, publisher: &Publisher, deadline_millis: u64) -> Result<Turn> {
         let (storage, environment) = (publisher.storage().as_ref(), publisher.environment().as_ref());
         if self.request_millis.is_none() {
@@ -232,8 +232,8 @@ impl Place {
         }
     }
 
-    /// Those of the files whose transactions wait for a leader, in order. Reads them, and deletes files that are damaged
-    /// or whose transactions are settled.
+    /// Returns the intents among `paths` that still wait for a leader, sorted by path. Deletes intents that are
+    /// damaged, committed, aborted, or past their last version.
     async fn waiting(&mut self, publisher: &Publisher, latest: &Arc<Version>, paths: Vec<String>) -> Vec<String> {
         let new = paths.iter().filter(|path| !self.files.contains_key(*path));
         // A file that cannot be read is not added.
@@ -253,7 +253,7 @@ impl Place {
             match is_over {
                 Ok(false) => waiting.push(path),
                 Ok(true) => over.push(path),
-                // It is unknown whether an expired version contains them. Their owner examines each version in time.
+                // An expired version may contain them. Only their owner knows, because it examines every version.
                 Err(_) => {}
             }
         }
@@ -262,12 +262,12 @@ impl Place {
         waiting
     }
 
-    /// An intent of another process that was read.
+    /// Returns an intent of another process that [`Place::wait`] has read.
     pub fn read(&self, path: &str) -> Option<&Intent> {
         self.files.get(path)?.as_ref()
     }
 
-    /// [`Place::read`], to commit it.
+    /// Removes and returns an intent of another process, so that the caller can commit it.
     pub fn take(&mut self, path: &str) -> Option<Intent> {
         self.files.remove(path)?
     }
@@ -276,7 +276,7 @@ impl Place {
 /// Result of waiting in the queue.
 pub(crate) enum Waited {
     Lead(Intents),
-    /// A version contains members of the group.
+    /// A version contains or aborts queued members of the group.
     Served,
 }
 
@@ -287,8 +287,8 @@ pub(crate) struct Intents {
     others: Vec<Intent>,
 }
 
-/// Waits in the queue until the group may create a root. Groups without a queued member do not wait. If the store
-/// fails, the group goes ahead without transactions of other processes.
+/// Waits in the queue until the group may create a root. Groups without a queued member do not wait. If a request to
+/// the store fails, the group continues without transactions of other processes.
 pub(crate) async fn wait_in_queue(
     publisher: &Publisher,
     owner: u64,
@@ -315,9 +315,9 @@ pub(crate) async fn wait_in_queue(
     }
 }
 
-/// Whether transactions of other processes wait, or have just been committed by this one. The request runs while the
-/// root is created, so that a writer that always wins finds out about others. An intent whose owner has stopped waiting
-/// does not count: it remains if no other process uses its table.
+/// Whether the queue holds intents of other processes, waiting or just committed by this one. A leader asks this while
+/// it creates its root, so that a writer that wins every race still notices waiting processes. Intents too old for
+/// their owners to wait are ignored: they remain if no other process uses their table.
 pub(crate) async fn are_others_waiting(publisher: &Publisher, owner: u64, group: &[Submission]) -> bool {
     let oldest_millis = publisher.environment().now_millis().saturating_sub(CommitLimits::default().timeout_millis);
     let is_of_others = |path: &str| {
@@ -332,8 +332,8 @@ pub(crate) async fn are_others_waiting(publisher: &Publisher, owner: u64, group:
 }
 
 impl Intents {
-    /// Transactions of other processes that may be in the version after `previous`, up to the size limit, those that
-    /// have waited longest first.
+    /// Returns the transactions of other processes that may be in the version after `previous`, oldest intent first, up
+    /// to `room_bytes`.
     pub(crate) fn guests(&self, previous: u64, room_bytes: usize) -> Vec<Submission> {
         let transactions = self.others.iter().flat_map(|intent| &intent.transactions);
         let may_come = transactions.filter(|one| one.last_version > previous);
@@ -345,7 +345,7 @@ impl Intents {
         may_come.cloned().map(to_submission).take_while(fits).collect()
     }
 
-    /// Deletes the intent of this group, and those of others that are committed, whose owners may have died.
+    /// Deletes the intent of this group, and committed intents of other processes, because their owners may have died.
     pub(crate) async fn leave(self, publisher: &Publisher, is_committed: impl Fn(&str) -> bool) {
         let is_done = |intent: &Intent| intent.transactions.iter().all(|one| is_committed(&one.id));
         let done = self.others.into_iter().filter(is_done).map(|intent| intent.path);
@@ -403,8 +403,8 @@ pub(crate) fn of_log_entry(entry: IntendedTransaction) -> CommittedTransaction {
     }
 }
 
-/// The footprint for an intent. A leader only checks whether a version wrote keys on which the footprint depends, so
-/// watched reads are stored as requirements.
+/// Returns the footprint to store in an intent, with watched reads as requirements: the leader only checks whether a
+/// version wrote keys on which the footprint depends.
 fn to_footprint(member: &Submission) -> proto::Footprint {
     let mut footprint = member.footprint.to_proto();
     footprint.keys_required.append(&mut footprint.keys_watched);

@@ -9,14 +9,14 @@ use crate::version::Version;
 /// Versions that a late commit reads in parallel.
 pub(crate) const VERSIONS_AT_ONCE: u64 = 32;
 
-/// Limits of a commit, from its first call to the last one after conflicts were resolved. At least one root is tried,
-/// and a request that was sent is always awaited.
+/// Limits of a commit, including the repeated calls after its conflicts were resolved. At least one root is tried, and
+/// the answer to a request that was sent is always awaited.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitLimits {
     /// Number of roots to try, and number of times that conflicts are returned to the caller.
     pub max_attempts: u32,
     pub timeout_millis: u64,
-    /// Setting of the lakehouse if `None`.
+    /// `None`: use the setting of the lakehouse.
     pub coordination: Option<Coordination>,
 }
 
@@ -49,7 +49,7 @@ impl Effort {
             || (has_tried && environment.elapsed_millis() >= self.deadline_millis)
     }
 
-    /// `latest` is the newest version that this handle knows.
+    /// Error for a commit that has reached its limits. `latest` is the newest version that this handle knows.
     pub(crate) fn limit_error(self, keys: Vec<String>, latest: &Version) -> Error {
         let how_often = match self.redone {
             0 => format!("{} attempts", self.attempts),

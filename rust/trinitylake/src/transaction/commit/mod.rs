@@ -4,9 +4,9 @@
 //!
 //! 1. `validate`: compare the transaction with every version since its last validation. `conflict` decides which
 //!    changes are compatible, which ones the caller has to rebase, and which ones are final conflicts.
-//! 2. `submission`: everything that a root has to know about the transaction.
+//! 2. `submission`: everything that a root has to record about the transaction.
 //! 3. `group`: transactions of this handle that wait at the same time share one root. `admission` decides which of them
-//!    it may contain.
+//!    the root may contain.
 //! 4. `intent_queue`: optionally, transactions of other processes join that root. Transactions that change one table
 //!    take turns (`turn`).
 //! 5. `publish`: write the nodes, wait for all files (`durability_barrier`), and create the root. Only the creation of
@@ -51,7 +51,7 @@ use validate::{Fit, Validated};
 
 impl Transaction {
     /// Commits the transaction, or returns the conflicts that the caller has to resolve. A transaction without writes
-    /// and without a chosen id commits to its base version; a committed one returns its version again.
+    /// and without a chosen id gets its base version as its outcome; a committed one returns its version again.
     ///
     /// After an error the transaction has ended, and [`Transaction::files`] says whether its files may be deleted. The
     /// error is `CommitStateUnknown` unless it is certain that nothing was committed.
@@ -84,8 +84,8 @@ impl Transaction {
         }
     }
 
-    /// Removes the files that were written before the store refused a write (disk full, no permission), if no version
-    /// can ever refer to them. After other failures, the files are left to garbage collection.
+    /// Removes the files of the transaction after the store has refused a write (disk full, no permission), if no
+    /// version can ever refer to them. After other failures, garbage collection removes them.
     async fn remove_refused_files(&self, error: &Error) {
         if is_refusal(error) && matches!(self.files(), Files::Unreachable(_)) {
             remove_files(self.lakehouse.storage().as_ref(), self.changes.own_files()).await;
@@ -105,7 +105,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Loop of a commit: validate, try, and begin again as long as the limits allow.
+    /// Repeats [`Transaction::try_once`] as long as the limits allow.
     async fn commit_within_limits(&mut self, limits: CommitLimits) -> Result<Outcome, Failure> {
         if !self.has_writes() && !self.saved.has_record {
             return Ok(Outcome::Committed(self.base.number));
@@ -136,10 +136,10 @@ impl Transaction {
         }
     }
 
-    /// One attempt. `None` if another one is needed.
+    /// Makes one attempt. Returns `None` if another one is needed.
     async fn try_once(&mut self, limits: CommitLimits, effort: &mut Effort) -> Result<Option<Outcome>, Failure> {
         let lakehouse = self.lakehouse.clone();
-        // A forked child may know an older version. No root may be created below a base.
+        // The handle of a forked child may know an older version only, and no root may be created below the base.
         lakehouse.learn(self.base.clone());
         let is_busy = lakehouse.commits().is_busy();
         let mut missing = None;
@@ -147,7 +147,7 @@ impl Transaction {
         let may_wait = is_busy && self.waits_in_queue(limits.coordination);
         let fits_in_root = || self.fits_in_root(&self.changes.unwritten_files());
         if self.writes_first || may_wait || (is_busy && !fits_in_root()) {
-            // The leader of the current group works in the meantime.
+            // Meanwhile, the leader of the current group creates its root.
             missing = self.write_files().await.err();
             match &missing {
                 // If a collection deleted the file, the validation against the newest version reports that.
@@ -183,7 +183,7 @@ impl Transaction {
         None
     }
 
-    /// Everything that a root has to record about the transaction. Marks the transaction as in flight.
+    /// Marks the transaction as in flight, and returns everything that a root has to record about it.
     pub(crate) fn submit(&mut self, coordination: Option<Coordination>, attempt: u32) -> Result<Submission> {
         let waits_in_queue = self.waits_in_queue(coordination);
         let coordination = coordination.unwrap_or(self.base.config.coordination);
@@ -200,8 +200,8 @@ impl Transaction {
         Ok(Submission { coordination, attempt, last_version, fits_in_root, ..submission })
     }
 
-    /// Whether the transaction joins the intent queue. One that others forced to rebase does not: its intent would be
-    /// in conflict with the next version as well, while their owners commit.
+    /// Whether the transaction joins the intent queue. A transaction that had to rebase does not: the transactions that
+    /// forced it to usually continue, so its intent would conflict with the next version as well.
     fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()
@@ -249,7 +249,7 @@ impl Transaction {
     }
 }
 
-/// An error outside of the requests that create a root has committed nothing.
+/// An error of any request other than the creation of a root: nothing was committed.
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure::before_sending(error)

@@ -8,17 +8,17 @@ pub enum Outcome {
     Conflicts(Conflicts),
 }
 
-/// A table written by this transaction and by one that committed first.
+/// A table that this transaction and a transaction that committed first both changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConflictingTable {
     pub key: String,
     pub namespace: String,
     pub name: String,
-    /// Definition that this transaction changed.
+    /// Location of the definition on which this transaction's change is based.
     pub base_location: String,
-    /// Definition in the newest tree.
+    /// Location of the definition in the newest version.
     pub winner_location: String,
-    /// Version in which `winner_location` was read.
+    /// Number of that newest version.
     pub version: u64,
 }
 

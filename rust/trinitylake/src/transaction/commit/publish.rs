@@ -23,11 +23,11 @@ use crate::version::Version;
 use crate::version::publisher::{Created, Prepared, Publisher, Race, Unpublished};
 use crate::version::refresh::NextRoot;
 
-/// A pause after a lost race is at most as long as this number of attempts: a longer one would only starve the writer.
+/// Maximum length of a pause after a lost race, in attempts. A longer pause would only starve the writer.
 const MAX_PAUSE_ATTEMPTS: u64 = 8;
 
 pub(crate) enum Claimed {
-    /// The root was created, with all of the group.
+    /// The root was created and contains the whole group.
     Root(Created),
     /// The group is empty, or the attempt was abandoned before a root was sent.
     Nothing,
@@ -47,15 +47,15 @@ pub(crate) async fn claim_for(
         return Ok(Claimed::Nothing);
     }
     let started = publisher.environment().elapsed_millis();
-    // The number after an expired version is unused but void: no root may be created there.
+    // The number after an expired version is unused, but no root may be created with it.
     let (written, next) = join(
         write_files_below_root(publisher, previous, group, usual_size_bytes),
         publisher.next_root(previous.number),
     )
     .await;
     let Written { root, nodes, inline } = match written {
-        // A collection deleted a file that no version references. Its fence is a version, so this number is taken, and
-        // the validation finds the transactions that are too old.
+        // A garbage collection deleted a file of the group. Before that it has published its fence as a version, so the
+        // next number is usually taken, and the validation rejects transactions that are too old.
         Err(Error::FileNotFound { path }) => {
             if publisher.latest().await?.number > previous.number {
                 return Ok(Claimed::Nothing);
@@ -67,7 +67,7 @@ pub(crate) async fn claim_for(
             .into());
         }
         written => match previous.unless_expired(written).await {
-            // The previous version has expired and a node of it was deleted: it is no longer the newest version.
+            // A node of the previous version was deleted, because that version has expired and is not the newest one.
             Err(Error::VersionExpired(_)) => {
                 publisher.rediscover().await?;
                 return Ok(Claimed::Nothing);
@@ -75,7 +75,7 @@ pub(crate) async fn claim_for(
             written => written?,
         },
     };
-    // Writing may have taken so long that the observation of the unused number is too old.
+    // Check again that the number is unused, because writing the files may have taken long.
     let next = match next? {
         NextRoot::Absent => publisher.next_root(previous.number).await?,
         next => next,
@@ -118,9 +118,9 @@ struct Written {
     inline: Inline,
 }
 
-/// Writes all files that the next root references and does not contain, in parallel, and waits for background uploads.
-/// After success all of them are durable. If the store refuses a write, the nodes are removed again; the transactions
-/// remove their own files.
+/// Writes in parallel all files that the next root references but does not contain, and waits for background uploads.
+/// After success all these files are durable. If the store refuses a write, the nodes are removed again; the
+/// transactions remove their own files.
 async fn write_files_below_root(
     publisher: &Publisher,
     previous: &Version,
@@ -181,9 +181,9 @@ pub(crate) async fn remove_files(storage: &dyn Storage, paths: Vec<String>) {
     within(0, removals).await;
 }
 
-/// Pauses after a lost race. The number of versions created in the meantime estimates the number of other writers. Each
-/// writer waits for a random part of that number of rounds, which avoids most requests that would lose. A writer that
-/// has lost several times waits less, so that it wins earlier than new ones.
+/// Pauses after a lost race, for a random part of as many rounds as versions were created in the meantime, because
+/// their number estimates the number of other writers. This avoids most attempts that would lose. A writer that has
+/// lost several times waits less, so that it wins earlier than new writers.
 async fn pause_after_lost_race(
     publisher: &Publisher,
     previous: &Version,

@@ -1,8 +1,8 @@
 //! Turn: transactions of several processes that change one table commit one after the other.
 //!
-//! A rebase reads the metadata of the winner before it writes its own, and the winner of a race reads nothing. So a
-//! process that commits without a pause would win each race, and others would never commit. While others commit, a
-//! transaction therefore creates an intent without rows and writes, and waits until the owners of older ones have
+//! Without turns, a process that commits without a pause would win every race, because it reads nothing between two
+//! commits, while a loser has to read the winner's metadata before it can write its own. While other processes commit,
+//! a transaction therefore creates an intent without rows and writes, and waits until the owners of older intents have
 //! committed (`intent_queue`). Appends of few rows share versions instead (`append_queue`).
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use crate::transaction::changes::NewValue;
 use crate::transaction::handle::Transaction;
 
 impl Transaction {
-    /// Waits for the turn of this transaction, at the first commit that begins while others commit.
+    /// Waits for the turn of this transaction, if other processes commit and it has not waited before.
     pub(super) async fn wait_for_turn(&mut self, limits: CommitLimits, effort: Effort) {
         let lakehouse = self.lakehouse.clone();
         let coordination = limits.coordination.unwrap_or(self.base.config.coordination);
@@ -37,20 +37,20 @@ impl Transaction {
         let environment = lakehouse.environment().as_ref();
         let owner = lakehouse.commits().owner(environment);
         let mut place = Place::new(Intent::new(environment, owner, Some(table), vec![transaction], Bytes::new()));
-        // If the store fails, the commit reports that.
+        // If a request to the store fails, the commit will report it.
         let _ = join(place.wait(lakehouse.publisher(), effort.deadline_millis), self.write_files()).await;
         self.shares_roots = !place.is_alone;
         self.turn = Some(place);
     }
 
-    /// Lets the next transaction commit.
+    /// Removes the intent, so that the next transaction can commit.
     pub(in crate::transaction) async fn end_turn(&mut self) {
         if let Some(place) = self.turn.take() {
             clear(self.lakehouse.publisher(), vec![place.intent.path]).await;
         }
     }
 
-    /// The id of the first managed table that it changes and did not create.
+    /// Returns the id of the first managed table that the transaction changes and did not create.
     fn changed_table(&self) -> Option<Uuid> {
         self.changes.writes.values().filter(|write| write.base.is_some()).find_map(|write| match &write.value {
             NewValue::Staged { bytes, .. } => {

@@ -14,7 +14,7 @@ use crate::version::Version;
 enum Check {
     Valid,
     Conflicts(Conflicts),
-    /// One of the versions contains the transaction: an answer was lost, or its id was committed before.
+    /// This version contains the transaction: the answer to its commit was lost, or its id was committed before.
     Committed(u64),
 }
 
@@ -26,7 +26,7 @@ pub(super) enum Validated {
 }
 
 pub(super) struct Fit {
-    /// The last confirmed version, if the newest one is not confirmed yet and may turn out to be void.
+    /// The last confirmed version, if the newest version is not confirmed yet and may still prove void.
     pub(super) unconfirmed: Option<Arc<Version>>,
 }
 
@@ -34,8 +34,8 @@ impl Transaction {
     /// Compares the transaction with all versions since it was last validated.
     pub(super) async fn validate(&mut self, limits: CommitLimits, effort: &mut Effort) -> Result<Validated, Failure> {
         let lakehouse = self.lakehouse.clone();
-        // A root that this handle has just created may turn out to be void. It may be built on, but a conflict with it
-        // is not final.
+        // A root that this handle has just created may still prove void. The transaction may be based on it, but a
+        // conflict with it is not final.
         let confirmed = self.validated.clone();
         let tip = lakehouse.commits().tip(lakehouse.publisher());
         let is_confirmed = tip.number <= lakehouse.known().number;
@@ -63,7 +63,7 @@ impl Transaction {
         }
     }
 
-    /// Compares the transaction with all versions up to `tip`.
+    /// Compares the transaction with all versions after `validated`, up to `tip`.
     async fn catch_up(&mut self, tip: Arc<Version>) -> Result<Check, Failure> {
         if tip.number <= self.validated.number {
             return Ok(Check::Valid);
@@ -105,7 +105,7 @@ impl Transaction {
         Ok(if conflicts.is_empty() { Check::Valid } else { Check::Conflicts(conflicts) })
     }
 
-    /// `CommitConflict` if `version` contains a companion or its abort: another process has appended its rows.
+    /// Returns `CommitConflict` if `version` contains or aborts a companion: another process has decided its outcome.
     fn check_companions(&self, version: &Version) -> Result<(), Failure> {
         let is_settled = |id: &str| version.metadata.commits(id) || version.metadata.gives_up(id);
         match self.companions.iter().find(|companion| is_settled(&companion.id)) {
@@ -120,9 +120,9 @@ impl Transaction {
         }
     }
 
-    /// The number of `version` if it contains this transaction. `CommitConflict` if it contains the transaction as
-    /// resumed by another process, or its abort. The version of another process does not contain the companions, which
-    /// are dropped then.
+    /// Returns the number of `version` if it contains this transaction. `CommitConflict` if it aborts the transaction,
+    /// or if another process resumed and committed the transaction. Companions that `version` does not contain are
+    /// removed: another process has then committed the id of this transaction without them.
     async fn find_itself(&mut self, version: &Version) -> Result<Option<u64>, Failure> {
         if version.metadata.gives_up(&self.info.id) {
             return Err(Failure::Certain(Proof::RolledBack, self.continued_elsewhere("rolled back")));

@@ -2,12 +2,12 @@
 //! writes the record of the id as "rolled back" (format §8). Every later root or intent with the id requires that there
 //! is no record, and therefore fails.
 //!
-//! This stops everything that could still commit the transaction:
-//! - a root that was sent without an answer: the record is in a later version, so the number of that root is taken, and
-//!   all versions up to the record were examined;
-//! - an intent in the queue, a process that resumed the saved transaction, or another user of the same id: by the
-//!   record;
-//! - a transaction that waits in the group commit of this handle: by [`Submission::aborts`].
+//! After that nothing can commit the transaction:
+//! - Not a root that was sent and not answered. The version with the record has the same number or a higher one, so the
+//!   number of that root is taken, and all versions before the record were searched for the transaction.
+//! - Not an intent in the queue, a process that resumed the saved transaction, or another user of the id: the record
+//!   prevents that.
+//! - Not a group commit of this handle in which it still waits: [`Submission::aborts`] prevents that.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl Transaction {
         within(deadline_millis, self.record_rollback(limits, deadline_millis)).await
     }
 
-    /// Writes the record of this id unless the tree has one, and returns the record in the tree.
+    /// Commits the record of this id unless the tree has one. Returns the record in the tree.
     async fn record_rollback(&mut self, limits: CommitLimits, deadline_millis: u64) -> Result<Record> {
         let lakehouse = self.lakehouse.clone();
         let environment = lakehouse.environment();
@@ -89,7 +89,7 @@ impl Transaction {
             let collected_millis = latest.metadata.gc_before_millis;
             let value = match written.take() {
                 Some((value, since)) if since == collected_millis => value,
-                // The first record, or one that a collection may have deleted: written under a new name.
+                // Write the first record, or write it again under a new name if gc may have deleted its file.
                 _ => self.write_rollback_record().await?,
             };
             let submission = self.abort_submission(&latest, &value, attempt)?;
@@ -125,8 +125,8 @@ impl Transaction {
         Ok(value)
     }
 
-    /// Searches the versions after the validated one: a commit without a record is only in the log. `CommitConflict` if
-    /// the transaction was committed, `CommitStateUnknown` if versions that may contain it have expired.
+    /// Searches the log after `validated` for this transaction, because a commit without a record is only in the log.
+    /// `CommitConflict` if it was committed, `CommitStateUnknown` if versions that may contain it have expired.
     async fn find_own_commit(&mut self, latest: &Arc<Version>) -> Result<()> {
         let lakehouse = self.lakehouse.clone();
         let oldest = lakehouse.oldest_version().await?;
@@ -151,7 +151,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Submission of the transaction that writes the record.
+    /// Returns the submission of the transaction that commits the record.
     fn abort_submission(&self, latest: &Version, value: &NewValue, attempt: u32) -> Result<Submission> {
         let (key, id) = (self.record_key()?, self.lakehouse.environment().uuid().to_string());
         let message = Message::new(key.as_str().into(), value.location().map(Into::into), id.as_str().into());

@@ -1,11 +1,11 @@
 //! Removal of records and of files of saved transactions (format §8).
 //!
 //! Invariants:
-//! - A state is removed only while the latest tree has a record of its id. Otherwise a process could resume an older
-//!   state and commit it, or begin another transaction under this id, whose states would have the same names.
-//! - The content of a record is not lost: a record file with a unique name is removed after its key. A record that is a
-//!   saved state may be removed before its key, because the key alone shows that the id was committed.
-//! - The next expiry finds what a process that died has left behind.
+//! - A saved state is removed only while the latest tree has a record of its id. Otherwise a process could resume an
+//!   older state and commit it, or begin another transaction with this id, whose states would have the same names.
+//! - A record can be read as long as its key exists: a record file with a unique name is removed after its key. A
+//!   record that is a saved state may be removed before its key, because the key alone shows that the id was committed.
+//! - If the process dies, the next expiry removes the remaining files and records.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const FORGOTTEN_AT_ONCE: usize = 1000;
 pub const ABANDON_MESSAGE: &str = "give up expired transactions";
 
 impl Transaction {
-    /// Removes the states before the recorded one in the background. Those that remain are removed with the record.
+    /// Removes the saved states before `sequence` in the background. States that remain are removed with the record.
     pub(crate) async fn remove_states_before(&self, sequence: u64) {
         if sequence <= 1 {
             return;
@@ -53,13 +53,13 @@ impl Transaction {
     }
 }
 
-/// Whether the record has a unique name, i.e. is not a saved state.
+/// Whether the record is a file with a unique name, and not a saved state.
 fn has_own_name(location: &str) -> bool {
     transaction_file(location).is_some_and(|(_, sequence)| sequence >= FIRST_RECORD_SEQUENCE)
 }
 
-/// Removes all states of transactions whose records are in the latest tree, in one walk through the files between the
-/// first and the last id.
+/// Removes all saved states of transactions whose records are in the latest tree, in one walk through the files between
+/// the first and the last id. A record file with a unique name remains.
 pub(crate) async fn remove_states(lakehouse: &Lakehouse, records: &[(String, String)]) -> Result<()> {
     let kept: HashMap<&str, &str> =
         records.iter().filter_map(|(_, location)| Some((transaction_file(location)?.0, location.as_str()))).collect();
@@ -90,8 +90,8 @@ pub(crate) async fn remove_records(lakehouse: &Lakehouse, mut locations: Vec<Str
 }
 
 /// Aborts saved transactions that can no longer be resumed, because they are too old and their base version has
-/// expired, and removes their states. After that record no process can commit them. After a lost race, the next expiry
-/// aborts those that remain.
+/// expired, and removes their states. Their records prevent every later commit. After a lost race, the next expiry
+/// aborts the remaining transactions.
 pub(crate) async fn abort_abandoned(
     lakehouse: &Arc<Lakehouse>,
     oldest: u64,
@@ -112,7 +112,7 @@ pub(crate) async fn abort_abandoned(
     Ok(())
 }
 
-/// Writes the records; returns their keys and locations. An id that already has a record is skipped.
+/// Commits a record of an abort for each id without a record. Returns the keys and locations of the new records.
 pub(crate) async fn abort_all(
     lakehouse: &Arc<Lakehouse>,
     ids: &[String],
@@ -152,8 +152,8 @@ pub(crate) async fn abort_all(
     Ok(records)
 }
 
-/// Removes the records of transactions that were committed before version `oldest`, which is retained: all records in
-/// its tree except those that it has written itself. After a lost race, the next expiry removes those that remain.
+/// Removes the records of transactions that were committed before the retained version `oldest`: all records in its
+/// tree, except the records that it wrote itself. After a lost race, the next expiry removes the remaining records.
 pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64, note: &Note) -> Result<()> {
     let version = match lakehouse.version(oldest).await {
         // Another expiry has already moved the boundary further.
@@ -178,8 +178,8 @@ pub(crate) async fn forget_before(lakehouse: &Arc<Lakehouse>, oldest: u64, note:
     Ok(())
 }
 
-/// Removes the records that are unchanged in the latest tree; an id may have been used again. States are removed before
-/// the keys, the record files afterwards.
+/// Removes the records that are unchanged in the latest tree. A record has changed if its id was used again. Removes
+/// saved states first, then the keys, then the record files.
 async fn forget(lakehouse: &Arc<Lakehouse>, records: &[(String, String)], note: &Note) -> Result<()> {
     let latest = lakehouse.latest().await?;
     let keys = StringArray::from_iter_values(records.iter().map(|(key, _)| key));

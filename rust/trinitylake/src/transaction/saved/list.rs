@@ -1,4 +1,4 @@
-//! Lists saved transactions in steps, because `_txn/` may have very many files.
+//! Listing of saved transactions, in steps, because `_txn/` may have very many files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub struct SavedTransaction {
     pub files_since_millis: u64,
 }
 
-/// Saved transactions that can be resumed, by id. Their age is measured by the store's clock, or by this machine's if
-/// the store is read-only.
+/// Returns the saved transactions that can be resumed, sorted by id. Their age is measured with the store's clock, or
+/// with this machine's clock if the store is read-only.
 pub async fn saved(lakehouse: &Arc<Lakehouse>) -> Result<Vec<SavedTransaction>> {
     let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await;
     let mut walk = SavedWalk::begin(lakehouse, time.ok()).await?;
@@ -62,7 +62,7 @@ pub(crate) struct SavedWalk {
     lakehouse: Arc<Lakehouse>,
     latest: Arc<Version>,
     oldest: u64,
-    /// Clock of the store; without it, the clock of this machine measures their age.
+    /// Clock of the store to measure the age of transactions. If `None`, the clock of this machine is used.
     time: Option<StoreTime>,
     places: Vec<Place>,
 }
@@ -75,7 +75,7 @@ impl SavedWalk {
         Ok(SavedWalk { lakehouse: lakehouse.clone(), latest, oldest, time, places })
     }
 
-    /// The transactions of the next step, perhaps none; `None` at the end.
+    /// Returns the transactions of the next step, which may be none; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<Unfinished>>> {
         let Some(place) = self.places.pop() else { return Ok(None) };
         let Step { files, places } = self.lakehouse.storage().walk(&place).await?;
@@ -121,7 +121,7 @@ enum Age {
     },
 }
 
-/// `None` if it has a record or was removed.
+/// Reads a saved transaction. `None` if it has a record or was removed.
 async fn unfinished(
     lakehouse: Arc<Lakehouse>,
     latest: Arc<Version>,
@@ -161,7 +161,7 @@ async fn unfinished(
     }))
 }
 
-/// Whether a saved transaction can be resumed. As long as it can, its files must exist; afterwards they may be deleted.
+/// Whether a saved transaction can be resumed. While it can, its files must exist; afterwards they may be deleted.
 ///
 /// # Arguments
 ///
@@ -173,7 +173,7 @@ pub(crate) fn is_alive(saved: &DistributedTransactionDef, has_record: bool, is_o
     saved.state() == SavedState::Open && !has_record && !is_over_age && is_base_kept
 }
 
-/// A name that sorts after all files of a transaction and before those of the next one.
+/// Returns a name that sorts after all files of a transaction and before all files of the next one.
 pub(crate) fn after_files_of(id: &str) -> String {
     // `0` is the character after `/`.
     format!("{TRANSACTION_PREFIX}{id}0")

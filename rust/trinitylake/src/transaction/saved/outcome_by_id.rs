@@ -16,7 +16,7 @@ const LOG_PAGE: usize = 64;
 /// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionOutcome {
-    /// Committed in that version, or in an expired one.
+    /// Committed in this version; `None` if the version has expired.
     Committed(Option<u64>),
     /// Committed in `version`, and undone by the rollback in version `by`.
     Undone { version: u64, by: u64 },
@@ -24,7 +24,7 @@ pub enum TransactionOutcome {
     RolledBack,
     /// The log does not contain the transaction, which may still be open.
     NotCommitted,
-    /// The versions that may contain it have expired.
+    /// Versions that may contain it have expired.
     Unknown,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct LogEntry {
     pub undone_by: Option<Arc<Version>>,
 }
 
-/// Outcome of a transaction, with or without a chosen id. Without a record it searches the log, newest first.
+/// Returns the outcome of a transaction. If its id has no record, searches the log from the newest version backwards.
 pub async fn outcome_of(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<TransactionOutcome> {
     let latest = lakehouse.latest().await?;
     let record = match check_transaction_id(id) {
@@ -56,14 +56,14 @@ pub async fn outcome_of(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transact
         Some(LogEntry { version, undone_by: None }) => TransactionOutcome::Committed(Some(version)),
         None if matches!(record, Some(Record::Committed { .. })) => TransactionOutcome::Committed(None),
         None if lakehouse.oldest_version().await? > 0 => TransactionOutcome::Unknown,
-        // The log is complete, so no version contains it, and with that record no version will.
+        // The log is complete, so no version contains the transaction, and the record prevents a later commit.
         None if record.is_some() => TransactionOutcome::RolledBack,
         None => TransactionOutcome::NotCommitted,
     })
 }
 
-/// The version that committed an id with a record in the latest tree; `None` if it has expired. Reads a number of
-/// versions proportional to the logarithm of those since the transaction began.
+/// Returns the version that committed an id whose record is in the latest tree; `None` if it has expired. Reads about
+/// log n versions, where n is the number of versions since the transaction began.
 async fn find_by_record(
     lakehouse: &Lakehouse,
     latest: &Arc<Version>,
@@ -82,8 +82,8 @@ async fn find_by_record(
     }
 }
 
-/// The first version whose tree has the record. A record stays until its version expires, so a galloping search upwards
-/// from a version without it, followed by a bisection, finds it.
+/// Returns the first version whose tree has the record, by a galloping search upwards from a version without it and a
+/// bisection. This is correct because a record stays in the tree until its first version expires.
 async fn first_with_record(
     lakehouse: &Lakehouse,
     latest: &Arc<Version>,
@@ -97,12 +97,12 @@ async fn first_with_record(
     };
     let oldest = lakehouse.oldest_version().await?;
     if oldest > latest.number {
-        // All known versions have expired in the meantime, including the one that committed it.
+        // All known versions have expired in the meantime, including the version that committed the id.
         return Ok(None);
     }
     // Invariant: the record is absent in `low` and present in `high`.
     let mut low = match base {
-        // The commit required that the id had no record up to this version.
+        // The commit required that the id had no record in this version.
         Some(base) if base >= oldest => base,
         _ => {
             let version = read(oldest).await?;
@@ -132,7 +132,7 @@ async fn first_with_record(
     Ok(Some(high))
 }
 
-/// The rollback that undid a version, if any. The outer `None` means that the roots do not record rollbacks.
+/// Returns the rollback that undid a version, if any. The outer `None` means that the roots do not record rollbacks.
 async fn undone_by(lakehouse: &Lakehouse, latest: &Arc<Version>, number: u64) -> Result<Option<Option<Arc<Version>>>> {
     let mut from = latest.clone();
     loop {
@@ -149,10 +149,10 @@ async fn undone_by(lakehouse: &Lakehouse, latest: &Arc<Version>, number: u64) ->
     }
 }
 
-/// The version that committed a transaction, if the log still contains it.
+/// Searches the log for the version that committed a transaction.
 pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Option<LogEntry>> {
     let mut before = None;
-    // Versions above `target` that are still to be examined were undone by `rollback`.
+    // `rollback` undid all versions above `target` that follow in this search.
     let mut target = u64::MAX;
     let mut rollback: Option<Arc<Version>> = None;
     loop {
@@ -176,8 +176,8 @@ pub(crate) async fn find_in_log(lakehouse: &Lakehouse, id: &str) -> Result<Optio
     }
 }
 
-/// The version of a transaction whose record is in the tree. `CommitConflict` if that version was undone,
-/// `VersionExpired` if it has expired.
+/// Returns the version that committed a transaction whose record is in the tree. `CommitConflict` if that version was
+/// undone, `VersionExpired` if it has expired.
 pub(crate) async fn committed_version(lakehouse: &Lakehouse, latest: &Arc<Version>, id: &str) -> Result<u64> {
     let base = match recorded(lakehouse, latest, id).await? {
         Some(Record::Committed { base, .. }) => base,

@@ -1,10 +1,10 @@
 //! Restart of an id: discards an attempt that was not committed, and begins a new one under the same id.
 //!
 //! At most one attempt of an id commits:
-//! - A process that holds an older saved state cannot save or commit it, because the restart has used the name of the
-//!   next state.
-//! - A process that holds a state of an attempt that was rolled back requires that the id has no record. The record of
-//!   the rollback stays until the commit of the new attempt replaces it; `restarted_from` names it.
+//! - A process that has resumed an older saved state cannot save or commit it, because the restart has used the name of
+//!   the next state.
+//! - A process that has resumed an attempt that was rolled back cannot commit it, because this requires that the id has
+//!   no record. The record of the rollback stays until the commit of the new attempt replaces it (`restarted_from`).
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::transaction::saved::state_file::newest_sequence;
 use crate::transaction::saved::transaction_record::{Record, recorded};
 
 impl Transaction {
-    /// Begins a transaction under an id that may have been used before. If the id was committed, the result is that
-    /// committed transaction, or `CommitConflict` if it was undone since. The files of a discarded attempt are left to
-    /// garbage collection.
+    /// Begins a transaction with an id that may have been used before. If the id was committed, returns the committed
+    /// transaction, or `CommitConflict` if its version was undone since. Garbage collection removes the files of a
+    /// discarded attempt.
     pub async fn restart(lakehouse: &Arc<Lakehouse>, options: TransactionOptions) -> Result<Transaction> {
         let latest = lakehouse.latest().await?;
         let mut transaction = Transaction::begin(lakehouse.clone(), latest.clone(), options)?;

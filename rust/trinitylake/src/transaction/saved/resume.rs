@@ -25,9 +25,9 @@ use crate::version::store_clock::StoreTime;
 use crate::version::summary_format::Summary;
 
 impl Transaction {
-    /// Resumes a saved transaction. If it was committed, the result is the committed transaction. `ObjectNotFound` if
-    /// there is none or it was rolled back, `TransactionExpired` if it is too old, `CommitConflict` if it was committed
-    /// and then undone by a rollback of the lakehouse.
+    /// Resumes a saved transaction. If it was committed, returns the committed transaction. `ObjectNotFound` if no
+    /// transaction was saved under this id or if it was rolled back, `TransactionExpired` if it is too old,
+    /// `CommitConflict` if it was committed and then undone by a rollback of the lakehouse.
     pub async fn resume(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<Transaction> {
         check_transaction_id(id)?;
         let latest = lakehouse.latest().await?;
@@ -137,8 +137,8 @@ async fn restore_write(base: Arc<Version>, saved: proto::footprint::Write) -> Re
     Ok((saved.key, Write { base, value, checked, renamed_from }))
 }
 
-/// Whether a saved transaction has expired by the clock of the store. Called only if it has by the clock of this
-/// machine.
+/// Whether a saved transaction has expired by the clock of the store. Called only if it has expired by the clock of
+/// this machine.
 async fn is_over_age(lakehouse: &Lakehouse, id: &str, record: &DistributedTransactionDef) -> Result<bool> {
     let time = StoreTime::ask(lakehouse.storage().as_ref(), lakehouse.environment().as_ref()).await?;
     let files = lakehouse.storage().list(&format!("{TRANSACTION_PREFIX}{id}/")).await?;

@@ -2,13 +2,13 @@
 //!
 //! Each save creates a file with the next sequence number, if that file does not exist. If two processes have resumed
 //! the same state, the second one to save or commit gets an error. The commit of a saved transaction begins with a
-//! save, and its record in the tree names that file, so a process that finds the id committed can determine whether it
-//! was this state. These files only transfer a transaction between processes. Only the record in the tree decides
-//! whether it is committed or rolled back (`transaction_record`).
+//! save, and the record in the tree names the file of that save. So a process that finds its id committed can determine
+//! whether its own state was committed. The files only transfer a transaction between processes. Only the record in the
+//! tree decides whether the transaction is committed or rolled back (`transaction_record`).
 //!
-//! Invariant: as long as the tree has no record of an id, none of its states is removed. Otherwise a process that
-//! resumed an older state could use the name of the next state again. With a record no process can continue, and all
-//! states but the one named by the record are removed (`cleanup`).
+//! Invariant: while the tree has no record of an id, none of its states is removed. Otherwise a process that resumed an
+//! older state could create the next state with the same name. When the tree has a record, no process can continue, and
+//! all states except the recorded one are removed (`cleanup`).
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -44,14 +44,14 @@ impl Transaction {
         self.write_state().await
     }
 
-    /// Writes the next state. From here on other processes may resume it.
+    /// Writes the next state, which other processes may resume from then on.
     pub(crate) async fn write_state(&mut self) -> Result<u64> {
         let lakehouse = self.lakehouse.clone();
         let (running_root, bytes) = self.encode_running_root().await?;
         let mut files = self.changes.unwritten_files();
         files.push((running_root.clone(), bytes));
         match flush_files(lakehouse.storage().as_ref(), files, &[&self.pending]).await {
-            // A collection deleted an unreferenced file, because writing took longer than its grace period.
+            // Writing took longer than the grace period of a garbage collection, which deleted the file.
             Err(Error::FileNotFound { path }) => return Err(self.collected(&format!("{path} is missing"))),
             written => written?,
         }
@@ -115,7 +115,7 @@ impl Transaction {
         saved
     }
 
-    /// The tree as this transaction sees it, as a root that belongs to no version.
+    /// Encodes the tree as this transaction sees it, as a root that belongs to no version.
     async fn encode_running_root(&self) -> Result<(String, Bytes)> {
         let (nodes, environment) = (self.lakehouse.nodes(), self.lakehouse.environment());
         let mut draft = MutableNode::of(&self.base.root, nodes.height_of(&self.base.root).await?);

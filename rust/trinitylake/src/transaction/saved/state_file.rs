@@ -12,24 +12,24 @@ use crate::lakehouse_definition::proto::DistributedTransactionDef;
 use crate::transaction::saved::transaction_record::{RESTARTED_FROM_PROPERTY, Record};
 use crate::transaction_id::check_transaction_id;
 
-/// State of the saves of a transaction.
+/// What a transaction knows about its saved states and the record of its id.
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
-    /// Whether its id gets a record in the tree when it ends.
+    /// Whether the tree gets a record of the id when the transaction ends.
     pub has_record: bool,
     /// Number of saves.
     pub sequence: u64,
     pub began_at_millis: Option<u64>,
     /// Whether it was changed since the last save, or since it was resumed.
     pub is_changed: bool,
-    /// Record that its commit puts into the tree.
+    /// Location of the record that the commit puts into the tree.
     pub record: Option<String>,
-    /// Record of an earlier attempt of the id that was rolled back. Its commit replaces it (`restart`).
+    /// Location of the record of an earlier attempt that was rolled back. The commit replaces that record (`restart`).
     pub restarted_from: Option<String>,
 }
 
 impl Saved {
-    /// The record, unless it belongs to an earlier attempt that this one replaces.
+    /// Returns the record, unless it belongs to an earlier attempt that this transaction replaces.
     pub(crate) fn of_this_attempt(&self, record: Option<Record>) -> Option<Record> {
         record.filter(|record| match record {
             Record::Committed { .. } => true,
@@ -39,8 +39,8 @@ impl Saved {
         })
     }
 
-    /// Whether this record belongs to the transaction in its current state. Another process that resumed it may have
-    /// changed it.
+    /// Whether this record belongs to the transaction in its current state, and not to one that another process has
+    /// resumed and changed.
     pub(crate) fn is_own(&self, record: &str, id: &str) -> bool {
         self.record.as_deref() == Some(record) || (!self.is_changed && record == transaction_path(id, self.sequence))
     }
@@ -52,24 +52,24 @@ pub(crate) fn saved_state(path: &str) -> Option<(&str, u64)> {
         .filter(|(id, sequence)| *sequence < FIRST_RECORD_SEQUENCE && check_transaction_id(id).is_ok())
 }
 
-/// The record that a saved state replaces when it is committed.
+/// Location of the record that the commit of this saved state replaces.
 pub(crate) fn restarted_from(state: &DistributedTransactionDef) -> Option<&String> {
     state.properties.get(RESTARTED_FROM_PROPERTY)
 }
 
-/// Properties of a saved state that are for the log.
+/// Returns the properties of a saved state for the log.
 pub(crate) fn log_properties(state: &DistributedTransactionDef) -> BTreeMap<String, String> {
     let mut properties: BTreeMap<String, String> = state.properties.clone().into_iter().collect();
     properties.remove(RESTARTED_FROM_PROPERTY);
     properties
 }
 
-/// Time after the first save during which it can be resumed.
+/// Time after the first save during which the transaction can be resumed.
 pub(crate) fn lifetime_millis(record: &DistributedTransactionDef) -> u64 {
     record.expire_at_millis.saturating_sub(record.began_at_millis)
 }
 
-/// Sequence number of the last save, if there is one.
+/// Returns the sequence number of the last save; `None` if the transaction was not saved.
 pub(crate) async fn newest_sequence(lakehouse: &Lakehouse, id: &str) -> Result<Option<u64>> {
     let files = lakehouse.storage().list(&format!("{TRANSACTION_PREFIX}{id}/")).await?;
     Ok(files.iter().filter_map(|file| saved_state(&file.path)).map(|(_, sequence)| sequence).max())

@@ -1,13 +1,13 @@
-//! Records of ids (format §8): a key in the tree that says that an id was committed or rolled back. Every commit of the
-//! id, by any process, requires that the key is absent and adds the record. So an id commits at most once.
+//! Records of ids (format §8): keys in the tree that say that an id was committed or rolled back. Every commit of an
+//! id, by any process, requires that its key is absent and adds the record. So an id commits at most once.
 //!
 //! An id has a record if the user chose it, if its transaction was saved, or if it was aborted while a request that
 //! could commit it was in flight (`abort`).
 //!
 //! Invariants:
 //! - A record stays as long as the version that wrote it is retained, even after a rollback of the lakehouse.
-//! - Expiry removes it afterwards, with its files (`cleanup`). Every process that could still commit the same
-//!   transaction has expired by then, because it was last validated against a version below that one.
+//! - Afterwards expiry removes it and its files (`cleanup`). No process can commit the same transaction then: it would
+//!   have to validate it against a version that has expired.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::transaction::state_machine::{Failure, Proof};
 use crate::transaction_id::check_transaction_id;
 use crate::version::Version;
 
-/// Property of a saved state: path of the record of an earlier attempt that was rolled back, which this one replaces.
+/// Property of a saved state: location of the record of an earlier, rolled back attempt that this attempt replaces.
 pub(crate) const RESTARTED_FROM_PROPERTY: &str = "trinitylake.restarted-from";
 
-/// Property of a record with which expiry aborted a transaction.
+/// Property of a record that says that expiry aborted the transaction.
 pub(crate) const ABANDONED_PROPERTY: &str = "trinitylake.abandoned";
 
 /// Content of the record of an id.
@@ -49,7 +49,7 @@ pub(crate) enum Record {
     RolledBack {
         location: String,
     },
-    /// Expiry aborted it, because it could no longer be resumed. It may have been committed in an expired version.
+    /// Expiry aborted the transaction, which could no longer be resumed. An expired version may have committed it.
     Abandoned {
         location: String,
     },
@@ -66,8 +66,8 @@ impl Record {
     }
 }
 
-/// The record of an id in the latest version. If an expiry removed the record file after that version was read, the
-/// record in a newer version.
+/// Returns the record of an id in `latest`. If an expiry has removed the record file since `latest` was read, returns
+/// the record in a newer version.
 pub(crate) async fn recorded(lakehouse: &Lakehouse, latest: &Arc<Version>, id: &str) -> Result<Option<Record>> {
     let mut version = latest.clone();
     loop {
@@ -89,7 +89,7 @@ async fn recorded_in(version: &Version, id: &str) -> Result<Option<Record>> {
         return Ok(None);
     };
     let bytes = match version.nodes().storage().get(&location).await {
-        // An expiry is about to remove the key, and has already removed the saved state that it references.
+        // An expiry has removed the saved state and will remove the key that references it.
         Err(Error::FileNotFound { .. }) if is_saved_state(&location) => {
             return Ok(Some(Record::Committed { location, base: None }));
         }
@@ -109,14 +109,14 @@ async fn recorded_in(version: &Version, id: &str) -> Result<Option<Record>> {
     }))
 }
 
-/// Whether an id has a record that says that it was committed.
+/// Whether the latest tree has a record that says that the id was committed.
 pub async fn is_committed(lakehouse: &Arc<Lakehouse>, id: &str) -> Result<bool> {
     check_transaction_id(id)?;
     let latest = lakehouse.latest().await?;
     Ok(matches!(recorded(lakehouse, &latest, id).await?, Some(Record::Committed { .. })))
 }
 
-/// The records in a version: locations by key.
+/// Returns the locations of all records in a version, by key.
 pub(crate) async fn records(version: &Version) -> Result<BTreeMap<String, String>> {
     let mut records = BTreeMap::new();
     let mut scan = version.scan(record_keys(), None, true);
@@ -140,8 +140,8 @@ impl Transaction {
         self.base.config.names.transaction_key(&self.info.id)
     }
 
-    /// Adds the record of the id to the writes, and requires that the key is absent. Returns the version of the first
-    /// commit if there was one.
+    /// Adds the record of the id to the writes, and requires that the key is absent. If the id was committed before,
+    /// returns the version of that commit.
     pub(crate) async fn record_chosen_id(&mut self) -> Result<Option<u64>, Failure> {
         if !self.saved.has_record || self.saved.record.is_some() {
             return Ok(None);
@@ -150,8 +150,8 @@ impl Transaction {
         self.record_chosen_id_after(&latest).await
     }
 
-    /// The same for a commit that compares itself with all versions after `version`. A companion is checked again with
-    /// each transaction that commits it, because they begin at different versions.
+    /// [`Transaction::record_chosen_id`] for a commit that is validated against all versions after `version`. Called
+    /// for a companion once per transaction that tries to commit it, because these begin at different versions.
     pub(crate) async fn record_chosen_id_after(&mut self, version: &Arc<Version>) -> Result<Option<u64>, Failure> {
         if !self.saved.has_record {
             return Ok(None);
@@ -175,7 +175,7 @@ impl Transaction {
             None => {}
         }
         let value = if self.saved.sequence > 0 {
-            // From here on no other process can continue from this state.
+            // From now on no other process can save or commit the previous state.
             self.write_state().await?;
             NewValue::Existing(transaction_path(&self.info.id, self.saved.sequence))
         } else {
@@ -191,7 +191,7 @@ impl Transaction {
         Ok(None)
     }
 
-    /// A record under a unique name, which no save uses.
+    /// Returns a record under a unique name, which no saved state has.
     pub(crate) fn new_record(&self, state: DistributedTransactionState) -> NewValue {
         let record = DistributedTransactionDef {
             id: self.info.id.clone(),

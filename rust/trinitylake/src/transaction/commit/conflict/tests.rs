@@ -24,7 +24,7 @@ impl Hash for Counted {
     }
 }
 
-/// Number of comparisons and hashes for adding `values` different values, each of them twice.
+/// Number of comparisons and hashes needed to add `values` different values, each of them twice.
 fn work(values: u64) -> u64 {
     let count = Rc::new(Cell::new(0));
     let mut distinct = Distinct::default();
@@ -37,8 +37,8 @@ fn work(values: u64) -> u64 {
     count.get()
 }
 
-/// Of two transactions that had registered 100,000 objects each, the second one searched for every name in the list of
-/// all names reported so far. It compared for an hour before it reported the conflict.
+/// Adding a name must not search the list of names found so far. Of two transactions that had both registered 100,000
+/// objects, the second one searched it for an hour before it reported the conflict.
 #[test]
 fn the_work_of_a_review_is_linear_in_its_conflicts() {
     let (some, twice_as_many) = (work(2_000), work(4_000));
