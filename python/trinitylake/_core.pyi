@@ -194,9 +194,10 @@ class Transaction:
     def replace(self, kind: Kind, namespace: str, name: str, definition: bytes) -> None: ...
     def drop(self, kind: Kind, namespace: str, name: str = "") -> None: ...
     def rename(self, kind: Kind, namespace: str, name: str, new_namespace: str, new_name: str) -> None: ...
-    # Where the lakehouse lies and lay stays as it is recorded, whatever the definition says.
+    # The recorded root and former roots stay as they are; those in `definition` are ignored.
     def set_lakehouse_definition(self, definition: bytes) -> None: ...
-    # What its change of a table is, for the log, in plain ASCII: verb, rows added, rows removed, what follows the name.
+    # Describes its change of a table for the log, in plain ASCII: verb, rows added, removed, updated, what follows the
+    # name.
     def describe(self, namespace: str, name: str, changes: Sequence[tuple[str, int, int, int, str]]) -> None: ...
     # What the log says of it, or would if it were committed as it stands.
     @property
@@ -358,8 +359,8 @@ class Lakehouse:
     def begin_distributed_gc(
         self, grace_millis: int | None = None, dry_run: bool = False, message: str = "", author: str = ""
     ) -> DistributedGc: ...
-    # What each file below the root is there for: one mark, one listing. Versions below `expiring_before` count as those
-    # that an expiry would let go. `on_progress` as for `vacuum`.
+    # Files below the root by purpose: one mark, one listing. Versions below `expiring_before` count as expiring.
+    # `on_progress` as for `vacuum`.
     def usage(
         self,
         expiring_before: int = 0,
@@ -425,7 +426,7 @@ def gc_links(storage: Storage, sorts: Any, names: Any) -> Any: ...
 # them: a record batch as those of `Walk`.
 def split_walk(storage: Storage, wanted: int) -> tuple[list[tuple[str, str | None]], Any]: ...
 
-# Deletes files, but for those that must stay; how many it deleted.
+# Deletes files except those that must stay; returns the number of deleted files.
 def delete_garbage(storage: Storage, paths: Any, fresh: bytes) -> int: ...
 
 @final

@@ -54,8 +54,8 @@ class LogEntry:
 
     `transactions` are in commit order, more than one when writers that waited together shared a version, none for
     version 0. `rollback_from` is the version that was the latest when this one went back, else None.
-    `created_at` is in UTC and never runs backwards from one version to the next. A version whose file is damaged says
-    so in `problem`, which is "" otherwise; no more is known of it, and its `created_at` is the beginning of 1970.
+    `created_at` is in UTC and never decreases from one version to the next. `problem` is "" unless the file of the
+    version is damaged; then the other fields are empty, and `created_at` is the beginning of 1970.
     """
 
     version: int
@@ -272,7 +272,7 @@ class Expired(list[int]):
 
     Attributes:
         size_bytes: the size of their roots. What only they reached is for `vacuum`, and larger.
-        oldest: the oldest version that is kept, but for snapshots.
+        oldest: the oldest version that is kept, apart from tagged ones.
         kept_size_bytes: the size of the roots that are kept; 0 if nothing expired.
     """
 

@@ -96,7 +96,7 @@ class LakehouseMaintenance:
         `maintenance.compact.min-deleted-percent` and `maintenance.grace` ("2 days", of `vacuum`) say the rest.
         `lake.alter` changes them. A table's own properties `maintenance.compact`, `maintenance.compact.min-files` and
         `maintenance.compact.min-deleted-percent` override those of the lakehouse. A table that cannot be compacted is
-        reported as skipped, and the others are compacted all the same.
+        reported as skipped, and the others are compacted.
 
         Args:
             dry_run: report what would be done, and change nothing.

@@ -134,7 +134,7 @@ class _Walk:
             for step in self._all_steps(key, newest):
                 was = step.before is not None and self._id(key.kind, step.before) == id
                 now = step.after is not None and self._id(key.kind, step.after) == id
-                if appeared is not None:  # what came last of it was that its key appeared
+                if appeared is not None:  # the previous step showed only that the key appeared
                     yield self._change(appeared, "restored" if was and not now else "created", key)
                     appeared = None
                 if was and now:

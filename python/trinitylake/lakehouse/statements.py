@@ -1,8 +1,8 @@
 """The writing methods: every statement that changes the catalog.
 
-In a transaction a statement is part of it; on the lakehouse it commits at once. Each is checked at
-once against what the transaction sees: `ObjectNotFound`, `ObjectAlreadyExists`, `NamespaceNotEmpty` and
-`InvalidName` come from the statement, a race lost to another writer from the commit (format §8).
+In a transaction a statement is part of it; on the lakehouse it commits at once. A statement raises `ObjectNotFound`,
+`ObjectAlreadyExists`, `NamespaceNotEmpty` and `InvalidName` by the state that its transaction sees; the commit raises
+`CommitConflict` for a race that was lost to another writer (format §8).
 """
 
 from __future__ import annotations

@@ -84,14 +84,13 @@ class TableMaintenance:
             sort_by: columns, as `"at desc"`: all files are rewritten, sorted by them, at most 128 MiB of files of a
                 partition, or 256 MiB of their rows in memory, together. Fewer files need to be read where a filter
                 names such a column.
-            dry_run: say how many files there are to put together, and do nothing. After a change of partitioning small
-                files of partitions that rows come to may be among them in the end.
+            dry_run: return the number of files to merge, and change nothing. After a change of partitioning a run may
+                also merge small files of the partitions to which it moves rows.
             progress: called with the number of files read, and of all files.
             message, author: stored in the log; not in a transaction, which has its own.
 
-        Raises `InvalidArgument` for a table that is not managed here, a filter that cannot
-        be read, and a column to sort by that is not there; `InvalidLocation` for a table that names files outside of
-        its own folder, which may hold rows that its readers must not see.
+        Raises `InvalidArgument` for a table that is not managed here, an invalid filter, and an unknown column in
+        `sort_by`; `InvalidLocation` for a table with files outside of its folder, which its readers may not see.
         """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         order = () if sort_by is None else texts(sort_by, "sort_by")
@@ -201,5 +200,5 @@ def _manifests(iceberg: IcebergTable, shared_folders: Sequence[str]) -> int:
     io = own_files(iceberg.io, iceberg.metadata, shared_folders)
     manifests = snapshot.manifests(io)
     for manifest in manifests:
-        io.new_input(manifest.manifest_path)  # another table's would tell what its files hold
+        io.new_input(manifest.manifest_path)  # a manifest of another table would reveal its files
     return len(manifests)

@@ -176,7 +176,7 @@ class StagedTables:
         self._open_core().replace("table", table.namespace, table._own_name, serialize(definition))
 
     def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
-        """Follow a rename; handles go on under the new name."""
+        """Follow a rename: handles use the new name."""
         if table := self._tables.pop((namespace, name), None):
             table._rename(new_namespace, new_name)
             self._tables[new_namespace, new_name] = table

@@ -179,7 +179,7 @@ class TransactionTable(Table):
                 assert isinstance(change, StagedTransaction)
                 change.append_rows(waiting)
         except BaseException:
-            self._waiting_rows = waiting  # the caller may go on and commit
+            self._waiting_rows = waiting  # the caller may still commit
             raise
 
     def _check_use(self) -> None:

@@ -52,7 +52,7 @@ def filled(rows: pa.Table | pa.RecordBatchReader, schema: Schema) -> pa.Table | 
 
 
 def check_columns(schema: Schema) -> None:
-    """Refuse to write rows of a table with columns that only engines write. Raises `InvalidArgument`."""
+    """Raise `InvalidArgument` for a table with variant columns, which this library does not write."""
     if names := _known(schema).variants:
         raise InvalidArgument(
             f"column {names[0]} is a variant, which is not written here: let an engine that knows the type write the "

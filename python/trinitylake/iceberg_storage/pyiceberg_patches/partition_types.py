@@ -34,7 +34,7 @@ _validate_partition_name = partitioning.validate_partition_name
 def _name_of_present_source(
     field_name: str, partition_transform: Any, source_id: int, schema: Schema, partition_names: set[str]
 ) -> None:
-    """PyIceberg's check of the name of a partition field, but for a field whose source column was dropped: another
+    """PyIceberg's check of the name of a partition field, except for a field whose source column was dropped: another
     column may have that name."""
     if source_id in schema.field_ids:
         _validate_partition_name(field_name, partition_transform, source_id, schema, partition_names)

@@ -1,7 +1,7 @@
 """The data files that differ between two states of a table.
 
-Files that both states have with the same deletes cancel. Snapshots that only append, as most do, are not compared: the
-manifests of the last of them list the files of all.
+A file that both states have, with the same deletes, is no difference. If all snapshots between them only append, the
+states are not compared: the manifests of the last snapshot list all files that were added.
 """
 
 from __future__ import annotations
