@@ -15,6 +15,7 @@ import trinitylake as tl
 from page.driver import Browser
 from rest.client import TOKEN, running
 from rest.shop import with_tables
+from trinitylake import _core
 from trinitylake.definitions import new_table_def, serialize
 
 pytestmark = pytest.mark.lane("browser")
@@ -446,14 +447,10 @@ def test_a_namespace_of_very_many_tables(browser: Browser, tmp_path: Path) -> No
     number = 100_000
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("big")
-    lake._storage.put("one.binpb", serialize(new_table_def()))
+    location = _core.definition_path("table", "big", "one", 1024)
+    lake._storage.put(location, serialize(new_table_def()))
     names = [f"table_{one:06}" for one in range(number)]
-    ones = {
-        "kind": ["table"] * number,
-        "namespace": ["big"] * number,
-        "name": names,
-        "location": ["one.binpb"] * number,
-    }
+    ones = {"kind": ["table"] * number, "namespace": ["big"] * number, "name": names, "location": [location] * number}
     lake.register(pa.table(ones))
     with running(lake) as server:
         opened(browser, server.url, "#/latest/namespace/big")

@@ -22,7 +22,7 @@ from page.driver import Browser
 from page.test_page import HOSTILE, found_by, opened
 from rest.client import running
 from rest.shop import with_tables
-from trinitylake import core
+from trinitylake import _core, core
 from trinitylake.definitions import new_table_def, serialize
 from trinitylake.page import write_files
 
@@ -362,14 +362,10 @@ def test_what_is_read_of_very_many_tables_does_not_grow_with_them(browser: Brows
     number = int(os.environ.get("TRINITYLAKE_PAGE_TABLES", "100000"))
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("big")
-    lake._storage.put("one.binpb", serialize(new_table_def()))
+    location = _core.definition_path("table", "big", "one", 1024)
+    lake._storage.put(location, serialize(new_table_def()))
     names = [f"table_{one:06}" for one in range(number)]
-    ones = {
-        "kind": ["table"] * number,
-        "namespace": ["big"] * number,
-        "name": names,
-        "location": ["one.binpb"] * number,
-    }
+    ones = {"kind": ["table"] * number, "namespace": ["big"] * number, "name": names, "location": [location] * number}
     lake.register(pa.table(ones))
     tl.lakehouse.lakehouse._core.finish_background_tasks(10)
     write_files(tmp_path / "site", "../lake")
