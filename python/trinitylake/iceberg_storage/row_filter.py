@@ -328,7 +328,7 @@ class _Test(_Node):
 
 
 def _known(column: Any, answer: Any) -> Any:
-    """The result for rows with a value, combined with NULL for other rows."""
+    """Return `answer` where `column` is not NULL, and NULL elsewhere."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

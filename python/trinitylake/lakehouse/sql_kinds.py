@@ -1,6 +1,6 @@
 """Whether a statement in SQL reads, writes, or is not supported.
 
-A query is recognised without the modules of the statements that write, which import PyIceberg.
+Classifying a query does not import the modules that execute writing statements, because these import PyIceberg.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ class TreeCompaction:
 
     Attributes:
         version: the new version; None in a dry run, or if the compaction would have saved too little.
-        nodes_before, nodes_after: node files that the version reaches; without a new version, what it would reach.
-        messages_before, messages_after: changes in buffers, on their way to a leaf.
-        size_bytes_before, size_bytes_after: of the nodes before compression; 0 after if there is no new version.
+        nodes_before, nodes_after: node files of the tree; in a dry run, `nodes_after` is what it would have.
+        messages_before, messages_after: buffered changes that have not reached a leaf.
+        size_bytes_before, size_bytes_after: uncompressed size of the nodes; the second is 0 without a new version.
     """
 
     version: int | None

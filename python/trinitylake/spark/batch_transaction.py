@@ -36,15 +36,15 @@ class BatchTransaction:
         self._how = {**how, "txn": id}
 
     def read(self, table: str) -> DataFrame:
-        """A table as the transaction sees it, with what the batch has written; `trinitylake.spark.table`."""
+        """Read a table, including rows that this batch has written. See `trinitylake.spark.table`."""
         return read_table(self._spark, self._root, table, **self._how)
 
     def write(self, frame: DataFrame, table: str, *, mode: Mode = "append", **arguments: Any) -> bool:
-        """Write a frame to a table. The arguments, and the result, are those of `trinitylake.spark.write`."""
+        """Write a DataFrame to a table, with the arguments and the result of `trinitylake.spark.write`."""
         return write(frame, self._root, table, mode=mode, **arguments, **self._how)
 
     def merge(self, frame: DataFrame, table: str, on: Iterable[str] | None = None) -> SparkMerge:
-        """MERGE of a frame into a table, as `trinitylake.spark.merge`."""
+        """Merge a DataFrame into a table, as `trinitylake.spark.merge` does."""
         return merge(frame, self._root, table, on, **self._how)
 
 

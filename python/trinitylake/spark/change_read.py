@@ -77,7 +77,7 @@ class _Feed:
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.txn is not None or options.metadata is not None or options.filter is not None:
-            raise InvalidArgument("the options txn, metadata and filter are not for changes: filter the frame instead")
+            raise InvalidArgument("changes cannot have the options txn, metadata and filter: filter the DataFrame instead")
         self.options = options
         self._schema = schema
 

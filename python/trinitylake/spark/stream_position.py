@@ -79,8 +79,8 @@ class Position:
 class Offset:
     """Offset in Spark's checkpoint: the position of a stream, and the position at which it began.
 
-    Spark stores the end of a batch, and requests the beginning of the first batch again. By then the table may have
-    grown, so the end of each batch carries the beginning of its stream.
+    Spark stores only the end offset of each batch. If it repeats the first batch, it asks for the initial offset again.
+    By then the table may have grown, so each offset carries the position at which its stream began.
     """
 
     position: Position

@@ -28,27 +28,27 @@ def has_uuids(kind: pa.DataType) -> bool:
 
 
 def uuids_of_texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert texts to UUIDs where `kind` has UUIDs; other values are unchanged.
+    """Convert strings to UUIDs where the target type `kind` has UUIDs, at any depth; other values are unchanged.
 
-    Raises `ValueError` for a text that is none.
+    Raises `ValueError` for a string that is not a UUID.
     """
     return with_parts(values, kind, _uuids)
 
 
 def texts_of_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert UUIDs to texts where `kind` has texts; other values are unchanged."""
+    """Convert UUIDs to strings where the target type `kind` has strings, at any depth; other values are unchanged."""
     return with_parts(values, kind, _texts)
 
 
 def decoded(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values without dictionaries, runs and list views at any depth: Arrow cannot cast these."""
+    """Decode dictionaries, run-end encoding and list views at any depth, because Arrow cannot cast these."""
     return with_parts(values, kind, lambda leaf, _: leaf)
 
 
 def simple_values(value: Any) -> Any:
-    """A Python value with texts for UUIDs and decimals for integers.
+    """Replace UUIDs by strings and integers by decimals in a Python value, at any depth.
 
-    Arrow cannot convert UUID objects in structs or lists, and integers beyond 64 bits.
+    Arrow cannot convert UUID objects in structs or lists, nor integers beyond 64 bits.
     """
     if isinstance(value, UUID):
         return str(value)

@@ -75,7 +75,7 @@ def writer_options(
     Args:
         properties: of the table.
         schema: of the table.
-        paths: the paths of the columns in the file, with their ids. Names that Avro does not allow differ there.
+        paths: id of each column, by its path in the file, where names that Avro does not allow are replaced.
         rows: of a row group.
     """
     named = columns_with_filters(properties)

@@ -1,7 +1,7 @@
 """Fills missing columns with their `write-default`, and refuses variants (format version 3).
 
-PyIceberg would fill them with the `initial-default`, which is the value of rows that are older than the column. The
-two may differ, so the column is filled before PyIceberg gets the rows.
+PyIceberg would fill missing columns with the `initial-default`, which is for rows that are older than the column. The
+two defaults may differ, so columns are filled before PyIceberg gets the rows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 
 def filled(rows: pa.Table | pa.RecordBatchReader, schema: Schema) -> pa.Table | pa.RecordBatchReader:
-    """The same rows with the columns that they lack and that have a default value for writers.
+    """Add each missing column that has a `write-default` to the rows.
 
-    Raises `InvalidArgument` for a column that is missing in a struct and has such a value, and for a table with columns
-    that only engines write.
+    Raises `InvalidArgument` if a struct lacks a field with a `write-default`, or if the schema has a variant column.
     """
     import pyarrow as pa
 

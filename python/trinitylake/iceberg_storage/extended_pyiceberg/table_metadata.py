@@ -82,7 +82,7 @@ def snapshot_ids(metadata: TableMetadata) -> Set[int]:
 
 
 def json_size_bytes(metadata: TableMetadata) -> int:
-    """Length of the metadata in JSON, or of the metadata that it was made from; 0 if neither is known."""
+    """Size of the metadata's JSON text, or of the text of the metadata that it is a changed copy of; 0 if unknown."""
     return int(metadata.__dict__.get(_SIZE, 0))
 
 

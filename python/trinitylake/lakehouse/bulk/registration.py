@@ -134,20 +134,20 @@ def read_objects(objects: Any) -> pa.Table:
 
 
 def check_columns(names: list[str]) -> None:
-    """Refuses columns that no object has. Raises `InvalidArgument`."""
+    """Raise `InvalidArgument` if a required column is missing or a column is unknown."""
     if missing := [name for name in REQUIRED if name not in names]:
-        raise InvalidArgument(f"objects lack the columns {', '.join(missing)}")
+        raise InvalidArgument(f"the table `objects` lacks the columns {', '.join(missing)}")
     if unknown := [name for name in names if name not in (*REQUIRED, *OPTIONAL)]:
-        raise InvalidArgument(f"objects have no columns {', '.join(unknown)}; they may have {', '.join(OPTIONAL)}")
+        raise InvalidArgument(f"unknown columns {', '.join(unknown)} in `objects`; optional: {', '.join(OPTIONAL)}")
 
 
 def needs_definitions(names: list[str]) -> bool:
-    """Whether some objects with these columns have no definition file yet."""
+    """Whether definition files must be written: unless the columns are exactly `REQUIRED` and `location`."""
     return set(names) != {*REQUIRED, "location"}
 
 
 def _with_locations(table: pa.Table, writer: DefinitionWriter, dry_run: bool, progress: Progress | None) -> pa.Table:
-    """The objects with a location each. Raises `RegistrationFailed` that names all that cannot have one."""
+    """Add the location of each object. Raises `RegistrationFailed` with all objects that cannot get one."""
     refused: list[RefusedObject] = []
     locations: list[str | None] = []
     for batch in table.to_batches(max_chunksize=BATCH_OBJECTS):

@@ -1,6 +1,6 @@
-"""Warehouses: each state of the lakehouse is one, which paths contain as their prefix.
+"""Warehouses of the REST catalog: versions and open transactions. The paths of requests begin with their prefix.
 
-| warehouse                | prefix             | state                                          |
+| warehouse                | prefix             | version or transaction                         |
 |--------------------------|--------------------|------------------------------------------------|
 | none, `@latest`          | `latest`           | the latest version; each write is a commit     |
 | `@version/12`            | `version~12`       | that version, read-only                        |
@@ -8,7 +8,7 @@
 | `@tag/<name>`            | `tag~<name>`       | the version with that tag, read-only           |
 | `@txn/<id>`              | `txn~<id>`         | an open transaction                            |
 
-A timestamp is resolved to a version once, so its client sees one state.
+A timestamp is resolved to a version once, so all requests of the client see the same version.
 """
 
 from __future__ import annotations

@@ -182,5 +182,5 @@ class _ViewBuilder:
 
 
 def _content(one: Schema | ViewVersion, *excluded: str) -> str:
-    """A schema or a version as JSON, without the attributes in which equal ones differ."""
+    """JSON of a schema or view version without the `excluded` fields, to find an equal one that has another id."""
     return json.dumps(one.model_dump(mode="json", exclude={*excluded}), sort_keys=True)
