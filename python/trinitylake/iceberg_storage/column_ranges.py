@@ -1,7 +1,7 @@
 """Byte ranges of leaf columns in a Parquet file.
 
-A large file is then fetched with parallel requests. Without the ranges, Arrow reads one range after another from a file
-that Python opened, with one round trip to a remote store for each.
+With them, a large file is fetched by parallel requests. Arrow itself reads one range after another from a file that
+Python opened, with one round trip to a remote store for each.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-#: Two columns with less than this between them are fetched in one request, which is faster than two.
+#: Two columns whose distance in the file is less than this are fetched in one request, which is faster than two.
 HOLE_MAX_SIZE_BYTES = 1 << 20
-#: Largest compressed size that is fetched ahead of one file. Of a larger one, Arrow fetches each part on its own.
+#: Largest compressed size of columns that is prefetched from one file. Above it, Arrow fetches each part separately.
 MAX_SIZE_BYTES = 32 << 20
 _FIELD_ID = b"PARQUET:field_id"
 
 
 def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> list[tuple[int, int]]:
-    """Byte ranges (offset and length) of leaf columns in a file, without its last bytes, which are known.
+    """Byte ranges (offset and length) of leaf columns in a file, except in its last bytes, which are in memory.
 
     Args:
         end: the last bytes of the file.
         size_bytes: of the whole file.
         field_ids: of the leaf columns.
 
-    Returns: ascending ranges; none if there are no such columns, or too many, or the footer is not in `end`.
+    Returns: ascending ranges; empty if no column has such an id, if they are too large, or if `end` lacks the footer.
     """
-    import pyarrow.parquet as pq  # half of what Arrow takes to load
+    import pyarrow.parquet as pq  # takes half of the time to load Arrow
 
     try:
         metadata = pq.read_metadata(pa.BufferReader(end))
@@ -60,13 +60,13 @@ def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> lis
 
 
 def leaf_ids(metadata: pq.FileMetaData, columns: pa.Schema) -> list[int | None]:
-    """The ids of the columns of a Parquet file, in its order: structs, lists and maps do not count.
+    """The field ids of the leaf columns of a Parquet file, in its order.
 
     Args:
         metadata: of the file.
         columns: of the file, as Arrow reads them.
 
-    Returns: None for a column without an id; an empty list for a file that counts otherwise.
+    Returns: None for a column without an id; an empty list if the file has another number of leaf columns than Arrow.
     """
     ids = [_id(field) for field in _leaves(columns)]
     return ids if len(ids) == metadata.num_columns else []

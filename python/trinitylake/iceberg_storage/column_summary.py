@@ -1,8 +1,8 @@
 """Summaries of a column in some rows: bounds, NULL, NaN and buckets.
 
-A summary is made of the metrics of a data file, of a partition value, or of the partition bounds in a manifest list. It
-is always of the source column; a partition value gives a range of source values. Values are those of Iceberg's
-single-value encoding: dates, times and timestamps are numbers, UUIDs are bytes.
+A summary is computed from the metrics of a data file, from a partition value, or from the partition bounds in a
+manifest list. It always describes the source column; a partition value gives a range of source values. Values have
+Iceberg's single-value encoding: dates, times and timestamps are numbers, UUIDs are bytes.
 
 A summary may be wider than the rows, never narrower.
 """
@@ -61,8 +61,8 @@ class ColumnSummary:
     """The values that some rows may have in a column.
 
     Attributes:
-        nulls, nans, values: whether there may be NULL, NaN, and other values.
-        lower, upper: bounds of the other values; None if unknown.
+        nulls, nans, values: whether rows may have NULL, NaN, and any other value.
+        lower, upper: bounds of values other than NULL and NaN; None if unknown.
         buckets: for each partition field with a bucket transform, the transform and the least and greatest bucket.
     """
 
@@ -92,7 +92,7 @@ class ColumnSummary:
         return all(least <= bucket(value) <= most for bucket, least, most in self.buckets)
 
     def may_hold(self, value: Any) -> bool:
-        """Whether a row may have this value, None for NULL. Buckets are not compared."""
+        """Whether a row may have this value; None stands for NULL. Buckets are not compared."""
         if value is None:
             return self.nulls
         if isinstance(value, float) and math.isnan(value):
@@ -128,7 +128,7 @@ def _tighter(choose: Callable[..., Any], one: Any, other: Any) -> Any:
 
 
 def value_of_bytes(type: iceberg.IcebergType, data: bytes | None) -> Any:
-    """A bound as a value, also if the column had a narrower type before; None for NaN and for damaged bytes."""
+    """Decode a bound, also one from before the column was widened; None for NaN and for damaged bytes."""
     if data is None:
         return None
     try:
@@ -214,7 +214,7 @@ def of_bounds(type: iceberg.IcebergType, bounds: PartitionFieldSummary) -> Colum
 
 
 def _of_range(transform: Transform[Any, Any], source: iceberg.IcebergType, lower: Any, upper: Any) -> ColumnSummary:
-    """The range of source values whose transform is between two values."""
+    """The range of source values whose transformed values are between `lower` and `upper`."""
     match transform:
         case IdentityTransform():
             return ColumnSummary(lower=lower, upper=upper)
@@ -242,7 +242,7 @@ def _end_of_truncated(source: iceberg.IcebergType, upper: Any, width: int) -> An
 
 
 def successor(prefix: Any) -> Any:
-    """The smallest text or bytes above all values with a prefix, not longer than the prefix; None if there is none."""
+    """The smallest string or bytes above all values with a prefix, not longer than the prefix; None if none exists."""
     if isinstance(prefix, bytes):
         kept = prefix.rstrip(b"\xff")
         return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
@@ -254,7 +254,7 @@ def successor(prefix: Any) -> Any:
 
 
 def _begin_of(transform: Transform[Any, Any], source: iceberg.IcebergType) -> Callable[[int], int] | None:
-    """First value of the source column in a year, month, day or hour since 1970."""
+    """Function that returns the first source value in a year, month, day or hour, which is counted from 1970."""
     per_day = _PER_DAY.get(source.__class__)
     if per_day is None:
         return None

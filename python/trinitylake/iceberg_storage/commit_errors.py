@@ -1,8 +1,8 @@
-"""Errors of commits to a table: conflicts of its staged changes, and the errors that PyIceberg's callers get.
+"""Errors of commits to a table: conflicts of its staged changes, and their conversion to PyIceberg's errors.
 
-PyIceberg chooses retries and clean-up by the class of an error: after `CommitFailedException` it deletes the manifests
-it wrote, after `CommitStateUnknownException` it deletes nothing. Errors without a counterpart in PyIceberg pass
-unchanged: a bad location or property, a damaged file, a failing storage.
+PyIceberg decides by the class of an error whether to retry and what to delete: after `CommitFailedException` it deletes
+the manifests it wrote, after `CommitStateUnknownException` nothing. Errors without a counterpart in PyIceberg, such as
+a bad location or property, a damaged file or a failing storage, are not converted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TableConflict(Exception):
         self.requirement = requirement
 
     def as_own(self) -> CommitConflict:
-        """The public error."""
+        """Convert to the public error."""
         return CommitConflict(f"the table changed meanwhile: {self.requirement}")
 
 
@@ -47,9 +47,9 @@ class RowConflict(TableConflict):
 def pyiceberg_errors(
     *, missing: type[Exception] = NoSuchNamespaceError, taken: type[Exception] = TableAlreadyExistsError
 ) -> errors_as:
-    """Convert our errors in the block to PyIceberg's.
+    """Context manager that converts our errors to PyIceberg's: a missing object to `missing`, a used name to `taken`.
 
-    Statements check names before they write, so `missing` and `taken` are raised only after a race with another writer.
+    Statements check names before they write, so these two are raised only after a race with another writer.
     """
 
     def mapped(error: Exception) -> Exception | None:

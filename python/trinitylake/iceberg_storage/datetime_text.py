@@ -28,9 +28,9 @@ _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 
 
 def units_since_epoch(text: str, type: IcebergType) -> int:
-    """The number that Iceberg has for a date or timestamp: days, microseconds or nanoseconds.
+    """Parse a date or timestamp as the number that Iceberg stores: days, microseconds or nanoseconds since 1970.
 
-    Raises `ValueError` for a text that is not of the type, and for a time zone if the type has none.
+    Raises `ValueError` for a string that is not of the type, and for a time zone if the type has none.
     """
     match = _MOMENT.fullmatch(text.strip())
     if match is None:

@@ -48,5 +48,5 @@ def file_key(file: DataFile) -> tuple[str, int | None]:
 
 
 def of_one_data_file(deletes: Iterable[DataFile]) -> list[DataFile]:
-    """The delete files that apply to no other data file than this one. They are obsolete without it."""
+    """The delete files that apply to a single data file. They are obsolete without it."""
     return [file for file in deletes if referenced_data_file(file) is not None]

@@ -1,4 +1,4 @@
-"""Errors of PyIceberg and Arrow about a table as ours, with the table in the message (`base/foreign_errors.py`)."""
+"""Converts errors of PyIceberg and Arrow to ours, and names the table in the message (`base/foreign_errors.py`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from trinitylake.errors import CorruptFile
 
 
 def translated(subject: str | Callable[[], str] = "") -> errors_as:
-    """Convert errors of libraries in the block to ours, with `subject` at the head of the message.
+    """Context manager that converts errors of libraries to ours, with `subject` at the beginning of the message.
 
-    Where the subject is a table, a file that is missing raises `CorruptFile`; other errors of storage are left alone.
+    A function as `subject` names a table; then a missing file raises `CorruptFile`. Other storage errors stay.
     """
 
     def mapped(error: Exception) -> Exception | None:

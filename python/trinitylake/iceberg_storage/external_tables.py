@@ -35,7 +35,7 @@ class ExternalTable(StaticTable):
         return _external, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
 
     def refresh(self) -> Table:
-        """The same table, which changes only with its definition."""
+        """Return the same table: its metadata changes only with its definition."""
         return self
 
     def transaction(self) -> NoReturn:
@@ -48,13 +48,13 @@ def load_external(
     identifier: tuple[str, ...] = ("external",),
     guarded: Callable[[FileIO], FileIO] = lambda io: io,
 ) -> ExternalTable:
-    """The table of a metadata file.
+    """Open the table that a metadata file describes.
 
     Args:
         source: the URI of a `*.metadata.json`, or the definition of an external table.
         properties: settings of PyIceberg's file access, such as an endpoint or credentials. They are not stored.
         identifier: the name that the table shows.
-        guarded: the file access that is used instead of PyIceberg's, given that.
+        guarded: wraps PyIceberg's file access.
 
     Raises:
         InvalidLocation: for a URI that is not one of a metadata file (§2), or if the file does not exist.
@@ -93,8 +93,8 @@ def _external(identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io
 def require_none_inside(table: ExternalTable, io: LakehouseFileIO) -> None:
     """Refuse an external table whose metadata is outside of the lakehouse and names files of the lakehouse.
 
-    Vacuum cannot read such metadata and would delete the files. All manifests are read. Raises `InvalidLocation` if one
-    names such a file or cannot be read.
+    Vacuum does not read metadata outside of the lakehouse, so it would delete these files. All manifests are read.
+    Raises `InvalidLocation` if a manifest names such a file or cannot be read.
     """
     try:
         inside = first_inside(table, io)
@@ -111,12 +111,12 @@ def require_none_inside(table: ExternalTable, io: LakehouseFileIO) -> None:
 
 
 def first_inside(table: ExternalTable, io: LakehouseFileIO) -> str | None:
-    """A location below the root that metadata outside of the root names; None if there is none.
+    """A location below the root that a table with metadata outside of the root names; None if it names none.
 
     Raises `OSError` or `ValueError` if a manifest cannot be read.
     """
     roots = tuple(canonical_uri(root) for root in (io.root, *io.storage.other_roots))
-    if canonical_uri(table.metadata_location).startswith(roots):  # which vacuum reads
+    if canonical_uri(table.metadata_location).startswith(roots):  # vacuum reads this metadata
         return None
     named = map(_plain, _named(table.metadata, table.io))
     return next((location for location in named if _is_inside(location, io)), None)

@@ -1,13 +1,13 @@
 """Federated tables: tables of another catalog under a name in this lakehouse (format §9).
 
-Reads and writes go directly to the other catalog. **There is no isolation**: a write is visible there at once, is not
-part of the transaction of the lakehouse, and cannot be rolled back or reached by time travel.
+Reads and writes go directly to the other catalog. **There is no isolation**: a write is visible in the other catalog at
+once, is not part of the transaction of the lakehouse, and cannot be rolled back or reached by time travel.
 
 The definition stores how to open the catalog, in `TableDef.format_properties`: the properties that
 `pyiceberg.catalog.load_catalog` takes, and under the reserved prefix `trinitylake.`
 
     trinitylake.catalog   the name of the catalog in PyIceberg's configuration; "federated" if not given
-    trinitylake.table     the table there: namespace parts and name, joined with dots
+    trinitylake.table     the table in the other catalog: namespace parts and name, joined with dots
 
 Secrets are never stored. Put them into PyIceberg's configuration file or the environment under the catalog's name,
 together with their address: `PYICEBERG_CATALOG__PARTNER__URI=…` and `…__TOKEN=…`. A principal that may write
@@ -53,7 +53,7 @@ def federated_properties(catalog_properties: Mapping[str, str], table: str, cata
 
     Args:
         catalog_properties: properties for `load_catalog`, without secrets; `name`, if given, is the catalog's name.
-        table: the table there, such as "sales.orders".
+        table: the table in the other catalog, such as "sales.orders".
         catalog: the catalog's name in PyIceberg's configuration.
 
     Raises:
@@ -73,7 +73,7 @@ def federated_properties(catalog_properties: Mapping[str, str], table: str, cata
 
 
 def stored_properties(source: TableDef | Mapping[str, str]) -> tuple[dict[str, str], str, str]:
-    """The properties of the catalog in a definition, the table there, and the name of the catalog.
+    """The properties of the catalog in a definition, the table's name in it, and the name of the catalog.
 
     Raises `InvalidArgument`.
     """
@@ -85,7 +85,7 @@ def stored_properties(source: TableDef | Mapping[str, str]) -> tuple[dict[str, s
 
 
 def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str, str] | None = None) -> Table:
-    """The PyIceberg table of the other catalog, for reading and writing. No isolation: see the head of this module.
+    """Open the PyIceberg table of the other catalog for reading and writing, without isolation (see this module).
 
     Args:
         source: the definition of a federated table, or its `format_properties`.
@@ -93,7 +93,7 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
 
     Raises:
         ObjectNotFound: if the other catalog does not have the table.
-        InvalidArgument: for properties that should not have been stored or make no catalog, and for a catalog whose
+        InvalidArgument: for properties that must not be stored or do not describe a catalog, and for a catalog whose
             configuration has no address although the definition has one.
         StorageError: the other catalog does not answer in time, or its answer is too large or not a table.
         PermissionDenied: the other catalog redirects to another address.
@@ -126,7 +126,7 @@ def _catalog(name: str, properties: dict[str, str]) -> Catalog:
 def _allowed_properties(name: str, stored: Mapping[str, str]) -> dict[str, str]:
     """The properties of a definition that apply to the catalog: all of them if the catalog is not configured.
 
-    Raises `InvalidArgument` for a configuration without an address, which may have a token.
+    Raises `InvalidArgument` if the configuration has no address, because it may have a token for another address.
     """
     # The configuration that `load_catalog` uses, and the present environment.
     configured = {**configuration_at_start(name), **(Config().get_catalog_config(name) or {})}
@@ -143,7 +143,7 @@ def _allowed_properties(name: str, stored: Mapping[str, str]) -> dict[str, str]:
 
 def _check(key: str, value: str) -> None:
     if not isinstance(value, str):
-        raise InvalidArgument(f"properties map text to text, got {key!r}: {value!r}")
+        raise InvalidArgument(f"properties map strings to strings, got {key!r}: {value!r}")
     if key in _CATALOG_CODE_PROPERTIES or key.startswith("auth."):
         raise InvalidArgument(
             f"the property {key!r} would load code or sign in from a stored definition: "

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
     from trinitylake._core import FileInParts, Storage
 
-#: Files up to this size are fetched by one request; of larger files the request fetches the end, with the footer.
+#: Files up to this size are fetched by one request. For a larger file, the first request fetches the end (the footer).
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
-#: Larger manifests are not fetched ahead, because the cache does not take them.
+#: Larger manifests are not prefetched, because the cache does not store them.
 METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
 
 #: Schemes of the same store, as the core and its garbage collection define them.
 _SAME_STORE = _core.scheme_spellings()
-#: Files that are always read as a whole.
+#: Suffixes of files that are always read as a whole.
 _READ_WHOLE = (".avro", ".json", ".puffin", ".stats")
 
 
@@ -66,7 +66,7 @@ class LakehouseFileIO(FileIO):
     Args:
         storage: the storage of the lakehouse.
         properties: settings of PyIceberg. Never credentials.
-        check_kept: is called if a file is missing, and raises `VersionExpired` or `TransactionExpired` if that is
+        check_kept: called if a file is missing; raises `VersionExpired` or `TransactionExpired` if it is missing
             because the version or transaction has expired.
     """
 
@@ -98,7 +98,7 @@ class LakehouseFileIO(FileIO):
     def _begin(self, whole: LakehouseFileIO | None) -> None:
         """Set the state that copies do not share.
 
-        `whole` is the access of the operation that this one is a part of. It also records each file written here.
+        `whole` is the file access of the enclosing operation, which also records each file that this one writes.
         """
         self._ahead: dict[str, Prefetch] = {}
         self._columns: dict[str, Container[int]] = {}
@@ -135,7 +135,7 @@ class LakehouseFileIO(FileIO):
     def discard(self) -> None:
         """Delete the written files as far as possible, and refuse further writes.
 
-        PyIceberg writes with many threads. If one fails, the others may finish a file later, and delete it then.
+        PyIceberg writes with many threads. A thread that finishes a file after this call deletes that file.
         """
         with self._lock:
             self._is_discarded = True
@@ -169,14 +169,14 @@ class LakehouseFileIO(FileIO):
             return [path for path in incoming if path not in self._written]
 
     def path_of(self, location: str) -> str:
-        """The path below the root of an absolute URI; the inverse of `uri_of`.
+        """Convert an absolute URI to a path below the root; the inverse of `uri_of`.
 
-        `file:/x` equals `file:///x`, `s3a://` equals `s3://`. A URI is read literally, like an object key. A URI below
-        a former root of a moved lakehouse means the file below the current root (format §2), and a local URI that
-        leads below the root through a symbolic link means that file.
+        `file:/x` equals `file:///x`, `s3a://` equals `s3://`. A URI is taken literally, like an object key. A URI below
+        a former root of a moved lakehouse stands for the file below the current root (format §2). A local URI may lead
+        below the root through a symbolic link.
 
         Raises:
-            InvalidLocation: outside of the root, or with an empty, `.` or `..` segment (format §2).
+            InvalidLocation: for a URI outside of the root, or with an empty, `.` or `..` segment (format §2).
         """
         path: str | None
         if self._is_longest_root and location.startswith(self.root):
@@ -193,9 +193,9 @@ class LakehouseFileIO(FileIO):
         return path
 
     def make_local_folder(self, location: str) -> None:
-        """Create a folder and its parents if the root is on a local disk, where some engines expect them.
+        """Create a folder and its parents if the root is on a local disk, because some engines expect them to exist.
 
-        A folder that is outside of the root through a symbolic link is not created. Raises as `path_of` does.
+        A folder that a symbolic link leads out of the root is not created. Raises as `path_of` does.
         """
         if self._local_root is None or self._real_local_root is None:
             return
@@ -204,7 +204,7 @@ class LakehouseFileIO(FileIO):
             os.makedirs(path, exist_ok=True)
 
     def _path_behind_links(self, canonical: str) -> str | None:
-        """The path below a local root to which a file URI leads through symbolic links; otherwise None."""
+        """The path below a local root to which a file URI leads through symbolic links; None if outside of the root."""
         if self._real_local_root is None or not canonical.startswith("file:///"):
             return None
         literal = canonical[len("file://") :]
@@ -244,7 +244,7 @@ class LakehouseFileIO(FileIO):
         """Start to fetch files of a remote store that will be read in this order.
 
         Args:
-            files: the URI and the recorded size of each. An error is raised when the file is read.
+            files: the URI and the recorded size of each file. Errors are raised later, when the file is read.
         """
         wanted = []
         for location, size_bytes in files:
@@ -263,7 +263,7 @@ class LakehouseFileIO(FileIO):
             self.storage.read_ahead([path], METADATA_AHEAD_MAX_SIZE_BYTES)
 
     def expect_columns(self, locations: Iterable[str], field_ids: Container[int]) -> None:
-        """Fetch these columns of large Parquet files in parallel when the files are opened next."""
+        """Fetch these columns in parallel when one of these large Parquet files is opened next."""
         for location in locations:
             with suppress(InvalidLocation):
                 self._columns[self.path_of(location)] = field_ids
@@ -284,7 +284,7 @@ class LakehouseFileIO(FileIO):
             ahead.opened(path)
 
     def read_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]:
-        """The last bytes of a file, and its size in the store, which a manifest may record wrongly.
+        """The last bytes of a file, and its size in the store; the size in a manifest may be wrong.
 
         Raises as `missed` does.
         """
@@ -304,9 +304,9 @@ class LakehouseFileIO(FileIO):
         return real_path
 
     def open_local(self, path: str) -> pa.NativeFile | None:
-        """A local file that Arrow reads without Python; None if the root is not local.
+        """Open a local file that Arrow reads without Python; None if the root is not local.
 
-        Only regular files exist here, as in the core: Arrow would wait for a pipe forever. Raises as `missed` does.
+        Anything but a regular file counts as missing, because Arrow would wait for a pipe forever. Raises as `missed`.
         """
         if (real_path := self.local_path(path)) is None:
             return None
@@ -333,7 +333,7 @@ class LakehouseFileIO(FileIO):
         self.remember(path)
 
     def begin(self, path: str, overwrite: bool) -> FileInParts | None:
-        """Begin a multipart upload, which is recorded at its end; None if the store writes whole files.
+        """Begin a multipart upload; None if the store writes whole files. The file is recorded when it is complete.
 
         Raises as `put` does.
         """
@@ -362,7 +362,7 @@ class LakehouseFileIO(FileIO):
             self._written[path] = None
         if self._whole is not None:
             self._whole.remember(path)
-        if self.is_unneeded:  # since after the write began
+        if self.is_unneeded:  # the operation was discarded during the write
             self.storage.delete_unneeded([path])
             self.forget(path)
 
@@ -385,7 +385,7 @@ class LakehouseFileIO(FileIO):
 
     @contextmanager
     def reading(self, path: str) -> Iterator[None]:
-        """Raise as `missed` does for an error in the block, if the file does not exist."""
+        """Context manager that raises as `missed` does after an error, if the file does not exist."""
         try:
             yield
         except (MissingFile, VersionExpired, TransactionExpired):
@@ -470,10 +470,10 @@ class LakehouseOutputFile(OutputFile):
         return LakehouseInputFile(self._io, self.location, self._size_bytes)
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """A stream that becomes the file when it is closed. PyIceberg always asks to overwrite: see `put`.
+        """Open a stream, and create the file when it is closed. PyIceberg always sets `overwrite`: see `put`.
 
         Raises:
-            FileExistsError: now if the file exists and `overwrite` is False, otherwise when the stream is closed.
+            FileExistsError: if the file exists: at once without `overwrite`, otherwise when the stream is closed.
         """
         if not overwrite and self.exists():
             raise FileExistsError(f"{self.location} exists, and files of a lakehouse are immutable")
@@ -494,13 +494,13 @@ class LakehouseOutputFile(OutputFile):
 
 
 def _may_be_unqualified(path: str) -> bool:
-    """Whether a path may have a segment that is not qualified. Faster than to split the path."""
+    """Quick test whether a path may have an empty, `.` or `..` segment; False is certain."""
     return "//" in path or "/." in path or "\0" in path or path.startswith((".", "/")) or path[-1:] in ("", "/")
 
 
 @lru_cache(64)  # for each transaction
 def _roots(root: str, *others: str) -> tuple[tuple[str, ...], bool]:
-    """The canonical URIs of a root and of former roots, longest first, and whether the present root is the longest."""
+    """The canonical URIs of all roots, longest first, and whether the present root `root` is the longest."""
     canonical = tuple(sorted({canonical_uri(one) for one in (root, *others)}, key=len, reverse=True))
     return canonical, canonical[0] == canonical_uri(root)
 

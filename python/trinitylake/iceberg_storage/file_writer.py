@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from trinitylake._core import FileInParts
 
-#: A file that is larger is written to a local disk in parts of this size.
+#: A larger file is written to a local disk in parts of this size.
 PART_SIZE_BYTES = 4 << 20
 
 
@@ -54,7 +54,7 @@ class FileWriter(io.RawIOBase):
 
     def write(self, data: Buffer) -> int:
         """Add to the end. Raises `FileExistsError` and the errors of the storage."""
-        if self._is_given_up:  # the writer may not know yet
+        if self._is_given_up:  # the caller may not have noticed yet
             return memoryview(data).nbytes
         size = self._waiting.write(data)
         if self._takes_parts and self.held_bytes >= PART_SIZE_BYTES:

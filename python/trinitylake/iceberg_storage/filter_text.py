@@ -261,7 +261,7 @@ class _Parser:
 
 
 def _decimal(text: str) -> Decimal:
-    """The number in a text, written without an exponent, which Iceberg's decimals do not have.
+    """Parse a number as a decimal without an exponent, because Iceberg's decimals have none.
 
     Numbers above 10^400 become 10^400, and numbers nearer to 0 than 10^-400 become 10^-400; no type has such numbers.
     """
@@ -275,7 +275,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def filter_text(filter: BooleanExpression) -> str:
-    """The text of a filter, of which `parse_filter` is the inverse if its values are numbers, texts and booleans."""
+    """The text of a filter. `parse_filter` is the inverse if all values are numbers, strings or booleans."""
     if isinstance(filter, AlwaysTrue | AlwaysFalse):
         return "TRUE" if isinstance(filter, AlwaysTrue) else "FALSE"
     if isinstance(filter, And | Or):
@@ -304,4 +304,4 @@ def _value_text(value: Literal[Any]) -> str:
         return "'" + value.value.replace("'", "''") + "'"
     if isinstance(value, BooleanLiteral | LongLiteral | DecimalLiteral):
         return str(value.value).upper()
-    return repr(value)  # of a filter that is no text
+    return repr(value)  # a value that only filters built in Python can have

@@ -1,6 +1,6 @@
 """Cache of results, keyed by the identity of immutable objects.
 
-A lookup of schemas and partition specs by value takes longer than most of the computations.
+Hashing or comparing schemas and partition specs by value would take longer than most of the computations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class IdentityCache(Generic[Result]):
         key = tuple(map(id, objects))
         if (found := self._known.get(key)) is not None:
             for get, one in zip(found[0], objects, strict=True):
-                if get() is not one:  # which may have the address of a deleted object
+                if get() is not one:  # the object may have the address of a deleted one
                     break
             else:
                 return found[1]

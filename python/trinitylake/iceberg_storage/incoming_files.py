@@ -1,11 +1,11 @@
 """Incoming files: files that a client names in a commit to a managed table (decision 0057).
 
-The client wrote the manifests of its snapshot and may name any file in them. The manifests are therefore read before
-the commit, and each name is checked by one rule (`locations.py`), for commits over REST, commits of PyIceberg
-tables, creations of tables and registrations. Names that the table has already are not checked again.
+The client wrote the manifests of its snapshot and may name any file in them. Before each commit, creation or
+registration of a table, over REST or through PyIceberg, the manifests are therefore read, and each file name is checked
+by one rule (`locations.py`). Names that the table has already are not checked again.
 
-The file access decides which folders are allowed: the whole lakehouse for a process that has its storage, one table
-(`table_file_io.py`) for a client of the server.
+The file access decides which folders are allowed: the whole lakehouse for a process with access to its storage, one
+table (`table_file_io.py`) for a client of the server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
-#: Errors of reading a manifest that is damaged or absent.
+#: Errors that reading a damaged or absent manifest may raise.
 UNREADABLE = (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeError, IndexError)
 
 
@@ -64,14 +64,14 @@ def incoming_paths(
 ) -> list[str]:
     """The paths of the incoming files of snapshots: manifests that are new to the table, and the files that they add.
 
-    For a new table, and for a snapshot without a parent in the table, these are all files.
+    For a new table, and for a snapshot without a parent in the table, all files of the snapshot are incoming.
 
     Args:
         io: the file access that decides which files may be named.
         metadata: of the table before the commit; None for a new table.
         snapshots: parents before children.
         layout: of the table after the commit, for the check of manifests.
-        may_have_expired: for snapshots that were committed elsewhere: manifests that cannot be read are skipped.
+        may_have_expired: skip manifests that cannot be read, for snapshots that were committed to another catalog.
 
     Raises `InvalidLocation` for a file that may not be named, and `InvalidArgument` for a manifest that cannot be read
     or that contradicts itself (`manifest_consistency.py`).
@@ -81,7 +81,7 @@ def incoming_paths(
 
 
 class _NewFiles:
-    """Finds the files that a snapshot names and its parent does not."""
+    """Finds the files that a snapshot names and its parent does not name."""
 
     def __init__(
         self, io: LakehouseFileIO, metadata: TableMetadata | None, layout: SpecsAndSchemas, may_have_expired: bool
@@ -130,12 +130,12 @@ class _NewFiles:
         try:
             path = qualified_path(self._io, location)
         except InvalidLocation:
-            # A rewritten manifest keeps the locations that older metadata has.
+            # A rewritten manifest repeats the locations of existing files as older metadata spells them.
             if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
                 raise
         else:
             # An existing file is in the parent, and so in the version that the commit is based on. Without a parent in
-            # the table that is unknown.
+            # the table this is unknown.
             if status == ManifestEntryStatus.ADDED or self._metadata is None or parent is None:
                 yield path
 

@@ -1,4 +1,4 @@
-"""The first metadata of a managed table: of a new one, or of a clone."""
+"""Creates the first metadata of a new managed table or of a clone."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def new_metadata(
     sort_order: SortOrder = UNSORTED_SORT_ORDER,
     properties: Mapping[str, str] = EMPTY_DICT,
 ) -> TableMetadata:
-    """The metadata of a new table, with fresh field ids; nothing is written.
+    """The metadata of a new table, with newly assigned field ids. Writes no file.
 
     `location` is a folder below the root, by default one that the lakehouse chooses (format §9).
 
     Raises:
-        InvalidLocation: for a location, or a property with one, that a managed table cannot have.
+        InvalidLocation: for a location, also in a property, that a managed table cannot have.
         InvalidArgument: for a property that names code.
-        ValueError: for what Iceberg cannot have; `ValidationError`, PyIceberg's for a version of the format, pydantic's
-            for a property without a value.
+        ValueError: for what Iceberg does not support.
+        ValidationError: PyIceberg's for an unknown format version, pydantic's for a property without a value.
     """
     id = new_id()
     folder = managed_location(io, location) if location else default_location(io, namespace, name, id)
@@ -47,15 +47,15 @@ def new_metadata(
 
 
 def cloned_metadata(io: LakehouseFileIO, path: str, id: str, folder: str) -> tuple[str, str]:
-    """Write metadata for a second table with the same files, another id and another folder for its writes.
+    """Write the metadata of a clone: a table with the same files, another id and another folder for its writes.
 
     Args:
         io: the file access of the lakehouse.
-        path: the metadata file of the first one.
-        id: of the second one.
-        folder: the URI of the second one.
+        path: the metadata file of the source table.
+        id: the id of the clone.
+        folder: the URI of the folder of the clone.
 
-    Returns: the paths of the new metadata file, and of the folder of the first table. Raises as `read_metadata` does.
+    Returns: the paths of the new metadata file, and of the folder of the source. Raises as `read_metadata` does.
     """
     metadata = read_metadata(io, io.uri_of(path))
     properties = {name: value for name, value in metadata.properties.items() if name not in LOCATION_PROPERTIES}

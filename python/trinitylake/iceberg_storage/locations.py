@@ -1,8 +1,8 @@
 """Locations of managed tables and of their files (format §9).
 
-Readers in several languages, garbage collection and conflict checks use the name of a file. Some of them decode
-characters that others take literally, or cut off a query. So a commit may only name files by qualified locations, which
-all readers understand alike.
+Readers in several languages, garbage collection and conflict checks all use the location of a file. Some of them decode
+characters that others take literally, or cut off a query (`?…`). So a commit may only name files by qualified
+locations, which all readers interpret in the same way.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def default_location(io: LakehouseFileIO, namespace: str, name: str, id: str) ->
 
 
 def managed_location(io: LakehouseFileIO, location: str) -> str:
-    """A chosen location of a managed table, in the spelling of the root.
+    """Check a location that a user chose for a managed table; returns it with the root as the lakehouse spells it.
 
-    Raises `InvalidLocation` for one outside of the lakehouse, and for the lakehouse's own folders.
+    Raises `InvalidLocation` for a location outside of the lakehouse or in an internal folder.
     """
     path = io.path_of(location.rstrip("/"))
     if path.startswith("_"):
@@ -43,12 +43,12 @@ def managed_location(io: LakehouseFileIO, location: str) -> str:
 def qualified_path(io: LakehouseFileIO, location: str) -> str:
     """The path below the root of a file that a commit names.
 
-    Equivalent forms of a location (`file:/x`, `s3a://…`, `LakehouseFileIO.path_of`) are accepted: engines write them.
+    Equivalent forms that engines write (`file:/x`, `s3a://…`, see `LakehouseFileIO.path_of`) are accepted.
 
     Raises:
-        InvalidLocation: outside of the root of `io`, in an internal folder of the lakehouse, or ambiguous for readers:
-            with a scheme in capitals or an outdated one, a query, a fragment, a control character, or a segment that is
-            empty or `.` or `..`, also as `%2e`.
+        InvalidLocation: for a location outside of the root of `io` or in an internal folder of the lakehouse, and for
+            one that readers interpret differently: with a scheme that is outdated or in capitals, a query, a fragment,
+            a control character, or a segment that is empty, `.` or `..` (also as `%2e`).
     """
     path = io.path_of(location)
     if path.startswith("_"):
@@ -71,7 +71,7 @@ def _ambiguous(location: str, what: str) -> InvalidLocation:
 
 
 def check_data_file(io: FileIO, file: DataFile) -> None:
-    """Refuse a data file to be added that may not be named. Any other one is in the record of `io` from then on, since
-    others may have written it. Raises `InvalidLocation`."""
+    """Check the location of a data file that is added, and record the file in `io`, because another process may have
+    written it. Raises `InvalidLocation`."""
     if isinstance(io, LakehouseFileIO):
         io.add_incoming(qualified_path(io, file.file_path))

@@ -1,8 +1,8 @@
 """Reads, caches and writes Iceberg table metadata as immutable values.
 
 PyIceberg deep-copies the metadata each time that a transaction reads it, about 18 times per append. Its models are
-frozen and its updates replace lists, so the copies are unnecessary. Here each state shares unchanged parts with the
-state before.
+frozen and its updates replace lists, so the copies are unnecessary. Here changed metadata shares all unchanged parts
+with the metadata before the change.
 
 A metadata file lists recent snapshots (`snapshot_retention.py`), about 0.6 KB each.
 """
@@ -47,7 +47,7 @@ CACHE_MAX_SIZE_BYTES = 16 << 20
 
 #: Maximum size of a decompressed file.
 MAX_SIZE_BYTES = 512 << 20
-#: Larger texts are parsed one at a time.
+#: Larger files are parsed one at a time.
 LARGE_SIZE_BYTES = 256 << 10
 
 _FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
@@ -124,9 +124,9 @@ _parsing = _ParseLock()
 
 
 def parsed(data: bytes) -> TableMetadata:
-    """Parse metadata from JSON. Raises errors of many kinds, as PyIceberg does.
+    """Parse metadata from JSON. Raises errors of many types, as PyIceberg does.
 
-    Large texts are parsed one at a time: because of the GIL that takes no longer, and short requests wait less.
+    Large files are parsed one at a time. Because of the GIL this takes no longer, and short requests wait less.
     """
     with _parsing.lock if len(data) > LARGE_SIZE_BYTES else nullcontext():
         if b'"field-id"' not in data and _VERSION_1.search(data):
@@ -154,7 +154,7 @@ def read_metadata(io: FileIO, uri: str, *, table_id: str | None = None, is_cache
         CorruptFile: if it is not Iceberg table metadata, or not of the table `table_id`.
         FileNotFoundError: if the file does not exist.
     """
-    file = io.new_input(uri)  # refuses a file outside of the lakehouse, also a cached one
+    file = io.new_input(uri)  # raises for a file outside of the lakehouse, even if its metadata is cached
     shown = file.path if isinstance(file, LakehouseInputFile) else uri
     key = cache_key(io, uri)
     metadata = cache.get(key) if is_cached else None
@@ -193,9 +193,9 @@ def _read(file: InputFile, uri: str, shown: str) -> TableMetadata:
 
 
 def with_log_entry(metadata: TableMetadata, previous_uri: str, previous: TableMetadata) -> TableMetadata:
-    """The metadata with the file that it replaces in its log of `write.metadata.previous-versions-max` entries.
+    """Append the replaced file to the metadata log, which has at most `write.metadata.previous-versions-max` entries.
 
-    Raises `InvalidArgument` if that property is no number.
+    Raises `InvalidArgument` if that property is not a number.
     """
     entry = MetadataLogEntry.model_validate({"metadata-file": previous_uri, "timestamp-ms": previous.last_updated_ms})
     log = [*metadata.metadata_log, entry][-logged_files(metadata.properties) :]

@@ -1,9 +1,9 @@
-"""Invariants of Iceberg table metadata, checked for every commit, whichever way it comes.
+"""Invariants of Iceberg table metadata, checked for every commit over REST or in Python.
 
 Java's `TableMetadata` and `PartitionSpec` and iceberg-rust refuse to load a table that breaks one of them. PyIceberg
-does not check most of them when it applies updates, so a commit that it accepts could lock all others out.
+does not check most of them when it applies updates, so its commits could make a table unreadable for all other engines.
 
-`check_schema`, `check_spec`, `check_order`, `check_ref` and `check_snapshot` check what one update brings, and
+`check_schema`, `check_spec`, `check_order`, `check_ref` and `check_snapshot` check the content of one update, and
 `check_metadata` checks the result. All raise `ValueError`.
 """
 
@@ -241,7 +241,7 @@ def _check_columns(metadata: TableMetadata) -> None:
         if len(set(ids)) < len(ids):
             raise ValueError(f"two {what} of the table have one id: {sorted(ids)}")
     check_defaults(metadata)
-    # A lower number would give the id of a former column to a new one, which files have values for.
+    # With a lower number, a new column would get the id of a former one, and files have values for that id.
     columns = {id for one in metadata.schemas for id in one.field_ids}
     fields = {field.field_id for one in metadata.partition_specs for field in one.fields}
     for used, last, what in (

@@ -1,8 +1,8 @@
-"""The columns of data files without field ids, which are found by the name mapping of the table, as in Iceberg's Java.
+"""Finds columns of data files without field ids by the name mapping of the table, as Iceberg for Java does.
 
-Metrics and partition values have the field ids of the day on which the file was added. If a name moved to another
-column since (`p` was renamed to `q`, and a new `p` was added), the file's values belong to the new column, but its
-metrics still belong to the former one, and are not used.
+Metrics and partition values have the field ids of the time when the file was added. If the name was given to another
+column later (`p` was renamed to `q`, and a new `p` was added), the file's values belong to the new column, but its
+metrics still have the id of the former one, and are not used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIELD_ID = frozenset({b"PARQUET:field_id", b"iceberg.id"})
 
 
 def columns_with_moved_names(metadata: TableMetadata) -> frozenset[int]:
-    """The ids of columns that had a name which the name mapping gives to another column, or to none."""
+    """The ids of columns with a former name that the name mapping now assigns to another column, or to none."""
     mapping = metadata.name_mapping()
     if mapping is None:
         return frozenset()
@@ -37,7 +37,7 @@ def _names(fields: Sequence[MappedField], prefix: str = "") -> Iterator[tuple[st
 
 
 def columns_with_ids(columns: Iterable[pa.Field], mapping: Sequence[MappedField]) -> list[pa.Field]:
-    """The columns of a file, and their parts, that have an id. Java ignores others; PyIceberg reads no row of the file.
+    """The columns of a file, and their parts, that have an id.
 
     If a column of the file has a field id, the name mapping is not used.
     """

@@ -38,7 +38,7 @@ class PastSnapshots:
         return None
 
     def _older(self, timestamp_ms: int) -> Iterator[TableMetadata]:
-        """Metadata files that were written up to a time, newest first: the first likely has the head of that time."""
+        """Metadata files that were written up to a time, newest first; the first one likely lists the head of then."""
         skipped: list[MetadataLogEntry] = []
         while self._unread:
             entry = self._unread.pop()

@@ -1,7 +1,7 @@
 """Prefetch of files that a scan will read, within a memory limit.
 
 PyIceberg fetches a file when one of its threads reads it, and it has about as many threads as the machine has
-processors; a statement that removes rows reads one file after another. With a remote store most of that is waiting.
+processors. A statement that removes rows reads one file after another. With a remote store both mostly wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Prefetch:
 
     Args:
         fetch: begins to fetch files, by their paths.
-        files: the path of each, and how large it is said to be. A wrong size costs time and nothing else.
+        files: the path and the recorded size of each file. A wrong size only costs time.
     """
 
     def __init__(self, fetch: Callable[[list[str]], None], files: Iterable[tuple[str, int]]) -> None:

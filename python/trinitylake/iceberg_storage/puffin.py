@@ -1,4 +1,4 @@
-"""Puffin files of deletion vectors: writing, and reading and renaming of the data files in the footer."""
+"""Puffin files of deletion vectors: writes them, and reads or renames the data files in their footer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAIL_BYTES = 12
 def data_files_of(stream: InputStream, size_bytes: int) -> dict[int, str]:
     """The data files of the vectors in a file, by the offsets of the vectors; none if the footer is compressed.
 
-    Raises `ValueError` for a file that is no such one.
+    Raises `ValueError` for any other file.
     """
     _, footer = _footer(stream, size_bytes)
     blobs = footer["blobs"] if footer is not None else []
@@ -43,9 +43,9 @@ def _footer(stream: InputStream, size_bytes: int) -> tuple[int, dict[str, Any] |
 
 
 def with_data_files(file: bytes, renamed: Callable[[str], str]) -> bytes:
-    """Rename the data files of the vectors, which keep their offsets; the same bytes if no name changes.
+    """Rename the data files of the vectors; returns the same bytes if no name changes. Offsets of vectors are kept.
 
-    Raises `ValueError` for a file that is no such one, or whose footer is compressed.
+    Raises `ValueError` for a file that is not a Puffin file, or whose footer is compressed.
     """
     start, footer = _footer(io.BytesIO(file), len(file))
     if footer is None:
@@ -79,9 +79,7 @@ class Blob(NamedTuple):
 
 
 def puffin_file(blobs: Iterable[Blob]) -> tuple[bytes, list[int]]:
-    """The bytes of a file with these blobs, and the offset of each blob. The snapshot of a blob is the one that adds
-    the file.
-    """
+    """The bytes of a file with these blobs, and the offset of each. Blobs inherit the snapshot that adds the file."""
     parts, offsets, described = [_MAGIC], [], []
     offset = len(_MAGIC)
     for blob in blobs:

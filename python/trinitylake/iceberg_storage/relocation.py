@@ -55,7 +55,7 @@ class TableRelocation:
         self._io = io
         self._dry_run = dry_run
         self._present_root = canonical_uri(io.root)
-        self._moved: dict[str, tuple[str, int]] = {}  # manifest or delete file, as it is named: its new URI and size
+        self._moved: dict[str, tuple[str, int]] = {}  # new URI and size of a manifest or delete file, by its old URI
         self._bounds: dict[str, tuple[bytes, bytes]] = {}  # of the paths in a new delete file
         self.files = 0
 
@@ -217,7 +217,7 @@ class TableRelocation:
             relocate(row, at)
         if rows == before:
             return None
-        # The same marker, so that each export writes the same bytes.
+        # Keep the sync marker, so that each export writes the same bytes.
         return avro_bytes(header.pop(SCHEMA_KEY), construct_writer(schema), rows, header, sync)
 
     def _uri_of(self, path: str) -> str:

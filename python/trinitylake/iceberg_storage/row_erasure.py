@@ -112,8 +112,8 @@ class _Manifest(NamedTuple):
 def with_new_heads(io: LakehouseFileIO, metadata: TableMetadata) -> TableMetadata:
     """The metadata with a new snapshot of the same files at the head of each branch.
 
-    A rewritten snapshot keeps its id. Clients that loaded it before name their parent by this id, and name its former
-    manifests.
+    This makes commits of clients conflict that loaded a snapshot before it was rewritten: it keeps its id, but they
+    still name its former manifests.
     """
     for name, ref in metadata.refs.items():
         if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
@@ -123,12 +123,12 @@ def with_new_heads(io: LakehouseFileIO, metadata: TableMetadata) -> TableMetadat
 
 
 class TableEraser:
-    """Rewrites the metadata of one table, any number of times. Files that were written once are used again.
+    """Rewrites metadata files of one table. All of them share the new files.
 
     Args:
         io: the file access of the lakehouse, which records the written files.
-        is_text: whether a text contains a text of the filter. Comments of columns and values in the summaries of
-            snapshots that do are removed.
+        is_text: whether a string contains a value of the filter. Such comments of columns, and such values in the
+            summaries of snapshots, are removed.
         on_file: called after each data file that was rewritten.
     """
 
@@ -186,7 +186,7 @@ class TableEraser:
         return snapshot.summary is not None and any(map(self._is_text, snapshot.summary.additional_properties.values()))
 
     def _without_texts(self, schema: Schema) -> Schema:
-        """The schema without comments that contain a text."""
+        """The schema without comments that contain a value of the filter."""
 
         def stripped(part: Any) -> Any:
             if isinstance(part, dict):
@@ -212,7 +212,7 @@ class TableEraser:
         return self._snapshots[key]
 
     def _summary(self, snapshot: Snapshot, changes: Counter[str] | None) -> Summary | None:
-        """The summary of a snapshot without texts; with changes of its counts also without partitions."""
+        """The summary of a snapshot without values of the filter; if counts change, also without partitions."""
         if snapshot.summary is None:
             return None
         kept = {}
@@ -349,7 +349,7 @@ class TableEraser:
         return write_data_file(metadata, columns, self._io, self._new_location(metadata, old, "parquet"), kept())
 
     def _new_location(self, metadata: TableMetadata, old: DataFile, ending: str) -> str:
-        """A new name in the folder of a file of the table, and in the table's folder for other files."""
+        """A new name in the folder of the old file; in the table's folder if that one is outside of it."""
         name = f"{uuid.uuid4()}.{ending}"
         if own_file_check(self._io, metadata)(old.file_path):
             return f"{old.file_path.rpartition('/')[0]}/{name}"
@@ -442,7 +442,7 @@ class TableEraser:
         entries: Iterable[ManifestEntry],
         new: Iterable[DataFile | None],
     ) -> _Manifest:
-        """Write a manifest with other files in its entries."""
+        """Write a manifest whose entries have the files `new`."""
         snapshot_id = manifest.added_snapshot_id or 0
         kept: list[ManifestEntry] = []
         live: Counter[str] = Counter()

@@ -2,8 +2,8 @@
 
 - A comparison with NULL is NULL, and so is its negation.
 - NaN equals itself and is greater than every other number. -0.0 equals 0.0.
-- A number is compared exactly. A literal is never narrowed to the type of a column or file; rows are promoted to the
-  schema of the table first.
+- Numbers are compared exactly. A literal is never narrowed to the type of a column or file; instead, rows are promoted
+  to the schema of the table.
 
 The same tests apply to rows, row groups, files and manifests.
 """
@@ -81,7 +81,7 @@ _NUMBERS = (LongLiteral, FloatLiteral, DoubleLiteral, DecimalLiteral)
 _LARGEST_FLOAT = (2 - 2.0**-23) * 2.0**127
 _BITS = {IntegerType: 31, LongType: 63}
 _MAX_DIGITS = 400
-#: Tests; the other predicates are negations of them.
+#: Predicates that are tests; all others are negations of one of them.
 _KINDS = (IsNull, IsNaN, StartsWith, In, EqualTo, GreaterThan, GreaterThanOrEqual)
 
 
@@ -122,7 +122,7 @@ class RowFilter:
         return RowFilter(root, self.field_ids | other.field_ids, self.size + other.size)
 
     def outcomes(self, summaries: Summaries) -> int:
-        """The possible outcomes for rows with summaries, which are looked up by the id of a column."""
+        """The possible outcomes for rows, given a function that returns the summary of a column by its id."""
         return self._root.outcomes(summaries)
 
     def may_match(self, summaries: Summaries) -> bool:
@@ -284,7 +284,7 @@ class _Test(_Node):
         lower, upper = column.lower, column.upper
         if self.kind is In:
             return self._among(column)
-        if not self.values:  # nothing but NULL and NaN is asked for, or no value can satisfy the comparison
+        if not self.values:  # the test is for NULL or NaN, or no value can satisfy the comparison
             return FALSE
         (value,) = self.values
         if self.kind is StartsWith:
@@ -420,7 +420,7 @@ def _paths(struct: StructType, above: tuple[str, ...]) -> Iterator[tuple[int, tu
 
 
 def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[type, list[Any]]:
-    """The same comparison with a value of the column's type; without a value if no value of the type can match."""
+    """Convert a comparison to one with a value of the column's type; without a value if no value of it can match."""
     if kind is StartsWith and not isinstance(type, StringType | BinaryType):
         raise TypeError(f"`like` needs a column of text, not one of type {sql_text(type)}")
     nearest = _floor_and_ceiling(literal, type)

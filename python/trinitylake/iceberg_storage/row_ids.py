@@ -1,11 +1,11 @@
 """Row ids of format version 3 (Iceberg's specification, "Row Lineage").
 
-A new data file stores no row ids. The commit gives each data manifest the first id of a range, counted on from the
-`next-row-id` of the metadata, and readers derive the ids of files and rows from it. New rows therefore get their ids
-from the metadata that they are committed to, and other ids when an append is rebased.
+A new data file stores no row ids. The commit assigns a range of ids to each data manifest, beginning at the
+`next-row-id` of the metadata, and readers derive the ids of files and rows from its first id. So the ids of new rows
+depend on the metadata that the commit is based on, and change when an append is rebased.
 
-Records of manifests and data files have the fields of version 3 here (`manifest_file.py`). PyIceberg makes shorter
-ones.
+Records of manifests and data files have the fields of version 3 here (`manifest_file.py`). Those of PyIceberg have
+fewer fields.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def next_row_id_of(metadata: TableMetadata) -> int | None:
 
 
 def first_row_id_of_manifest(manifest: ManifestFile) -> int | None:
-    """The first row id of the first file that stores none; None without row ids."""
+    """The first row id of the first file in a manifest that stores none itself; None without row ids."""
     first: int | None = _value(manifest, _IN_MANIFEST)
     return first
 
@@ -113,7 +113,7 @@ def with_fields(record: AnyRecord, fields: int) -> AnyRecord:
 def fits(snapshot: Snapshot, metadata: TableMetadata) -> bool:
     """Whether the row ids of a new snapshot follow those of the metadata, so that it can be committed unchanged.
 
-    The metadata counts on by the added rows, so later rows would get the ids of a snapshot that begins at a higher one.
+    `next-row-id` grows by the number of added rows. A snapshot with a higher first id would overlap with later rows.
     """
     return next_row_id_of(metadata) in (None, snapshot.first_row_id)
 

@@ -60,7 +60,7 @@ class RowSearch:
         rows: the number of matching rows, by the path of each data file or delete file that was searched.
         listed: whether a manifest or manifest list leads to a file with matching rows, by its location and the ids of
             the filter's columns in the current schema.
-        counted: the number of matching rows, by the path of each file and these ids.
+        counted: the number of matching rows, by the path of the file and the same ids.
 
     Raises `InvalidArgument` if no schema has the columns of the filter.
     """

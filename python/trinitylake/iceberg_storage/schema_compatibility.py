@@ -19,9 +19,9 @@ def check_evolution(metadata: TableMetadata, base: TableMetadata) -> None:
     A new required column has a default value for the present rows, and an optional column does not become required:
     readers that rely on it return other values for NULL, and files with NULL could not be rewritten.
 
-    By induction the current schema of `base` can read the current snapshot of `base`, and the schema of another
-    snapshot that snapshot; a summary or a snapshot that has expired is no proof. The first snapshot of a replaced table
-    has no parent, so that table may change freely.
+    By induction the current schema of `base` can read the current snapshot of `base`, and each other snapshot can be
+    read with its own schema. Summaries and expired snapshots are no proof. The first snapshot of a replaced table has
+    no parent, so the schema of such a table may change freely.
     """
     snapshot = metadata.current_snapshot()
     while snapshot is not None:

@@ -1,4 +1,4 @@
-"""Counts in the summary of a snapshot. Any engine writes them, so they may be missing, or text that is no number."""
+"""Counts in the summary of a snapshot. They come from any engine, so they may be missing, or not be numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def count_in(summary: Mapping[str, str], name: str) -> int | None:
 def live_rows(summary: Mapping[str, str]) -> int | None:
     """The number of rows in a snapshot, without those that position deletes delete.
 
-    None if the summary does not count rows, or has equality deletes, because one of them may delete any number of rows.
+    None if the summary has no count of rows, or counts equality deletes, each of which may delete any number of rows.
     """
     total = count_in(summary, "total-records")
     if total is None or summary.get("total-equality-deletes") not in (None, "", "0"):

@@ -74,7 +74,7 @@ def retained(metadata: TableMetadata, unset: Retention | None = None, now_millis
     Args:
         metadata: of a table.
         unset: the retention of `main` where no property says more; by default `UNSET`.
-        now_millis: when ages end; by default when the table was changed last.
+        now_millis: the time at which ages are measured; by default the last change of the table.
     """
     heads = dict(metadata.refs)
     if metadata.current_snapshot_id is not None and MAIN_BRANCH not in heads:

@@ -37,14 +37,14 @@ class TableExport(TableRelocation):
 
     Args:
         io: the file access of the lakehouse.
-        target: where the table goes.
+        target: the storage to copy to.
         keeps_history: copy all snapshots of the metadata, and not only those that branches and tags name.
-        present: manifests that are at the target already: their lengths there, by path.
+        present: lengths of the manifests that the target has already, by path.
 
     Attributes:
-        new_files: data files, deletes and statistics that are not at the target: path and size in bytes.
-        old_files: those that may be there.
-        bytes: of the files that were written.
+        new_files: data files, deletes and statistics that the target does not have: path and size in bytes.
+        old_files: the same for files that the target may have.
+        bytes: total size of the written files.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class TableExport(TableRelocation):
 
 
 def put_same(storage: _core.Storage, path: str, data: bytes) -> bool:
-    """Create a file unless it exists with the same bytes; whether it was created.
+    """Create a file unless it exists with the same bytes. Returns whether it was created.
 
-    Raises `CommitConflict` where another file has the name.
+    Raises `CommitConflict` if the file exists with other bytes.
     """
     try:
         storage.put(path, data)

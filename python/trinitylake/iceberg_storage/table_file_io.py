@@ -41,8 +41,8 @@ class TableFileIO(LakehouseFileIO):
         return self._lakehouse
 
     def path_of(self, location: str) -> str:
-        """Path below the root. Raises `InvalidLocation` also for a location outside of the table, and for one
-        that a symbolic link of a local disk leads out of it."""
+        """Path below the root. Raises `InvalidLocation` also for a location outside of the table's folder, and for one
+        that a symbolic link on a local disk leads out of that folder."""
         path = super().path_of(location)
         real_path = self.local_path(path)
         if not any(
@@ -59,12 +59,12 @@ class TableFileIO(LakehouseFileIO):
 def own_files(io: FileIO, metadata: TableMetadata, shared_folders: Sequence[str] = ()) -> FileIO:
     """File access of a managed table, limited to its folder; `io` itself for any other table.
 
-    A copy has files in the folders of the tables of which it was made, which its definition names. No client can change
-    these names, but a client that may write the copy can have any file in these folders read.
+    A copied table also has files in the folders of its source tables (`shared_folders`), which its definition names.
+    Clients cannot change the definition, but one that may write the copy can have any file in these folders read.
 
-    For work on behalf of other principals. The folder is the location of the table, which the lakehouse or an
-    administrator chose, and which never changes afterwards, also for a renamed or registered table. In a moved
-    lakehouse, locations below its earlier roots are mapped to the present root.
+    For work on behalf of other principals. The folder is the location of the table. The lakehouse or an administrator
+    chose it, and it never changes, also for a renamed or registered table. In a moved lakehouse, locations below its
+    earlier roots are mapped to the present root.
     """
     if not isinstance(io, LakehouseFileIO):
         return io

@@ -23,7 +23,7 @@ from trinitylake.iceberg_storage.metadata import read_metadata
 
 
 class Found(NamedTuple):
-    """A file in the metadata: its path below the root, or its location; and its damage, "" for none."""
+    """A file that the metadata names: its path below the root, or its location; and its damage, "" if intact."""
 
     path: str
     problem: str
@@ -72,11 +72,11 @@ class TableFiles:
         self._seen: set[tuple[str, tuple[int, int] | None]] = set()
 
     def found(self, current_only: bool = False) -> Iterator[Found]:
-        """Each file once (each deletion vector, if it is read), and whether it exists with the recorded size.
+        """Each file once (each deletion vector, if data is read), with its damage, such as another size than recorded.
 
-        Manifest lists and manifests are read. Names and sizes of data files are looked up, by one listing of the folder
-        of the table and one request for each file outside of it. With `current_only` only the files that a scan of the
-        current snapshot reads.
+        Manifest lists and manifests are read. Names and sizes of data files are looked up by one listing of the folder
+        of the table and one request for each file outside of it. With `current_only`, only the files that a scan of the
+        current snapshot reads are checked.
         """
         current = self._metadata.current_snapshot()
         for snapshot in self._metadata.snapshots if not current_only else [current] if current else []:

@@ -26,8 +26,8 @@ LOCATION_PROPERTIES = (
     "write.folder-storage.path",
 )
 
-#: Says whether engines may delete files of a table. Those of a managed one belong to every version and transaction that
-#: reaches them, so only the lakehouse deletes them (format §9), and this property forbids it to engines.
+#: Property that says whether engines may delete files of a table. It is "false" for managed tables: other versions and
+#: transactions may need the files, so only the lakehouse deletes them (format §9).
 GC_ENABLED = "gc.enabled"
 GC_DISABLED = "false"
 

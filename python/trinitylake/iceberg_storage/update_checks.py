@@ -1,7 +1,7 @@
 """Checks of the updates of a managed table: no file outside of its folder, and no property that names code.
 
-Every URI and every property that steers file access is checked here before it is staged, from PyIceberg users and from
-engines behind the REST server. `table_properties` lists the allowed properties.
+All URIs and properties that control file access are checked here before they are staged, whether they come from
+PyIceberg or from engines over REST. `table_properties` lists the allowed properties.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_update(update: iceberg.TableUpdate, metadata: TableMetadata, io: Lakeh
     """Refuse an update that would break a rule.
 
     Raises:
-        InvalidLocation: for a file that may not be named so (`locations.py`), and a write path outside of the
+        InvalidLocation: for a file that a commit may not name (`locations.py`), and a write path outside of the
             table.
         InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec.
     """

@@ -2,8 +2,8 @@
 
 A `ViewDef` holds what engines use: the SQL texts, the columns, the default namespace, the properties. Further Iceberg
 fields (location, all versions with their times and schemas) are JSON in the reserved property
-`trinitylake.iceberg-view`, so a view needs no file and changes with its definition. If the two disagree, the definition
-is right, because TrinityLake's own API changed it; the change is added as another version of the view.
+`trinitylake.iceberg-view`, so a view needs no separate file. If this property disagrees with the other fields, these
+are right, because TrinityLake's own API has changed them; the change is added as another version of the view.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Names of catalogs in the text of a view.
 
-A catalog of a transaction ends with the transaction, so a view that names one cannot be read after the commit. Engines
-write such names into views: as the default catalog, and into the text where the statement had them. They are removed
-before a view is stored, because a name without a catalog refers to the catalog of the view. If the view has another
-default catalog, they are replaced by the name of the catalog that the transaction belongs to.
+The catalog of a transaction ends with it, so a view that names this catalog cannot be read after the commit. Engines
+write such names into views: as the default catalog, and in the SQL text. They are removed before a view is stored,
+because a name without a catalog refers to the catalog of the view. If the view has another default catalog, they are
+replaced by the name of the catalog that the transaction belongs to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRANSACTION_CATALOG = re.compile(r"\w+" + TRANSACTION_CATALOG_INFIX + "[0-9a-f]
 _STATE_CATALOG = re.compile(rf"(?P<plain>\w+)({TRANSACTION_CATALOG_INFIX}[0-9a-f]{{12}}|{VERSION_CATALOG_INFIX}\d+)")
 #: Words before a name that consists of a catalog and a namespace.
 _BEFORE_NAMESPACES = {"database", "databases", "exists", "from", "in", "namespace", "schema", "use"}
-#: Text and comments, in which nothing is a name; names in backticks; plain words; any other character.
+#: String literals and comments, which contain no names; names in backticks; plain words; any other character.
 _TOKEN = re.compile(
     r"""(?P<other>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|--[^\n]*|/\*.*?\*/|\s+)"""
     r"""|(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>.)""",
@@ -35,8 +35,8 @@ def named_by_lakehouse(metadata: ViewMetadata, transaction_catalog: str = "") ->
 
     Args:
         metadata: of the view.
-        transaction_catalog: the client's name of its transaction's catalog. Names that this library gives are removed
-            in any case.
+        transaction_catalog: the name that the client chose for the catalog of its transaction. Names that this library
+            chose are always removed.
     """
     versions = [version_named_by_lakehouse(version, transaction_catalog) for version in metadata.versions]
     return metadata if versions == metadata.versions else metadata.model_copy(update={"versions": versions})
@@ -56,8 +56,8 @@ def version_named_by_lakehouse(version: ViewVersion, transaction_catalog: str = 
 
 
 def named_by_client(metadata: ViewMetadata, catalog: str) -> ViewMetadata:
-    """A view for a client whose catalog shows one transaction or version: tables that the view names by the plain
-    catalog are those of that state. Without this, a view showed the rows of the latest version."""
+    """Adapt a view to a client whose catalog shows one transaction or version: names with the plain catalog get this
+    catalog. Otherwise the view would show the rows of the latest version."""
     if (state := _STATE_CATALOG.fullmatch(catalog)) is None:
         return metadata
     versions = []
@@ -70,10 +70,10 @@ def named_by_client(metadata: ViewMetadata, catalog: str) -> ViewMetadata:
 
 
 def in_catalog(statement: str, named: str, meant: str) -> str:
-    """The statement with names that begin with one catalog beginning with another.
+    """Replace the catalog `named` by `meant` in the names of tables and namespaces in a statement.
 
-    A name of three parts is one of a table; one of two is, after words such as `USE` and `IN`, one of a namespace. Any
-    other is a column's, whose table is called as the catalog is.
+    A name of three parts is a table. A name of two parts is a namespace after words such as `USE` and `IN`; elsewhere
+    it is a column of a table with the same name as the catalog, and stays.
     """
     tokens = tokens_of(statement)
     at = [number for number, (kind, _) in enumerate(tokens) if kind != "other"]
@@ -98,10 +98,10 @@ def is_transaction_catalog(name: str, transaction_catalog: str = "") -> bool:
 
 
 def _outside(text: str, transaction_catalog: str, names_catalogs: bool) -> str:
-    """The statement with names that begin with a transaction's catalog beginning with their namespace, or with the
+    """Remove the catalog of a transaction from the names in a statement. With `names_catalogs`, replace it by the
     catalog that the transaction belongs to.
 
-    Raises `InvalidArgument` if `names_catalogs` and that catalog is not known.
+    Raises `InvalidArgument` if `names_catalogs` is set and that catalog is not known.
     """
     tokens = tokens_of(text)
     kept: list[str] = []

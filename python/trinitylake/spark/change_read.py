@@ -77,7 +77,7 @@ class _Feed:
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.txn is not None or options.metadata is not None or options.filter is not None:
-            raise InvalidArgument("changes cannot have the options txn, metadata and filter: filter the DataFrame instead")
+            raise InvalidArgument("changes cannot have the options txn, metadata and filter: filter the DataFrame")
         self.options = options
         self._schema = schema
 

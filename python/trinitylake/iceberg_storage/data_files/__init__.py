@@ -1,1 +1,1 @@
-"""Data files: reading them, writing them, and which rows go into which file."""
+"""Reading and writing of data files, and the distribution of rows over files."""

@@ -1,7 +1,7 @@
-"""Arrow types of rows: those of the Iceberg schema, whatever the types in the files.
+"""Arrow types of rows. They follow from the Iceberg schema alone, and not from the types in the files.
 
-Arrow has two widths of offsets for texts, bytes and lists, and a Parquet file may have either. Rows always have the
-wide offsets here, so their types do not depend on the files. Widening offsets does not copy texts.
+Arrow has two widths of offsets for strings, bytes and lists, and a Parquet file may have either. Rows always have the
+wide offsets here, so their types do not depend on the files. Widening offsets does not copy the strings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def arrow_schema_with_ids(schema: Schema) -> pa.Schema:
-    """The same with field ids, as in Parquet files."""
+    """The same Arrow schema with field ids, as in Parquet files."""
     return _schemas_with_ids.of(schema, make=lambda: _converted(schema, with_ids=True))
 
 
@@ -47,7 +47,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
-    """An array of nulls. In Arrow's `nulls` the required fields of a struct are null, too, which cannot be written."""
+    """An array of nulls. Arrow's own `nulls` makes required fields of a struct null, too, which cannot be written."""
     import pyarrow as pa
 
     if not requires_parts(kind):
@@ -56,12 +56,12 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 
 def requires_parts(kind: pa.DataType) -> bool:
-    """Whether parts of a type are required, at any depth."""
+    """Whether a nested type has a required part, at any depth."""
     return any(not part.nullable or requires_parts(part.type) for part in _parts(kind))
 
 
 def _parts(kind: pa.DataType) -> list[pa.Field]:
-    """The fields of a nested type, for a map those of its entries. Arrow itself refuses null keys."""
+    """The fields of a nested type; of a map, key and value. The key counts as optional: Arrow itself refuses nulls."""
     import pyarrow as pa
 
     if pa.types.is_map(kind):
@@ -70,7 +70,7 @@ def _parts(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """The type with the storage type of UUIDs, which Arrow also supports in structs."""
+    """Replace UUIDs in a type by their storage type, because Arrow supports UUIDs only outside of structs."""
     import pyarrow as pa
 
     return _with_leaves(kind, lambda leaf: leaf.storage_type if isinstance(leaf, pa.BaseExtensionType) else leaf)
@@ -79,7 +79,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 def _with_leaves(
     kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf, *, optional: bool = False
 ) -> pa.DataType:
-    """A type in which types without parts are replaced. If `optional`, no part is required."""
+    """Apply `replace` to each leaf of a type. With `optional`, all parts become optional."""
     import pyarrow as pa
 
     def replaced(field: pa.Field) -> pa.Field:
@@ -96,9 +96,9 @@ def _with_leaves(
 
 
 def cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """A column with another type. Raises Arrow's errors for values that do not fit the type.
+    """Cast a column to another type. Raises Arrow's errors for values that do not fit the type.
 
-    Arrow adds digits to a decimal of 128 bits without a check for overflow.
+    Decimals are cast through 256 bits, because Arrow rescales 128-bit decimals without a check for overflow.
     """
     import pyarrow as pa
 
@@ -110,9 +110,9 @@ def cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa
 
 
 def cast_parts(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Arrow's cast, in which a required part is null in no place, except that it may be null before in a null struct.
+    """Cast nested values. Raises if a required part is null, unless the struct that contains it is null as well.
 
-    Arrow refuses the null of a null struct, as does its writer of Parquet, and makes an empty list of a null in a list.
+    Arrow's own cast and Parquet writer refuse that null, and the cast turns a NULL list in a list into an empty one.
     """
     import pyarrow as pa
 
@@ -125,7 +125,7 @@ def cast_parts(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
 
 
 def _with_required_parts(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of a type without required parts as `kind`: the parts of a null struct get a default value."""
+    """Convert values with optional parts to `kind`. Required parts of a null struct get a default value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -134,7 +134,7 @@ def _with_required_parts(values: pa.Array, kind: pa.DataType) -> pa.Array:
     is_struct, missing = pa.types.is_struct(kind), values.null_count
     if is_struct:
         parts = values.flatten()
-    else:  # without the elements of null lists and of other slices
+    else:  # drop elements that belong to null lists or are outside of the slice
         values = values.take(pc.subtract(_numbers(values), 1))
         parts = [values.keys, values.items] if pa.types.is_map(kind) else [values.values]
     made = []
@@ -153,7 +153,7 @@ def _with_required_parts(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _numbers(values: pa.Array) -> pa.Array:
-    """The numbers of the values, from 1."""
+    """Row numbers from 1, one for each value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -161,11 +161,11 @@ def _numbers(values: pa.Array) -> pa.Array:
 
 
 def typed(rows: Rows, target: pa.Schema) -> Rows:
-    """The same rows with the types of a schema.
+    """Cast rows to the types of a schema.
 
     Args:
         rows: with the columns of the schema, in its order.
-        target: as `arrow_schema` gives it.
+        target: from `arrow_schema`.
 
     Raises Arrow's errors for values that do not fit the types.
     """

@@ -43,19 +43,19 @@ if TYPE_CHECKING:
 
 #: Memory for all open files of one writer. Above it, the largest file is finished.
 OPEN_FILES_SIZE_BYTES = 160 << 20
-#: Maximum number of files of different partitions that are open at the same time. Above it, the file that was written
-#: to least recently is finished.
+#: Maximum number of files of different partitions that are open at the same time. Above it, the least recently used
+#: file is finished.
 MAX_OPEN_FILES = 64
-#: Maximum number of files of one writer that threads finish or that wait for a thread.
+#: Maximum number of files of one writer that are being finished by threads or wait for a thread.
 MAX_FINISHING_FILES = 32
-#: Chunks of a row group that are smaller on average are copied into one.
+#: Chunks of a row group with fewer rows than this on average are copied into one chunk.
 _CHUNK_ROWS = 10_000
-#: Size of a page; only wide rows make one larger before the writer checks it.
+#: Target size of a page. Pages of wide rows may exceed it, because the writer checks the size only every few rows.
 _PAGE_SIZE_BYTES = 1 << 20
 _PAGE_ROWS = 1024
-#: Number of rows from which a dictionary is decided, and minimum number of rows of a column with a dictionary.
+#: Size of the sample that decides whether a column gets a dictionary, and minimum number of rows for a dictionary.
 _SAMPLE_ROWS, _MIN_DICTIONARY_ROWS = 4096, 64
-#: A column gets a dictionary if half of this number of rows repeat values, on average.
+#: A column gets a dictionary if half of its rows are expected to repeat a value among this number of rows.
 _MAX_REPEATED_ROWS = 20_000
 #: Options of Arrow's writer that the table may set.
 _OPTIONS = {
@@ -76,9 +76,9 @@ class DataFileWriter:
         is_sorted: whether the rows are sorted already; otherwise each row group gets the order of the table
             (`row_order.py`).
         carries_rows: whether rows come from other files. Then the files have the lineage of rows (`row_lineage.py`),
-            which `write` accepts as two more columns. A missing one is NULL.
+            which `write` accepts as two more columns. A missing column is NULL.
         finishers: threads that write the last rows of files and store them, several files at the same time; by default
-            the caller does.
+            the calling thread does so.
 
     Attributes:
         files: the finished files.
@@ -153,7 +153,7 @@ class DataFileWriter:
     def discard(self) -> None:
         """Discard all files that are not finished.
 
-        The file access has finished files in its record and deletes them, also those that a thread finishes later.
+        Finished files are deleted by the file access, which records them, even if a thread finishes them later.
         """
         for file, finishing in self._finishing:
             if finishing.cancel():
@@ -164,7 +164,7 @@ class DataFileWriter:
         self._open.clear()
 
     def _with_all_columns(self, rows: pa.Table) -> pa.Table:
-        """The rows with all columns of the files in their order and types."""
+        """Convert rows to the columns of the files: all of them, in their order and with their types."""
         import pyarrow as pa
 
         columns = arrow_schema(self._schema)
@@ -228,7 +228,7 @@ class DataFileWriter:
 def write_data_file(
     metadata: TableMetadata, schema: Schema, io: FileIO, location: str, parts: Iterable[pa.Table]
 ) -> DataFile:
-    """Write rows, at least one, as one file with the columns of any schema.
+    """Write one or more rows as one file with the columns of `schema`, which need not be the table's.
 
     The result has no partition. Raises as `DataFileWriter.write`.
     """
@@ -274,7 +274,7 @@ class _OpenFile:
 
     @property
     def held_bytes(self) -> int:
-        """Memory for rows that wait and for bytes that are not stored yet."""
+        """Memory of buffered rows, and of encoded bytes that are not stored yet."""
         stream = self._stream
         held = stream.held_bytes if isinstance(stream, FileWriter) else 0 if stream is None else stream.tell()
         return held + self._waiting_bytes
@@ -315,7 +315,7 @@ class _OpenFile:
         return file
 
     def discard(self) -> None:
-        """Write nothing. A stream whose block raises discards its file."""
+        """Discard the file: an exception in the `with` block of its stream does so."""
         if self._stream is not None:
             error = RuntimeError("discarded")
             with suppress(RuntimeError):
@@ -354,7 +354,7 @@ class _OpenFile:
         options: dict[str, Any] = {
             option: property_as_int(properties, name) for name, option in _OPTIONS.items() if name in properties
         }
-        # The writer checks the size of a page after that many rows, and a reader holds a page in memory.
+        # The writer checks the size of a page every `page_rows` rows. A page must be small: readers hold it in memory.
         page_rows = max(1, min(_PAGE_ROWS, rows.num_rows * _PAGE_SIZE_BYTES // max(rows.nbytes, 1)))
         options.setdefault("write_batch_size", page_rows)
         ids = self._metrics.ids
@@ -378,14 +378,14 @@ _schemas_of_files: IdentityCache[Schema] = IdentityCache()
 
 
 def _schema_of_files(schema: Schema) -> Schema:
-    """The schema of files: names are valid in Avro and so in other engines; no column has the type `unknown`."""
+    """The schema of data files: names are valid in Avro, and so in other engines; `unknown` columns are left out."""
     return _schemas_of_files.of(
         schema, make=lambda: Schema(*_stored(sanitize_column_names(schema).fields), schema_id=schema.schema_id)
     )
 
 
 def _stored(fields: Iterable[NestedField]) -> Iterator[NestedField]:
-    """The fields that data files have, which excludes `unknown` (Iceberg's specification, "Primitive Types")."""
+    """The fields except those of type `unknown`, which files omit (Iceberg's specification, "Primitive Types")."""
     for field in fields:
         if isinstance(field.field_type, StructType):
             yield field.model_copy(update={"field_type": StructType(*_stored(field.field_type.fields))})
@@ -396,8 +396,8 @@ def _stored(fields: Iterable[NestedField]) -> Iterator[NestedField]:
 def _repeats(rows: pa.Table, path: str) -> bool:
     """Whether a dictionary is likely to make a column smaller.
 
-    Arrow builds a dictionary first and abandons it when it grows too large, which is most of the work where values
-    hardly repeat.
+    This saves time: Arrow builds a dictionary and abandons it when it grows too large, which is most of the work where
+    values rarely repeat.
     """
     import pyarrow as pa
 

@@ -2,7 +2,7 @@
 
 A delete applies to the rows of data files with a smaller data sequence number, in its own partition, or in all if its
 partition spec has no fields (Iceberg's specification, "Scan Planning"). NULL equals NULL, NaN equals NaN, and 0.0 and
--0.0 differ, as in Iceberg for Java. Columns are found by id, so they may have been renamed, widened or dropped since.
+-0.0 differ, as in Iceberg for Java. Columns are found by id, so they may be renamed, widened or dropped later.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class KeysOfFile:
         return [one.columns.schema for one in self.keys]
 
     def others(self, batch: pa.RecordBatch, present: Schema, constants: Mapping[int, Any]) -> pa.RecordBatch:
-        """The rows whose key is not deleted. `batch`, `present` and `constants` are as for `project`."""
+        """The rows of `batch` whose key is not deleted. The arguments are as for `project`."""
         deleted = np.zeros(batch.num_rows, bool)
         for one in self.keys:
             values = one.columns.of(project(batch, present, one.columns.schema, constants))
@@ -112,7 +112,7 @@ class KeyColumns:
     """The columns that delete files compare.
 
     Attributes:
-        schema: of the columns; of a struct only the compared fields. All may be NULL.
+        schema: the columns; a struct has only its compared fields. All are optional.
     """
 
     def __init__(self, metadata: TableMetadata, file: DataFile, ids: Sequence[int]) -> None:
@@ -139,9 +139,9 @@ class KeyColumns:
 
 
 class _Keys:
-    """Keys, and for each the greatest sequence number of a delete file that has it.
+    """Deleted keys, each with the greatest sequence number of the delete files that contain it.
 
-    A key becomes a number column by column: that of the pair of its number so far and of the value.
+    Keys are numbered column by column: each pair of (number of the key so far, value of the column) gets a new number.
     """
 
     def __init__(self, columns: KeyColumns, parts: Sequence[tuple[list[pa.Array], int]]) -> None:

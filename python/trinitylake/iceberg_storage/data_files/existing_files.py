@@ -1,7 +1,7 @@
-"""Parquet files that exist already, as data files of a table (`add_files`).
+"""Adds Parquet files that another program wrote to a table as data files (`add_files`).
 
-Another program wrote them. A file is refused if one of the readers of Iceberg tables could not read it, or would read
-other values: the field ids of its columns must be those of the table, and its values must have the types of the table.
+A file is refused if a reader of Iceberg tables could not read it, or would read other values. So its field ids must be
+those of the table, and its values must have the types of the table.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_column
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
     """Manifest entry of an existing file in the current partition spec.
 
-    Reads the columns whose values the footer does not prove, among them all texts. Raises `InvalidArgument` for columns
-    and values that do not fit the table, and for rows of more than one partition.
+    Reads the columns whose values cannot be checked by the footer alone, such as strings. Raises `InvalidArgument` for
+    columns and values that do not fit the table, and for rows of more than one partition.
     """
     with errors_as(lambda error: own_error(error, path)):
         file, reader, schema, spec = io.new_input(path), LiveRows(metadata, io, ()), metadata.schema(), metadata.spec()
@@ -66,7 +66,7 @@ def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFi
 def _check_ids(metadata: TableMetadata, columns: pa.Schema, present: Schema) -> None:
     """Check that all readers find a column of a file under the same id.
 
-    Some readers find all columns by name if one has no id, others read such a column as NULL.
+    If one column has no id, some readers find all columns by name, and others read that column as NULL.
     """
     ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for _, field in _fields(columns)]
     if not any(ids):
@@ -100,9 +100,9 @@ def _fields(columns: Iterable[pa.Field], above: str = "") -> Iterator[tuple[str,
 
 
 def _unproved_columns(schema: Schema, columns: pa.Schema, present: Schema) -> list[str]:
-    """The columns of the table whose values must be read to know that they fit their types.
+    """The columns whose values must be read to check that they fit the types of the table.
 
-    Raises `ValueError` for types that Iceberg's Java does not read, or reads as other values.
+    Raises `ValueError` for types that Iceberg for Java cannot read, or reads as other values.
     """
     ids = {name: id for id, name in index_name_by_id(present).items()}
     unproved = []

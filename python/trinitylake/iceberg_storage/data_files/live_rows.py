@@ -43,7 +43,7 @@ from trinitylake.iceberg_storage.row_filter import RowFilter
 
 _POSITION_ALONE = Schema(POSITION)
 _JOINED_SIZE_BYTES = 2 << 20
-#: Files of a plan mostly have the same columns. To compute schemas takes half of the time to read a small file.
+#: Computed schemas. Most files of a plan have the same columns, and without the cache a small file takes twice as long.
 _schemas: IdentityCache[Schema] = IdentityCache()
 
 
@@ -76,10 +76,10 @@ class LiveRows:
     def batches(
         self, task: FileScanTask, columns: Sequence[str] | None = None, chosen: np.ndarray | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one file under the current schema, with the given columns in their order, or all columns.
+        """The rows of one file under the current schema, with the given columns in their order; by default all columns.
 
-        Columns may be the names of the lineage and of the position (`row_lineage.py`), which all columns do not
-        include. Each batch of a Parquet file takes bounded memory, however wide rows are (`parquet_batches.py`).
+        `columns` may also name the lineage and the position (`row_lineage.py`), which the default does not include.
+        Each batch of a Parquet file takes bounded memory, however wide the rows are (`parquet_batches.py`).
 
         `chosen` are positions in a Parquet file, ascending: only these rows are read, also deleted ones.
         """
@@ -88,14 +88,14 @@ class LiveRows:
             return
         if (wanted := self._selections.get(tuple(columns))) is None:
             wanted = self._selections[tuple(columns)] = selected(self._schema, columns)
-        # `select` keeps the order of the table.
+        # `wanted` has the order of the table.
         for batch in self._read(task, wanted, chosen=chosen):
             yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
 
     def matching(
         self, task: FileScanTask, projected: Schema, filter: RowFilter | None = None, chosen: np.ndarray | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one file that match a filter over the current schema, with the projected columns or parts.
+        """The rows of one file that match a filter over the current schema, with the columns or parts in `projected`.
 
         `chosen` are positions in a Parquet file, ascending: only these rows are read, also deleted ones.
 
@@ -126,9 +126,9 @@ class LiveRows:
         return rows if gone is None else rows - int(np.searchsorted(gone, rows))
 
     def has_columns(self, task: FileScanTask, ids: Iterable[int]) -> bool:
-        """Whether a Parquet file has all columns of these ids, or partition values of them.
+        """Whether a Parquet file has a column or a partition value for each of these ids.
 
-        Other columns are read as their default, mostly NULL. True for a file that is not Parquet.
+        Columns without either are read as their default, mostly NULL. True for a file that is not Parquet.
         """
         if task.file.file_format != FileFormat.PARQUET:
             return True
@@ -263,9 +263,9 @@ class LiveRows:
             yield _joined(small)
 
     def columns_in(self, file: pq.ParquetFile) -> Schema:
-        """The columns of an open file, except variants. They are cached for the next file, which mostly has the same.
+        """The columns of an open file, except variants. They are cached, because most files have the same columns.
 
-        `equals` compares the leaves of nested columns only, so files with nested columns are not compared.
+        Columns of files with nested columns are not cached, because `equals` compares only their leaves.
         """
         metadata = file.metadata
         if self._columns is not None:
@@ -275,7 +275,7 @@ class LiveRows:
         known = pa.schema([one for one in file.schema_arrow if not self._is_variant(one)])
         schemas = [] if self._variants else [self._schema, *reversed(self._metadata.schemas)]
         columns = next((one for one in schemas if known.equals(arrow_schema_with_ids(one), check_metadata=True)), None)
-        if columns is None:  # another writer's; the module of PyIceberg's converter imports pandas
+        if columns is None:  # a file of another writer; imported here, because PyIceberg's converter imports pandas
             columns = self._with_zones(self._iceberg_schema(known, self._metadata.format_version), metadata)
         is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
         self._columns = None if is_nested else (metadata, columns)
@@ -289,12 +289,12 @@ class LiveRows:
         return pyarrow_to_schema(
             pa.schema([one.with_type(_iceberg_unit(one.type)) for one in known]),
             mapping,
-            downcast_ns_timestamp_to_us=format_version <= 2,  # which has no type for nanoseconds
+            downcast_ns_timestamp_to_us=format_version <= 2,  # these versions have no nanoseconds
             format_version=format_version,
         )
 
     def _with_zones(self, columns: Schema, metadata: pq.FileMetaData) -> Schema:
-        """The columns of a file, with a time zone for timestamps of 96 bits (INT96) if the column of the table has one.
+        """Give 96-bit timestamps (INT96) of a file a time zone if their column in the table has one.
 
         INT96 has no time zone. Spark and Hive write instants with it, in UTC.
         """
@@ -313,13 +313,13 @@ class LiveRows:
         )
 
     def _is_variant(self, column: pa.Field) -> bool:
-        """Whether a column of a file is a variant, or has some, for which PyIceberg has no type."""
+        """Whether a column of a file is or contains a variant, for which PyIceberg has no type."""
         id = (column.metadata or {}).get(b"PARQUET:field_id")
         return id is not None and int(id) in self._variants
 
 
 def _pruned(present: Schema, *wanted: Schema) -> Schema:
-    """The columns of a file, or parts of them, that are in one of some schemas; its first column if none is."""
+    """The columns of a file, or parts of them, that a schema in `wanted` has; if there are none, its first column."""
 
     def made() -> Schema:
         ids = {id for one in wanted for id in one.field_ids if not isinstance(one.find_type(id), ListType | MapType)}
@@ -332,14 +332,14 @@ def _pruned(present: Schema, *wanted: Schema) -> Schema:
 def _selected(
     batches: Iterable[Placed], gone: np.ndarray | None, chosen: np.ndarray | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The chosen rows, or all that are not gone."""
+    """The rows at the positions `chosen`, or by default all rows except those at the positions `gone`."""
     if chosen is not None:
         return rows_at(batches, chosen, are_kept=True)
     return (batch for batch, _ in batches) if gone is None else rows_at(batches, gone, are_kept=False)
 
 
 def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
-    """All batches of a file, with the positions of their rows, also as a last column."""
+    """Add the positions of the rows in the file to each batch, as a last column and as a range."""
     begin = 0
     for batch in batches:
         positions = range(begin, begin + batch.num_rows)
@@ -348,7 +348,7 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
 
 
 def _iceberg_unit(kind: pa.DataType) -> pa.DataType:
-    """The type of a column of a file, with times in the unit and instants in the time zone that PyIceberg knows."""
+    """The type of a column with the units of times and the time zones that PyIceberg accepts."""
     is_ = pa.types
     if is_.is_time(kind):
         return pa.time64("us")

@@ -1,8 +1,8 @@
 """Rows of Parquet files in batches of bounded memory, however wide the rows are.
 
-The number of rows in a batch follows from the sizes of the columns in the footer. A dictionary hides the size of texts:
-a megabyte of a file may stand for gigabytes of repeated texts. Such columns are read as Arrow dictionaries and decoded
-piece by piece, unless even the upper limit of their size is small.
+The number of rows in a batch follows from the sizes of the columns in the footer. A dictionary hides the size of
+strings: a megabyte of a file may stand for gigabytes of repeated strings. Such columns are read as Arrow dictionaries
+and decoded piece by piece, unless even the upper limit of their size is small.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BATCH_SIZE_BYTES = 16 << 20
 BATCH_ROWS = 131_072
 #: Maximum compressed size of row groups that are fetched together.
 _FETCHED_SIZE_BYTES = 16 << 20
-#: Compressed size of row groups from which several threads decode them; a smaller one is decoded faster by one thread.
+#: Compressed size above which several threads decode row groups; one thread decodes a smaller one faster.
 _SHARED_SIZE_BYTES = 1 << 20
 #: Upper bound of the size of a fixed-length value: a decimal of 128 bits. In a file such a value may take one bit.
 _VALUE_SIZE_BYTES = 16
-#: A larger column has texts outside of its dictionary, because the writer gave up the dictionary: bytes for each value,
-#: and for the dictionary. The footer then has the size of these texts, and Arrow reads them five times faster.
+#: Maximum size of a column with all strings in its dictionary: bytes for each value, and for the dictionary. A larger
+#: column has strings outside of it; the footer then has the size of these strings, and Arrow reads them 5 times faster.
 _REFERENCE_SIZE_BYTES, _DICTIONARY_SIZE_BYTES = 3, 5 << 19
 
 
@@ -100,10 +100,10 @@ class _Leaf(NamedTuple):
     Attributes:
         path: in the file.
         row_group: its number.
-        has_dictionary: it is a top-level column whose texts are all, or nearly all, in a dictionary.
+        has_dictionary: whether it is a top-level column with all, or nearly all, strings in a dictionary.
         stored_size_bytes: in the file.
-        read_size_bytes: approximate size of its rows in memory, without the texts of a dictionary.
-        max_size_bytes: upper bound of the size of its rows in memory, if they are texts.
+        read_size_bytes: approximate size of its rows in memory, without the strings of a dictionary.
+        max_size_bytes: upper bound of the size of its rows in memory, if they are strings.
     """
 
     path: str
@@ -141,9 +141,9 @@ def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[_Leaf]:
 
 
 def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
-    """The columns without dictionaries, if the texts of the file are small even if each had the size of its column.
+    """Read columns without dictionaries if even the upper bound of the size of their strings is small.
 
-    Opening the file again to read dictionaries would take longer than reading it.
+    Then it would take longer to open the file again for reading dictionaries than to read it.
     """
     if sum(leaf.max_size_bytes for leaf in leaves if leaf.has_dictionary) > BATCH_SIZE_BYTES:
         return leaves
@@ -154,9 +154,7 @@ def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
 
 
 def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:
-    """Upper bound of the size of a dictionary. Pages do not shrink when they are decompressed, so it also bounds each
-    text.
-    """
+    """Upper bound of the size of a dictionary, and so of each string in it. Pages do not shrink when decompressed."""
     begin = column.dictionary_page_offset
     stored = column.data_page_offset - begin if begin else column.total_compressed_size
     return max(0, int(column.total_uncompressed_size - (column.total_compressed_size - stored) * 9 // 10))
@@ -185,7 +183,7 @@ def _rows_of_batch(rows: int, row_group: int, leaves: Sequence[_Leaf]) -> int:
 
 
 def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same rows without dictionaries, in batches of at most `BATCH_SIZE_BYTES` of texts."""
+    """Decode the dictionaries of a batch; yields batches with at most `BATCH_SIZE_BYTES` of strings."""
     fields = list(batch.schema)
     encoded = [number for number, field in enumerate(fields) if pa.types.is_dictionary(field.type)]
     lengths = {number: _lengths(batch.column(number)) for number in encoded}
@@ -208,5 +206,5 @@ def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _lengths(array: pa.DictionaryArray) -> np.ndarray:
-    """The size of each text in the dictionary, then 0 for NULL."""
+    """The size of each string in the dictionary, and 0 as the last entry, for NULL."""
     return np.append(pc.binary_length(array.dictionary).to_numpy(zero_copy_only=False).astype(np.int64), 0)

@@ -1,7 +1,7 @@
 """Statistics of Parquet columns as Iceberg values.
 
-They are read as stored, without Python objects, so dates outside of the years 1 to 9999 work. They exclude row groups
-from a scan, and become the metrics of a written file.
+Scans skip row groups by them, and they become the metrics of a written file. They are read in their stored form,
+without Python objects, so dates outside of the years 1 to 9999 work.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class FileMetrics:
     Args:
         schema: of the table.
         properties: of the table, with the metrics modes.
-        columns: of a file that another program wrote, with their names in the file; by default those of the table.
+        columns: the columns of a file that another program wrote, with their names in it; by default those of `schema`.
 
     Attributes:
-        ids: of the columns of a file, by their paths.
+        ids: the ids of the columns of a file, by their paths.
     """
 
     def __init__(self, schema: Schema, properties: Mapping[str, str], columns: Schema | None = None) -> None:
@@ -137,7 +137,7 @@ class FileMetrics:
                     if found.has_min_max
                     else (None, None)
                 )
-                if low is None or high is None:  # where all are NaN, too
+                if low is None or high is None:  # also if all values are NaN
                     if not isinstance(type, iceberg.FloatType | iceberg.DoubleType):
                         unknown.add(id)
                     continue
@@ -193,7 +193,7 @@ class RowGroupSummaries:
         for id, path, type in _leaves(schema.as_struct(), ""):
             if id in wanted and paths.count(path) == 1:
                 is_date = isinstance(type, iceberg.DateType) and not isinstance(wanted[id], iceberg.DateType)
-                if not is_date:  # widened to a timestamp, which counts something else
+                if not is_date:  # a date widened to a timestamp has another unit
                     self._places[id] = paths.index(path), type
 
     def of(self, row_group: int, id: int) -> ColumnSummary:

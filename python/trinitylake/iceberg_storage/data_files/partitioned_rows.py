@@ -1,7 +1,7 @@
 """Splits rows by partition.
 
-Transforms are computed on the numbers that Iceberg stores, so dates and timestamps that Python has no objects for have
-partitions, too. Floating-point numbers are compared by their bits: NaN is one partition, and 0.0 and -0.0 are two.
+Transforms are computed on the numbers that Iceberg stores, so they work for dates and timestamps that Python cannot
+represent. Floating-point numbers are compared by their bits: NaN is one partition, and 0.0 and -0.0 are two.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Partition:
 
 
 def rows_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
-    """Rows of a table, partition by partition, in their order.
+    """Split rows by partition; the rows of a partition keep their order.
 
     Args:
         spec: with at least one field.
@@ -140,7 +140,7 @@ def aligned(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     empty = pa.array([], column.type)
-    return pa.chunked_array([pa.concat_arrays([*chunks, empty])])  # of a single array Arrow makes no copy
+    return pa.chunked_array([pa.concat_arrays([*chunks, empty])])  # Arrow does not copy a single array
 
 
 def plain_column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
@@ -177,7 +177,7 @@ def _units(plain: pa.ChunkedArray, transform: Transform[Any, Any], type: Iceberg
 
 
 def _truncated_numbers(plain: pa.ChunkedArray, width: int) -> pa.ChunkedArray:
-    """Whole numbers rounded down to a multiple of the width, or to the least number where that is less."""
+    """Whole numbers rounded down to a multiple of the width, but not below the least number of their type."""
     import numpy as np
     import pyarrow as pa
 
@@ -224,7 +224,7 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Record) -> str:
 
 
 def shown(transform: Transform[Any, Any], type: IcebergType, value: Any) -> str:
-    """A partition value as text, also a year that Python has no dates of."""
+    """A partition value as a string, also for years that Python's dates do not support."""
     try:
         return transform.to_human_string(type, value)
     except (OverflowError, ValueError):
@@ -236,7 +236,7 @@ def values_of(record: Record) -> list[Any]:
 
 
 def spelled(partition: Record) -> tuple[Hashable, ...]:
-    """The values of a partition in a form that only equal partitions share: NaN equals NaN, -0.0 is not 0.0."""
+    """The values of a partition in a form to compare partitions by: NaN equals NaN, and -0.0 differs from 0.0."""
     return tuple(_spelled(value) for value in values_of(partition))
 
 
@@ -254,7 +254,7 @@ def share_nan(partition: Record) -> None:
 
 
 def in_partitions(partitions: Iterable[Record], columns: Sequence[str]) -> BooleanExpression:
-    """A filter that holds in all of these partitions, by the values of the columns. PyIceberg's own takes no NaN."""
+    """A filter for the rows in these partitions, by the values of `columns`. Unlike PyIceberg's, it supports NaN."""
     if not columns:
         return AlwaysFalse()
     alternatives = [
@@ -287,7 +287,7 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same values, or substitutes that are equal exactly for equal values."""
+    """The same values, or substitutes that are equal if and only if the values are equal."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,8 +1,8 @@
 """Position deletes: the positions of deleted rows of data files.
 
-They are in deletion vectors, several of which share a Puffin file, or in Parquet files (format version 2). A data file
-has at most one vector, and one delete file is written for each data file: it contains the positions of the file that it
-replaces.
+Format version 2 stores them in Parquet files, version 3 in deletion vectors, several of which share a Puffin file. A
+data file has at most one vector. One delete file is written for each data file. It includes the positions in the delete
+file that it replaces.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PARQUET_SCHEMA = pa.schema(
 def is_merge_on_read(metadata: TableMetadata, statement: str) -> bool:
     """Whether a statement writes delete files instead of rewriting data files, by the properties of the table.
 
-    An upsert is a merge; overwrites delete rows as `delete` does.
+    The properties for MERGE apply to an upsert, those for DELETE to an overwrite.
     """
     name = {"update": "update", "merge": "merge", "upsert": "merge"}.get(statement, "delete")
     mode = metadata.properties.get(f"write.{name}.mode", "copy-on-write").lower()
@@ -67,19 +67,19 @@ def is_merge_on_read(metadata: TableMetadata, statement: str) -> bool:
 
 
 def can_lose_rows(file: DataFile) -> bool:
-    """Whether delete files are written for a data file. The positions of rows are known in Parquet files only."""
+    """Whether a data file can get position deletes: only in Parquet files the positions of rows are known."""
     return bool(file.file_format == FileFormat.PARQUET)
 
 
 def positions_in(io: FileIO, file: DataFile, footers: dict[str, dict[int, str]] | None = None) -> dict[str, np.ndarray]:
-    """The deleted positions that a delete file lists, by the path of the data file as it is spelled there.
+    """The deleted positions that a delete file lists, by the path of the data file as the delete file spells it.
 
-    Raises `CorruptFile` for a damaged file, also if it lists another number of positions than its manifest, or another
-    data file. Raises `ValueError` for a format other than Parquet and Puffin.
+    Raises `CorruptFile` if the file is damaged, or if its data file or its number of positions differ from those in its
+    manifest. Raises `ValueError` for a format other than Parquet and Puffin.
 
     Args:
-        footers: of Puffin files that were read already: the data files of the vectors, by their offsets. This function
-            adds the footer of the file.
+        footers: cache of the footers of Puffin files: for each, the data files of the vectors, by their offsets. This
+            function adds the footer of `file`.
     """
     path, blob = referenced_data_file(file), blob_of(file)
     with io.new_input(file.file_path).open() as stream:
@@ -169,7 +169,7 @@ def _ascending(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 @dataclass
 class RowDeletes:
-    """Rows that are deleted by their positions, and files that go with all of their rows.
+    """Collects rows to delete by position, and files to remove because all of their rows are deleted.
 
     Args:
         deletes: the positions that are deleted already, by the path of the data file.
@@ -183,7 +183,7 @@ class RowDeletes:
     _positions: list[tuple[DataFile, np.ndarray]] = field(default_factory=list)
 
     def remove(self, task: FileScanTask) -> None:
-        """Remove a data file, with the delete files that apply to no other one."""
+        """Remove a data file, and the delete files that apply only to it."""
         self.removed += [task.file, *of_one_data_file(task.delete_files)]
 
     def delete(self, task: FileScanTask, positions: np.ndarray) -> None:
@@ -199,7 +199,7 @@ class RowDeletes:
 def write_position_deletes(
     metadata: TableMetadata, io: FileIO, deleted: Sequence[tuple[DataFile, np.ndarray]]
 ) -> list[DataFile]:
-    """Write a delete file for each of some data files, with all of its deleted positions, which are ascending."""
+    """Write one delete file for each data file in `deleted`, with all of its deleted positions, in ascending order."""
     if metadata.format_version >= _VECTORS_SINCE:
         return _write_vectors(metadata, io, deleted) if deleted else []
     return [write_position_file(metadata, io, file, {file.file_path: positions}) for file, positions in deleted]
@@ -238,9 +238,9 @@ def _write_vectors(
 def write_position_file(
     metadata: TableMetadata, io: FileIO, of: DataFile, deleted: Mapping[str, np.ndarray]
 ) -> DataFile:
-    """Write a delete file with the positions in some data files, by their paths, which are ascending.
+    """Write a delete file with the deleted positions of some data files, by their paths in ascending order.
 
-    Its partition is that of `of`, which is one of the data files, or a delete file of them.
+    It gets the partition of `of`, which is one of the data files or a delete file that applies to them.
     """
     paths = pa.concat_arrays([pa.repeat(path, len(positions)) for path, positions in deleted.items()])
     positions = np.concatenate(list(deleted.values()))

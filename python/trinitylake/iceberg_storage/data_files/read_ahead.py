@@ -13,7 +13,7 @@ Part = TypeVar("Part")
 #: Tables or batches of Arrow.
 Rows: TypeAlias = Any
 
-#: Memory for rows that were read and not yet taken. Each thread holds one more batch.
+#: Memory for rows that threads have read and the consumer has not taken. Each thread holds one more batch.
 BUFFER_SIZE_BYTES = 64 << 20
 
 

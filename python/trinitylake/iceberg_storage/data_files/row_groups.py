@@ -1,7 +1,7 @@
 """Sizes of row groups in data files.
 
-Two properties of the table set them, as in Iceberg: `write.parquet.row-group-limit` in rows, and
-`write.parquet.row-group-size-bytes`, here the size in Arrow. Without them the writer chooses.
+Two properties of the table set them, as in Iceberg: `write.parquet.row-group-limit`, a number of rows, and
+`write.parquet.row-group-size-bytes`, here the size of the Arrow data. Without them the writer chooses.
 """
 
 from __future__ import annotations

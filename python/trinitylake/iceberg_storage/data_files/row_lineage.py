@@ -52,7 +52,7 @@ class PlannedFile(FileScanTask):
 
     Attributes:
         sequence_number: the data sequence number of the file; None for a file that is not committed.
-        equality_deletes: those of `delete_files` that delete rows by values.
+        equality_deletes: the equality delete files among `delete_files`.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class PlannedFile(FileScanTask):
 
 
 def carried_schema(metadata: TableMetadata) -> Schema:
-    """The columns of rows that move to another file: with their lineage in format version 3.
+    """The columns to read and write when rows move to another file; format version 3 adds those of the lineage.
 
-    Raises `InvalidArgument` for a table that has columns with the names of the lineage.
+    Raises `InvalidArgument` if a column of the table has the name of a lineage column.
     """
     schema = metadata.schema()
     if metadata.format_version < ROW_IDS_SINCE:
@@ -108,7 +108,7 @@ def has_computed(columns: Schema) -> bool:
 def with_positions(
     batches: Iterable[pa.RecordBatch], file: pq.FileMetaData, row_groups: Sequence[int] | None, as_column: bool
 ) -> Iterator[Placed]:
-    """The batches of some row groups of a file with the positions of their rows in the file, also as a last column."""
+    """Add the positions in the file to batches that were read from some row groups; `as_column` also as last column."""
     counts = np.array([file.row_group(number).num_rows for number in range(file.num_row_groups)], np.int64)
     groups = np.arange(len(counts)) if row_groups is None else np.array(row_groups)
     begins = np.cumsum(counts) - counts
@@ -117,7 +117,7 @@ def with_positions(
     start = 0
     for batch in batches:
         end = start + batch.num_rows
-        # The rows that were skipped before the first and the last row.
+        # Numbers of rows in row groups that were skipped before the first and before the last row of the batch.
         first, last = skipped[np.searchsorted(ends_read, [start, end - 1], "right")] if batch.num_rows else (0, 0)
         positions: Positions = range(start + first, end + first)
         if first != last:
@@ -139,7 +139,7 @@ def row_groups_at(file: pq.FileMetaData, positions: np.ndarray) -> list[int]:
 
 
 def rows_at(batches: Iterable[Placed], positions: np.ndarray, *, are_kept: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of some batches at `positions`, which ascend, or all other rows."""
+    """The rows of some batches at the ascending `positions`; if not `are_kept`, all other rows."""
     for batch, own in batches:
         here = positions[slice(*np.searchsorted(positions, [own[0], own[-1] + 1]))] if len(own) else positions[:0]
         if not len(here):
@@ -156,7 +156,7 @@ def rows_at(batches: Iterable[Placed], positions: np.ndarray, *, are_kept: bool)
 
 
 def with_lineage(rows: pa.RecordBatch, batch: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:
-    """The rows with the lineage that they inherit, where a column of lineage is NULL.
+    """Fill NULL in the lineage columns with the values that the rows inherit from their file.
 
     Args:
         rows: projected from `batch`.

@@ -1,7 +1,7 @@
 """Sorting of written rows: each row group is sorted by the sort order of the table.
 
-NaN is larger than all other numbers, as in SQL and in Iceberg. To sort more than a row group would not fit into memory.
-A file records the sort order only if it has one row group: with several, the file as a whole is not sorted.
+NaN is larger than all other numbers, as in SQL and in Iceberg. Only row groups are sorted, to bound memory. So a file
+records the sort order only if it has one row group.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RowOrder:
 
         for key in self._keys:
             values = transformed(_column(rows, key.path), key.transform, key.type)
-            # Columns of their own say where nulls and NaN go: Arrow has both at the end.
+            # Arrow sorts nulls and NaN to the end, so extra sort columns decide where they go.
             add(pc.is_null(values), "descending" if key.nulls_first else "ascending")
             if pa.types.is_floating(values.type):
                 add(pc.is_nan(values), key.direction)

@@ -1,4 +1,4 @@
-"""Converts rows from the columns of one Iceberg schema to those of another, which are matched by field id.
+"""Converts rows from one Iceberg schema to another. Columns are matched by field id.
 
 The result has the Arrow types of the target schema (`arrow_schema.py`). Values are widened and never narrowed. NULL
 stays NULL, also for lists, maps and structures with required parts.
@@ -23,9 +23,9 @@ _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def has_plain_part_names(type: IcebergType) -> bool:
-    """Whether Parquet files of every engine have the parts of a nested column under their names.
+    """Whether files of all engines store the parts of a nested column under their own names.
 
-    Iceberg writes `A_x20b` for `A b`. DuckDB and Spark, which find the parts by name, would read NULL.
+    Iceberg's writers replace `A b` by `A_x20b`. DuckDB and Spark find parts by name, and would read NULL.
     """
     match type:
         case StructType():
@@ -38,7 +38,7 @@ def has_plain_part_names(type: IcebergType) -> bool:
 
 
 def with_wider_types(schema: Schema, other: Schema) -> Schema:
-    """A schema with the wider one of two types for each primitive column, also in nested columns."""
+    """Replace the type of each primitive column, also in nested ones, by its type in `other` if that is wider."""
     others = index_by_id(other)
 
     def wider(kind: IcebergType, id: int) -> IcebergType:
@@ -78,7 +78,7 @@ def project(
     constants: Mapping[int, Any] = EMPTY_DICT,
     target: pa.Schema | None = None,
 ) -> pa.RecordBatch:
-    """The rows with other columns.
+    """Convert rows from the columns `present` to the columns `wanted`.
 
     Args:
         rows: with the columns of `present`, by name; may have more.
@@ -87,7 +87,7 @@ def project(
         constants: values of columns that are not in `present`, by field id.
         target: the Arrow schema of the result, by default `arrow_schema(wanted)`.
 
-    Raises `ResolveError` for a required column that is missing, and for a type that is not widened to the wanted one.
+    Raises `ResolveError` for a required column that is missing, and for a type that cannot be widened as wanted.
     """
     target = arrow_schema(wanted) if target is None else target
     if not wanted.fields:
@@ -113,10 +113,10 @@ def _missing(field: NestedField, kind: pa.DataType, count: int, constants: Mappi
 
 
 def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.DataType) -> pa.Array:
-    """Values of one Iceberg type as another.
+    """Convert values from one Iceberg type to another.
 
-    A list or map that is NULL may have elements in Arrow. So a mask says which are NULL, and Arrow takes a mask only
-    with offsets that are no slice, which `add` returns.
+    A NULL list or map may have elements in Arrow, so lists and maps are built with a mask of their NULLs. Arrow accepts
+    a mask only if the offsets are not a slice; `add(offsets, 0)` copies them.
     """
     match has, wants:
         case StructType(), StructType():

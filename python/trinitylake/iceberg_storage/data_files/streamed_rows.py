@@ -16,12 +16,12 @@ from trinitylake.iceberg_storage.row_filter import RowFilter
 
 #: Maximum number of sequences of files that are read concurrently.
 READ_AHEAD = 4
-#: Maximum number of files that one thread reads in sequence, and of their size unless it is one file.
+#: Maximum number and total size of the files that one thread reads in sequence. A single file may be larger.
 RUN_FILES, RUN_SIZE_BYTES = 32, 8 << 20
 
 
 def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of planned files that match the filter of a scan, with some columns, up to its limit, file after file.
+    """The rows of planned files that match the filter of a scan, in the order of the files, up to the scan's limit.
 
     Args:
         scan: of the table, with the filter that the files were planned by.
@@ -46,7 +46,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
     left = scan.limit
     if left == 0:
         return
-    # With a limit, files are read one after the other, so that few rows beyond the limit are read.
+    # With a limit, one thread reads the files one after the other, so that few rows beyond the limit are read.
     threads = READ_AHEAD if left is None else 1
     for batch in ReadAhead(list(runs(tasks)), read, threads):
         if left is not None:

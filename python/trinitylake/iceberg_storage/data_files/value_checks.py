@@ -1,4 +1,4 @@
-"""Values that Arrow types can hold, and columns of Iceberg tables cannot."""
+"""Refuses values that Arrow types can hold and columns of Iceberg tables cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trinitylake.errors import InvalidArgument
 
 
 def leaf_arrays(values: pa.Array) -> Iterator[pa.Array]:
-    """The arrays without nested values in an array."""
+    """The leaf arrays of an array, which have no nested values."""
     kind = values.type
     if pa.types.is_struct(kind):
         for part in values.flatten():
@@ -27,10 +27,10 @@ def leaf_arrays(values: pa.Array) -> Iterator[pa.Array]:
 
 
 def check_values(column: pa.ChunkedArray | pa.Array, name: str) -> None:
-    """Refuse what an Arrow type can hold and a column cannot.
+    """Raise `InvalidArgument` for values that a column cannot hold.
 
-    `infinity` as a date or timestamp, for which DuckDB has the largest number; times beyond a day; texts that are not
-    UTF-8, which no reader accepts.
+    These are the date and timestamp `infinity`, which DuckDB stores as the largest number; times of day outside of 24
+    hours; and strings that are not UTF-8, which no reader accepts.
     """
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
         for leaf in leaf_arrays(chunk):

@@ -1,10 +1,10 @@
-"""The parts of the package that rely on private parts of PyIceberg.
+"""Extends PyIceberg with the help of its private functions and attributes.
 
-`transaction` is PyIceberg's table and transaction with our writers, `catalog_table` the same over a catalog, `scan` its
-scan over our plan (`scan_planner`) and our reader. `delete_by_filter` is its delete. `table_metadata` and
-`metadata_updates` are table metadata and the updates of it. `catalog` implements the private methods that PyIceberg
-calls on catalogs. `federated_catalog` sends requests only to the configured address. `pyiceberg_patches` next to this
-folder changes PyIceberg for the whole process.
+`transaction` is PyIceberg's table and transaction with our writers, and `catalog_table` such a table that is committed
+through a catalog. `scan` is PyIceberg's scan with our plan (`scan_planner`) and our reader. `delete_by_filter` is its
+delete. `table_metadata` and `metadata_updates` are table metadata and its updates. `catalog` implements the private
+methods that PyIceberg calls on catalogs. `federated_catalog` sends requests only to the configured address.
+`pyiceberg_patches` next to this folder changes PyIceberg for the whole process.
 
 To try a new version of PyIceberg, compare it with this list. `test_pyiceberg_private_parts.py` checks that each name
 exists with the expected parameters, and that no other private name is used. "Overridden" means that PyIceberg calls

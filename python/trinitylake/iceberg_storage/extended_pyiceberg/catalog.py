@@ -34,7 +34,7 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
         """Staged table for `create_table_transaction`, which is not in the catalog before the commit."""
 
     def create_table_transaction(self, *arguments: Any, **options: Any) -> CreateTableTransaction:
-        """Transaction that creates a table, with all rows written until its commit; arguments as for `stage_table`."""
+        """Begin a transaction that creates a table and its first rows. The arguments are as for `stage_table`."""
         return CreatingTransaction(self.stage_table(*arguments, **options))
 
     def _create_staged_table(self, *arguments: Any, **options: Any) -> StagedTable:

@@ -1,7 +1,7 @@
 """A PyIceberg table that is committed through the catalog of a lakehouse.
 
-It holds the metadata that was loaded. Each transaction works on a frozen view of it, so two threads that share a handle
-meet in `commit_table`, like two handles. After a commit the handle has the new metadata.
+A handle holds the metadata that was loaded, and after its commit the new metadata. Each transaction works on an
+immutable copy of the table, so two threads that share a handle conflict only in `commit_table`, as two handles do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deleting by a filter: files without other rows are removed, others are written again or get a delete file."""
+"""Deletes rows by a filter: files whose rows all match are removed, others are rewritten or get a delete file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def delete_by_filter(
     branch: str | None,
     in_place: bool,
 ) -> tuple[list[DataFile], list[DataFile], int]:
-    """The removed and the added files of a branch, and the number of deleted rows.
+    """Delete rows of a branch; returns its removed files, its added files, and the number of deleted rows.
 
-    `in_place` leaves other rows where they are, and writes delete files (merge-on-read).
+    With `in_place`, data files are not rewritten, and delete files are written (merge-on-read).
     """
     tasks = files_of_branch(metadata, io, filter, case_sensitive, branch)
     read_data_ahead(io, [task for task in tasks if task.residual != AlwaysTrue()])

@@ -1,8 +1,8 @@
 """REST catalog client that sends requests only to the configured address.
 
 PyIceberg takes the address from the response of `/v1/config`, follows redirects, and loads the classes that a response
-names. The other catalog could so choose where tokens are sent and which code runs here. PyIceberg also waits without a
-deadline. The REST server loads tables of other catalogs in worker processes, which bound time and memory.
+names. Thereby the other catalog could choose where tokens are sent and which code runs here. PyIceberg also waits
+without a deadline. The REST server loads such tables in worker processes, with limits on time and memory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Applies updates to table metadata by PyIceberg's code, without copying all metadata.
+"""Applies updates to table metadata with PyIceberg's code, without copying all of the metadata.
 
 In addition to PyIceberg:
 
 - Format version 3. The property `format-version` upgrades a table, as in Iceberg's Java library.
-- The table assigns the ids of schemas, partition specs and sort orders, which are read-only in the REST specification:
-  a client may leave them out, and does not know what other clients added. An equal object keeps its id. In the rest of
-  the commit an id that the client chose means the assigned one.
-- Time does not go back: a snapshot is never older than the table, and never in the future of this host. Java, Rust and
-  Go refuse a log of snapshots that goes back by more than a minute, which happens if the clocks of two hosts differ.
+- The ids of schemas, partition specs and sort orders are assigned here, because a client may omit them and does not
+  know which ids other clients use (they are read-only in the REST specification). An object that exists already keeps
+  its id. If a client chose another id, the rest of its commit may use it to mean the assigned one.
+- Times of snapshots ascend: a snapshot is never older than the table, and never in the future of this host. Java, Rust
+  and Go refuse a snapshot log that goes back by more than a minute, as happens if the clocks of two hosts differ.
 - The result satisfies the invariants in `metadata_invariants.py`.
 """
 
@@ -79,7 +79,7 @@ class AssignedIds:
         return id, is_new
 
     def given(self, chosen: int) -> int:
-        """The assigned id for an id that the client chose, or for `LAST_ADDED`."""
+        """The assigned id that an id chosen by the client, or `LAST_ADDED`, stands for."""
         if chosen == LAST_ADDED and self.last_added is not None:
             return self.last_added
         return self._given.get(chosen, chosen)
@@ -114,8 +114,8 @@ class MetadataBuilder:
         before = self.metadata
         after = iceberg._apply_table_update(applied, before, self._context)
         if isinstance(applied, iceberg.RemoveSnapshotsUpdate):
-            # PyIceberg removes the ids of parents, so a later snapshot looks like the first one, and leaves gaps in the
-            # log of current snapshots.
+            # PyIceberg would remove the ids of parents, so that a later snapshot looks like the first one, and would
+            # leave gaps in the log of current snapshots.
             heads = {"refs": after.refs, "current_snapshot_id": after.current_snapshot_id}
             after = without(before, set(applied.snapshot_ids)).model_copy(update=heads)
         self.metadata = indexed(after)
@@ -193,7 +193,7 @@ class MetadataBuilder:
         return one.model_copy(update={id_name: id}) if is_new else None
 
     def _with_field_ids(self, spec: PartitionSpec) -> PartitionSpec:
-        """The spec with ids for fields that have none; a field of another spec with the same transform has its id."""
+        """Assign ids to fields without one. A field that an older spec has with the same transform gets its id."""
         if all(field.field_id != NO_FIELD_ID for field in spec.fields):
             return spec
         known = {
@@ -223,7 +223,7 @@ class MetadataBuilder:
     def _checked_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the assigned id of its schema, and a time that fits the table.
 
-        Raises `StaleSnapshot` if its numbers are those of older metadata, and `ValueError` if it breaks a rule.
+        Raises `StaleSnapshot` if its numbers were computed from older metadata, and `ValueError` if it breaks a rule.
         """
         metadata = self.metadata
         if "spec_id" in self._ids and not self._ids["spec_id"].is_as_chosen:  # its manifests have the chosen ids
@@ -308,9 +308,9 @@ def apply_updates(base: TableMetadata, updates: Sequence[iceberg.TableUpdate]) -
 
 
 class StaleSnapshot(ValueError):
-    """The sequence number or row id of a snapshot is outdated, for example after a commit to another branch. Produce it
-    again.
-    """
+    """The sequence number or row id of a snapshot is outdated, for example after a commit to another branch.
+
+    The snapshot must be produced again."""
 
 
 def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
@@ -318,7 +318,7 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
     if isinstance(metadata, TableMetadataV1):
         return
     number = snapshot.sequence_number
-    # A snapshot without a parent replaces the table: no file of another snapshot is compared with its number.
+    # A snapshot without a parent replaces the table, so its number is not compared with files of other snapshots.
     if (number or 0) <= metadata.last_sequence_number and snapshot.parent_snapshot_id is not None:
         raise StaleSnapshot(
             f"Cannot add snapshot with sequence number {number} older than last sequence number "
@@ -332,7 +332,7 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
             f"{metadata.next_row_id}"
         )
     if snapshot.added_rows is None:
-        raise ValueError("Cannot add snapshot without added rows: next-row-id is counted by them")
+        raise ValueError("Cannot add snapshot without added rows: next-row-id grows by their number")
     if not 0 <= snapshot.added_rows <= metadata_invariants.MAX_ADDED_ROWS:
         raise ValueError(f"Cannot add snapshot with {snapshot.added_rows} added rows")
 

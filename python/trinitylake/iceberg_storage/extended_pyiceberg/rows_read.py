@@ -42,10 +42,10 @@ class RowsRead:
             `WHOLE`.
         filter: matches at least all of these rows.
         case_sensitive: whether the filter names columns case-sensitively.
-        branch: that the statement read; None for a snapshot without a branch.
+        branch: the branch that the statement read; None for a snapshot without a branch.
         operation: `DELETE` or `OVERWRITE`, which selects the isolation level of the table.
         snapshot_ids: the snapshots of the statement.
-        counts: its changed rows, if it counted them.
+        counts: the numbers of changed rows, if the statement counted them.
     """
 
     statement: str
@@ -101,7 +101,7 @@ rows_read: ContextVar[tuple[RowsRead, ...]] = ContextVar("trinitylake_rows_read"
 
 
 def key_filter(rows: pa.Table, columns: Sequence[str], max_keys: int = MAX_KEYS) -> BooleanExpression:
-    """A filter that matches at least all rows with a key of `rows`; of more than `max_keys` their range."""
+    """A filter that matches at least all rows with a key of `rows`. More than `max_keys` keys become a range."""
     try:
         keys = rows.select(columns)
         if not columns or any(keys.column(name).null_count for name in columns):
@@ -112,12 +112,12 @@ def key_filter(rows: pa.Table, columns: Sequence[str], max_keys: int = MAX_KEYS)
             return match_filter(rows, list(columns))
         return And(*(part for name in columns for part in _range(name, _literals(keys.column(name)))))
     except (KeyError, TypeError, ValueError, OverflowError, NotImplementedError):
-        # A type of keys that has no order, or a key that is no literal, such as a date before the year 1.
+        # The type of the keys has no order, or a key cannot be a literal, such as a date before the year 1.
         return AlwaysTrue()
 
 
 def match_filter(rows: pa.Table, columns: list[str]) -> BooleanExpression:
-    """A filter that matches all rows whose values equal those of a row of `rows`, which have no NULL."""
+    """A filter that matches all rows with the same values in `columns` as one of `rows`, which have no NULL."""
     import pyarrow as pa
 
     keys = pa.table([_literals(rows.column(name)) for name in columns], names=columns)
@@ -125,7 +125,7 @@ def match_filter(rows: pa.Table, columns: list[str]) -> BooleanExpression:
 
 
 def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values that PyIceberg makes literals of: nanoseconds as text, because its literals of times have microseconds."""
+    """Values for PyIceberg's literals. Nanoseconds become strings, because its timestamp literals have microseconds."""
     import pyarrow as pa
 
     is_nano = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
@@ -133,7 +133,7 @@ def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:
-    """Whether all values are finite: NaN is outside of bounds, and PyIceberg does not find infinities."""
+    """Whether all values are finite. NaN is outside of any range, and PyIceberg does not find infinities."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
 """PyIceberg's scan over our plan (`scan_planner.py`) and our reader (`live_rows.py`).
 
-A scan of an older snapshot has that snapshot's schema throughout: for its filter, its columns and its rows. Manifests
-and data files of a remote store are fetched before the threads that decode them need them.
+A scan of an older snapshot uses that snapshot's schema for its filter, its columns and its rows. Manifests and data
+files of a remote store are prefetched before the threads that decode them need them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ReadAheadScan(DataScan):
             table_identifier=table_identifier,
         )
         if self.row_filter != ALWAYS_TRUE:
-            RowFilter.of(self.row_filter, self.table_metadata.schema(), self.case_sensitive)  # checks it
+            RowFilter.of(self.row_filter, self.table_metadata.schema(), self.case_sensitive)  # may raise
 
     def projection(self) -> Schema:
         """The columns of the result. Row ids and last updates of rows come after the columns of the table."""
@@ -110,7 +110,7 @@ class ReadAheadScan(DataScan):
         return tasks
 
     def bounded(self, max_looks: int) -> Self:
-        """The same scan, whose plan raises `PlanTooLarge` above this number of evaluated predicates and values."""
+        """A copy whose planning raises `PlanTooLarge` if it evaluates more than `max_looks` predicates and values."""
         scan = copy(self)
         scan._max_looks = max_looks
         return scan
@@ -149,13 +149,13 @@ class ReadAheadScan(DataScan):
         return sum(map(live.count, whole)) + sum(int(batch.num_rows) for batch in rows)
 
     def for_reading(self) -> ReadAheadScan:
-        """The same scan for a caller that reads all the files that it plans."""
+        """A copy for a caller that reads all planned files, so that they can be prefetched."""
         scan = copy(self)
         scan._reads_rows = self.limit is None  # with a limit most of them may not be read
         return scan
 
     def _columns(self) -> frozenset[int]:
-        """The columns of which every row is wanted: with a filter, bounds may rule out parts of a file."""
+        """The ids of the columns to prefetch as a whole. With a filter, bounds may rule out parts of a file."""
         if self.row_filter != ALWAYS_TRUE:
             return frozenset()
         wanted = self.projection()
@@ -243,8 +243,8 @@ def appended_files(
     until: int | None,
     max_looks: int | None = None,
 ) -> list[PlannedFile]:
-    """The files that were appended after one snapshot until another, by default the current one, which may hold rows
-    that match. Raises `ValueError` for a snapshot that the other one does not descend from."""
+    """The files with possibly matching rows that were appended after snapshot `after`, up to `until` (or the current).
+    Raises `ValueError` if `until` does not descend from `after`."""
     until = metadata.current_snapshot_id if until is None else until
     if until is None:
         return []
@@ -278,7 +278,7 @@ def _read_manifests_ahead(io: FileIO, manifests: Iterable[ManifestFile], files: 
 
 
 def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:
-    """The metadata with another current schema: that of a snapshot."""
+    """The metadata with the schema of a snapshot as its current schema."""
     snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
     id = None if snapshot is None else snapshot.schema_id
     if id is None or id == metadata.current_schema_id or all(one.schema_id != id for one in metadata.schemas):
@@ -289,7 +289,7 @@ def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:
 def read_data_ahead(io: object, tasks: Iterable[FileScanTask], columns: frozenset[int] = frozenset()) -> None:
     """Begin to fetch the files of some tasks, delete files first.
 
-    Of large files `columns` are fetched at once when one is opened.
+    When a large file is opened, its `columns` are fetched together.
     """
     if isinstance(io, LakehouseFileIO) and io.is_remote:
         tasks = list(tasks)

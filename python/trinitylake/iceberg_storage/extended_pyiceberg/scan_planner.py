@@ -33,7 +33,7 @@ _MAX_THREADS = 8
 
 
 class PlanTooLarge(Exception):
-    """The filter has too many values for the number of files."""
+    """Planning would evaluate too many predicates and values for the number of files."""
 
 
 class FilesOfFilter:
@@ -41,11 +41,11 @@ class FilesOfFilter:
 
     Args:
         metadata: of the table, for its partition specs.
-        filter: over the columns of `schema`, by default the current ones of the table; compiled or not.
+        filter: over the columns of `schema`, by default the current schema of the table; may be compiled already.
         max_looks: the maximum number of tested predicates and values; None for no limit.
 
     Attributes:
-        residual: the filter for files some of whose rows may not match; true for a compiled filter.
+        residual: the filter for the rows of files that may also have other rows; `AlwaysTrue` for a compiled filter.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FilesOfFilter:
         self._looks_left = max_looks
 
     def of_file(self, file: DataFile) -> int:
-        """The outcomes of the filter for the rows of a data file. Raises `PlanTooLarge`."""
+        """The possible outcomes of the filter for the rows of a data file. Raises `PlanTooLarge`."""
         if file.record_count == 0:
             return FALSE
         partition = self._of_fields(file.spec_id, file.partition, of_partition)
@@ -95,7 +95,7 @@ class FilesOfFilter:
         return bool(self._outcomes(self._of_fields(file.spec_id, file.partition, of_partition)) & TRUE)
 
     def may_be_in(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list files with rows that match. A manifest of removed files does not."""
+        """Whether a manifest may list files with rows that match; False if it lists only removed files."""
         if not (manifest.has_added_files() or manifest.has_existing_files()):
             return False
         if not self._fields.get(manifest.partition_spec_id) or not manifest.partitions:

@@ -26,9 +26,9 @@ from trinitylake.iceberg_storage.pyiceberg_patches import nanosecond_defaults, v
 
 #: The next row id of a table that has no rows with ids.
 INITIAL_ROW_ID = 0
-#: Attributes of metadata in addition to its fields: its length in JSON, and the memory that it takes.
+#: Additional attributes of metadata objects: the size of their JSON text, and of the memory that they take.
 _SIZE, _PARSED_SIZE = "_json_size_bytes", "_parsed_size_bytes"
-#: Upper bound of the memory of a JSON value, with the indexes of a schema. A map takes 5.7 KB, and may be 17 values.
+#: Upper bound of the memory of a JSON value, including indexes: a column of type map takes 5.7 KB for 17 values.
 _VALUE_SIZE_BYTES = 350
 
 
@@ -87,12 +87,12 @@ def json_size_bytes(metadata: TableMetadata) -> int:
 
 
 def parsed_size_bytes(metadata: TableMetadata) -> int:
-    """Upper bound of the memory that the metadata takes; 0 if its length is not known."""
+    """Upper bound of the memory that the metadata takes, in bytes; 0 if unknown."""
     return int(metadata.__dict__.get(_PARSED_SIZE, 0))
 
 
 def sized(metadata: TableMetadata, text: bytes) -> TableMetadata:
-    """The same metadata with the sizes that follow from its text in JSON."""
+    """Record the sizes that follow from the JSON text of the metadata; returns the metadata."""
     metadata.__dict__[_SIZE] = len(text)
     metadata.__dict__[_PARSED_SIZE] = len(text) + _VALUE_SIZE_BYTES * count_values(text)
     return metadata
@@ -104,7 +104,7 @@ def sized_as(metadata: TableMetadata, other: TableMetadata) -> TableMetadata:
 
 
 def upgraded(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata in format version 3: its snapshots stay without row ids, the next one gives some to all rows.
+    """Upgrade metadata to format version 3. Its snapshots get no row ids; the next snapshot assigns ids to all rows.
 
     Raises `ValueError` for metadata of a version that is not 1, 2 or 3.
     """
@@ -130,11 +130,11 @@ def new_table(
     properties: Mapping[str, str],
     table_uuid: UUID,
 ) -> TableMetadata:
-    """The metadata of a new, empty table, with fresh ids of columns and the default values that the schema has.
+    """The metadata of a new, empty table, with new column ids and the default values of the schema.
 
-    PyIceberg's own function leaves the default values out.
+    PyIceberg's own function omits the default values.
 
-    Raises `ValueError` for what Iceberg, or the format version in the properties, cannot have.
+    Raises `ValueError` for what Iceberg, or the format version in the properties, does not support.
     """
     given = {**NEW_TABLE_PROPERTIES, **properties}
     metadata = indexed(new_table_metadata(schema, partition_spec, sort_order, location, given, table_uuid=table_uuid))
@@ -160,7 +160,7 @@ def empty_table_metadata() -> TableMetadata:
 
 
 def check_schemas(metadata: TableMetadata, known: Container[Schema] = ()) -> None:
-    """Raises `ValueError` for a schema that needs a later format version and is not known."""
+    """Raise `ValueError` for a schema that is not in `known` and needs a later format version."""
     for schema in metadata.schemas:
         if schema not in known:
             _check_format_version(schema, metadata)

@@ -1,7 +1,7 @@
 """PyIceberg's table and transaction with our writers, and without deep copies of metadata.
 
-Each transaction works on a frozen view of its table. Two threads that write at the same time therefore meet in
-`commit_table`, where the later one is rebased.
+Each transaction works on an immutable copy of its table. Two threads that write at the same time therefore conflict
+only in `commit_table`, where the later one is rebased.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 
 class StagedTransaction(Transaction):
-    """Changes of one table that its lakehouse transaction sees together.
+    """Changes of one table that become visible to its lakehouse transaction together.
 
     Attributes:
         n_deleted: rows that `delete` and the overwrites have removed.
@@ -117,7 +117,7 @@ class StagedTransaction(Transaction):
         token = rows_read.set(tuple(self._rows_read))
         try:
             table = super().commit_transaction()
-            if self._rows_read and not has_updates:  # it found no rows, which later commits may change
+            if self._rows_read and not has_updates:  # a statement found no rows, but later commits may add some
                 self._table._do_commit((), ())
         finally:
             rows_read.reset(token)
@@ -157,7 +157,7 @@ class StagedTransaction(Transaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
     ) -> None:
-        """Remove all rows of the partitions of these files, which are not part of the table yet."""
+        """Remove all rows in the partitions of `files`, which will be added to the table."""
         metadata = self.table_metadata
         schema, spec = metadata.schema(), metadata.spec()
         written = {spelled(file.partition): file.partition for file in files}
@@ -170,8 +170,8 @@ class StagedTransaction(Transaction):
             replaced = in_partitions(written.values(), list(columns))
             self.delete(replaced, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
             return
-        # No filter can select the rows of a bucket, or tell 0.0 from -0.0. So all files of the partition are removed,
-        # and any other change of it is a conflict.
+        # No filter can select the rows of a bucket, or distinguish 0.0 from -0.0. So all files of the partition are
+        # removed, and any other change of the partition is a conflict.
         with self.looking_for("overwrite", ALWAYS_TRUE, branch=branch):
             deletes = RowDeletes({})
             for task in files_of_branch(metadata, self.io, ALWAYS_TRUE, True, branch):
@@ -327,13 +327,13 @@ class StagedTransaction(Transaction):
         self._apply(*producer.updates())
 
     def append_rows(self, parts: Iterable[pa.Table | pa.RecordBatch]) -> None:
-        """Append rows with the types of the table in bounded memory. Parts may lack optional columns."""
+        """Append rows in bounded memory. They must have the types of the table, and may lack optional columns."""
         check_writable(self.table_metadata)
         if files := self._written(parts):
             self.append_files(files)
 
     def overwrite_rows(self, parts: Iterable[pa.Table | pa.RecordBatch], filter: BooleanExpression) -> None:
-        """Replace the rows that match `filter` by such rows."""
+        """Replace the rows that match `filter` by rows as for `append_rows`."""
         with self._as_statement("overwrite"):
             files = self._written(parts)
             self.delete(filter, _isolation_operation=Operation.OVERWRITE)
@@ -363,8 +363,8 @@ class StagedTransaction(Transaction):
     ) -> None:
         """Replace data files and delete files by others, which are already written, as one snapshot.
 
-        By default the operation follows from the files. With a sequence number the added files count as that old for
-        delete files. Raises `RowConflict` for a removed data file that is absent.
+        By default the operation follows from the files. `sequence_number` is for the added data files, so that newer
+        delete files apply to them. Raises `RowConflict` for a removed data file that is absent.
         """
         gone, files = list(removed), list(added)
         if operation is None:
@@ -432,7 +432,7 @@ class CreatingTransaction(StagedTransaction, CreateTableTransaction):
 
 
 class StagedIcebergTable(ReadAheadTable):
-    """The live state of a staged table, with every commit through it or one of its transactions."""
+    """A table that shows the state after each commit through it or through one of its transactions."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """Consistency of manifests and data files of clients: whether partition values, metrics and counts agree.
 
-Readers skip files by their partition values and by the bounds of their columns. Where these contradict each other, a
-query finds a row or not, depending on its filter. DuckDB 1.5.5, for example, computes the day of a `timestamptz` in the
-time zone of its session, and Iceberg in UTC.
+Readers skip files by their partition values and by the bounds of their columns. If these contradict each other, it
+depends on the filter of a query whether it finds a row. DuckDB 1.5.5, for example, computes the day of a `timestamptz`
+in the time zone of its session, and Iceberg in UTC.
 
 The range of source values that a partition value stands for must overlap the bounds of the source column. Bounds of
-texts may be cut, so they are no more than bounds. If both bounds are equal, `bucket` is checked as well. A column
+strings may be truncated, so no row need have them. If both bounds are equal, `bucket` is checked as well. A column
 without bounds is not checked.
 
 Readers apply a delete file to a data file by their sequence numbers, and writers drop delete files that are older than
@@ -304,7 +304,7 @@ def _check_value(field: PartitionField, type: iceberg.PrimitiveType | None, valu
 
 
 def _may_be_cut(type: iceberg.PrimitiveType, bound: Any) -> bool:
-    """Whether a bound may be a part of the value, and whether PyIceberg's `bucket` differs from Iceberg's."""
+    """Whether a bound may be truncated, or PyIceberg's `bucket` of its type differs from Iceberg's."""
     is_cut = isinstance(type, iceberg.StringType | iceberg.BinaryType) and len(bound) > _WHOLE_TEXT_MAX_LENGTH
     return is_cut or isinstance(type, iceberg.TimestampNanoType | iceberg.TimestamptzNanoType)
 

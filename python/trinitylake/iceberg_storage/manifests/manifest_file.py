@@ -1,7 +1,7 @@
 """Manifests: reading and writing their entries, for every format version.
 
-PyIceberg writes no manifest of format version 3, and one block for each entry. Here all records have the fields of
-version 3, whatever the version of the file that they are read from or written to.
+PyIceberg writes no manifests of format version 3, and writes one Avro block for each entry. Here all records in memory
+have the fields of version 3, whatever the version of the file that they are read from or written to.
 """
 
 from __future__ import annotations
@@ -130,11 +130,11 @@ def avro_compression(metadata: TableMetadata) -> str:
 
 
 def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
-    """The entries of a manifest, with what they inherit from it.
+    """The entries of a manifest, with the fields that they inherit from it.
 
     Raises:
         SizeLimitExceeded: for one of more than 256 MiB.
-        CorruptFile: for a file that is damaged, not a manifest, or not the one in the manifest list.
+        CorruptFile: for a file that is damaged, not a manifest, or not the manifest that the manifest list describes.
     """
     with _opened(io, manifest) as file:
         entries = list(file)
@@ -174,7 +174,7 @@ def _another_manifest(manifest: ManifestFile, reason: str) -> CorruptFile:
 
 
 def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:
-    """Set what an entry inherits (Iceberg's specification, "Sequence Number Inheritance")."""
+    """Set the fields that an entry inherits (Iceberg's specification, "Sequence Number Inheritance")."""
     if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
         entry.snapshot_id = manifest.added_snapshot_id
     if manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED:
@@ -197,7 +197,7 @@ def _opened(io: FileIO, manifest: ManifestFile) -> Iterator[RecordFile[ManifestE
 
 @contextmanager
 def decoding(what: str, uri: str) -> Iterator[None]:
-    """Turn the error of a decoder into `CorruptFile`. Errors of the storage and refusals pass."""
+    """Context manager that converts errors of a decoder to `CorruptFile`. Errors of the storage are not converted."""
     try:
         yield
     except (TrinityLakeError, ValidationError, OSError, MemoryError):
@@ -208,10 +208,10 @@ def decoding(what: str, uri: str) -> Iterator[None]:
 
 
 class RecordFile(AvroFile[Record]):
-    """A manifest or a manifest list that is read.
+    """Reader of a manifest or a manifest list.
 
     Args:
-        file: what is read.
+        file: the file to read.
         reader_of: the schema and the reader of records, from the Avro schema in the header. It should be cached:
             PyIceberg needs a millisecond to make a reader.
     """
@@ -248,7 +248,7 @@ def _check_field_ids(schema: Schema | StructType) -> None:
 def record_reader(
     avro_schema: str, record_schema: Schema, types: dict[int, Any], enums: dict[int, Any]
 ) -> tuple[Schema, Reader]:
-    """The schema of an Avro file, and a reader of its records that have another schema in memory.
+    """The schema of an Avro file, and a reader that converts its records to `record_schema`.
 
     Raises `ValueError` for a schema that nests too deeply or that other readers interpret differently.
     """
@@ -270,9 +270,9 @@ def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
 def _entry_writer(partition_type: StructType, version: TableVersion) -> tuple[str, Writer]:
     """The Avro schema of the entries of a format version, and a writer for entries of `RECORD_VERSION`.
 
-    Partition values of `fixed` are stored as Avro's `bytes`. Iceberg 1.11 for Java reads and writes a length before
-    them even where the schema says `fixed`, so it could not read these manifests. Nor does it read `equality_ids` as
-    PyIceberg writes them: the specification has `int`, PyIceberg has `long`.
+    Partition values of type `fixed` are stored as Avro's `bytes`, because Iceberg 1.11 for Java expects a length before
+    the value even if the schema says `fixed`. `equality_ids` are stored as `int`, as in the specification; Java cannot
+    read PyIceberg's `long`.
     """
     partition_type = StructType(
         *(

@@ -122,8 +122,8 @@ def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> Manif
 def read_list(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     """The manifests of a snapshot, from its manifest list, with sequence numbers.
 
-    Raises `CorruptFile` for a list that is damaged, is that of another snapshot, or names a manifest twice. A snapshot
-    without changes may have the list of its parent.
+    Raises `CorruptFile` for a list that is damaged, belongs to another snapshot, or names a manifest twice. A snapshot
+    without changes may share the list of its parent.
     """
     uri = snapshot.manifest_list
     with decoding("manifest list", uri), RecordFile[ManifestFile](io.new_input(uri), _list_reader) as file:

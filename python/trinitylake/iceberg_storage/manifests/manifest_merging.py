@@ -19,10 +19,10 @@ FAN_IN = 10
 
 
 def mergeable(manifests: Sequence[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
-    """Groups of at least `fan_in` manifests to merge, each of one content, partition spec and order of magnitude.
+    """Groups of at least `fan_in` manifests to merge. All in a group have the same content, partition spec and level.
 
     A manifest of level k holds at least `fan_in ** k` live files. A merge may complete the next level, which is merged
-    at once, so no level is ever left with `fan_in` manifests. Manifests near the target size stay.
+    at once, so no level keeps `fan_in` manifests. Manifests near the target size are not merged.
     """
     if len(manifests) < fan_in:
         return []

@@ -1,7 +1,7 @@
 """Makes snapshots from added and removed files: append, overwrite, delete, compaction, rewritten manifests.
 
-A snapshot can be produced again on another parent, with the same data files and new manifests. New files have manifests
-of their own, one per partition spec and content, which no merge includes. Delete files are added and removed like data
+A snapshot can be produced again on another parent, with the same data files and new manifests. New files are listed in
+new manifests, one per partition spec and content, which are not merged. Delete files are added and removed like data
 files. A removed delete file may be absent, because another one has replaced it; a removed data file must be present.
 """
 
@@ -65,7 +65,7 @@ class SnapshotProducer:
         io: the file access of the table.
         operation: `REPLACE` without files rewrites the manifests of the parent.
         properties: for the summary of the snapshot.
-        branch: that the snapshot becomes the head of; None for none.
+        branch: the branch whose head the snapshot becomes; None for a snapshot without a branch.
         snapshot_id: of a snapshot that is produced again.
         sequence_numbers: of added files that count as older than the snapshot, by path.
 
@@ -178,7 +178,7 @@ class SnapshotProducer:
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """The same entries in fewer manifests, if enough manifests of one size are present.
 
-        Manifests outside of the folder of the table are not merged: their statements about files are not trusted.
+        Manifests outside of the folder of the table are not merged, because their content is not trusted.
         """
         properties = self._metadata.properties
         if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, True):

@@ -36,7 +36,7 @@ def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
 
 
 def changed_files(io: FileIO, snapshot: Snapshot) -> ChangedFiles:
-    """The files that a snapshot changed, without those that it carried over from older manifests."""
+    """The files that a snapshot added and removed. Files that it carried over from its parent are not included."""
     changed = ChangedFiles()
     for manifest in own_manifests(io, snapshot):
         is_data = manifest.content == ManifestContent.DATA

@@ -28,16 +28,16 @@ from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 #: The rows of a larger data file are not read for a conflict check.
 READ_SIZE_BYTES = 1 << 20
-#: Maximum number of files that are read for a conflict check. Each needs a request; a reported conflict only repeats
-#: the statement.
+#: Maximum number of files that are read for a conflict check. Each costs a request, while an unnecessary conflict costs
+#: only a repetition of the statement.
 MAX_READ_FILES = 64
 
 
 class ChangedRows:
     """Tests whether rows that match a filter were added, removed or deleted.
 
-    Rows of small files, and deleted rows, are read, of at most `MAX_READ_FILES` files. A file that cannot be read may
-    have such rows.
+    Rows of small files, and deleted rows, are read from at most `MAX_READ_FILES` files. Files that are not or cannot be
+    read count as files with matching rows.
 
     Args:
         io, metadata: of the table.
@@ -51,7 +51,7 @@ class ChangedRows:
         self._reads_left = MAX_READ_FILES
 
     def may_be_in(self, file: DataFile, deletes: Iterable[DataFile] = ()) -> bool:
-        """Whether a data file may contain such rows that no delete file deletes."""
+        """Whether a data file may contain matching rows that none of the delete files deletes."""
         if not self._filter.may_be_in_file(file):
             return False
         if file.file_size_in_bytes > READ_SIZE_BYTES:
@@ -66,9 +66,9 @@ class ChangedRows:
         )
 
     def may_be_deleted(self, snapshot: Snapshot, changed: ChangedFiles) -> bool:
-        """Whether the delete files of a snapshot may delete such rows. An equality delete counts for its whole
-        partition.
-        """
+        """Whether the delete files of a snapshot may delete matching rows, or return deleted ones.
+
+        An equality delete counts for its whole partition."""
         every = changed.added_deletes, changed.removed_deletes
         added, removed = ([file for file in files if self._filter.may_be_in_partition(file)] for files in every)
         if any(file.content != DataFileContent.POSITION_DELETES for file in (*added, *removed)):
@@ -77,7 +77,7 @@ class ChangedRows:
         if deleted is None or before is None:
             return True
         gone = {canonical_uri(file.file_path) for file in changed.removed}
-        if before.keys() - deleted.keys() - gone:  # rows that returned
+        if before.keys() - deleted.keys() - gone:  # deleted rows become visible again
             return True
         for manifest in read_list(self._io, snapshot) if deleted else ():
             if manifest.content != ManifestContent.DATA or not self._filter.may_be_in(manifest):
@@ -110,16 +110,16 @@ class ChangedRows:
 def merged_vectors(
     io: FileIO, metadata: TableMetadata, head: Snapshot, changed: ChangedFiles, referenced: Iterable[DataFile]
 ) -> ChangedFiles:
-    """The changes of a staged snapshot with deletion vectors that contain those of the snapshot `head`.
+    """Merge the deletion vectors of a staged snapshot with those of the snapshot `head`; returns its changes.
 
-    All vectors are written again, if a data file has another vector in `head` than the one that is replaced.
+    Unless `head` has only vectors that the staged snapshot replaces already, all vectors are written again.
 
     Args:
         io: the file access of the table.
         metadata: of the table, with `head`.
         head: the new parent.
         changed: the files of the staged snapshot.
-        referenced: the data files in `head` that its vectors apply to.
+        referenced: the data files in `head` that the staged vectors apply to.
     """
     data = {canonical_uri(file.file_path): file for file in referenced}
     known = {file_key(file) for file in changed.removed_deletes}

@@ -1,4 +1,4 @@
-"""Conflict check of metadata updates: a staged update is valid if no other commit changed the same thing."""
+"""Conflict check of metadata updates: a staged update is valid if no other commit changed the same field."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ _ASSERTED: dict[type, tuple[str, str]] = {
 def check_unchanged(
     update: iceberg.TableUpdate, ours: TableMetadata, theirs: TableMetadata, redone: Container[int]
 ) -> None:
-    """Refuse an update of a part that the newer metadata has changed since the update was staged.
+    """Raise `TableConflict` if another commit changed the same field since the update was staged.
 
-    `redone` are the ids of snapshots that are in both, the newer metadata having them on other parents.
-
-    Raises `TableConflict`.
+    `ours` and `theirs` are the metadata on which the update was staged and the newer metadata. `redone` are the ids of
+    this transaction's snapshots that have another parent in `theirs`, after their rebase.
     """
     match update:
         case iceberg.SetPropertiesUpdate():
@@ -41,7 +40,7 @@ def check_unchanged(
                     raise TableConflict(f"remove-properties: property {name!r} was changed by both")
         case iceberg.SetSnapshotRefUpdate() | iceberg.RemoveSnapshotRefUpdate():
             if ref_id(update.ref_name, ours) != ref_id(update.ref_name, theirs) and not (
-                # The head of a branch whose snapshots were redone.
+                # The branch moves to a rebased snapshot.
                 isinstance(update, iceberg.SetSnapshotRefUpdate)
                 and update.snapshot_id in redone
                 and _is_ahead(update.snapshot_id, update.ref_name, theirs)

@@ -1,8 +1,8 @@
-"""Finds other files that may hold rows on which the snapshot of an engine depends.
+"""Finds files that may hold rows on which the snapshot of an engine depends.
 
 An engine sends the files that a statement added and removed, and not its condition. The statement is therefore assumed
-to depend on all rows in the partitions of these files and within the bounds of their columns. Data files that its
-position deletes apply to count as well.
+to depend on all rows in the partitions of these files and within the bounds of their columns. The same holds for the
+data files to which its position deletes apply.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def referenced_files(
         io: the file access of the table.
         metadata: with the snapshot.
         head: its id.
-        changed: with the position deletes.
-        vanished: files that may be missing.
+        changed: the changes with the position deletes.
+        vanished: data files that `head` may lack.
 
     Raises:
         TableConflict: a data file is absent, or the delete files cannot be rebased.

@@ -51,7 +51,7 @@ class StagedCommit:
     Attributes:
         requirements: of the metadata before it.
         updates: its changes; empty for a statement that found no rows.
-        rows_read: predicates of its statements, as far as they are known.
+        rows_read: the known predicates of its statements.
     """
 
     requirements: tuple[TableRequirement, ...]
@@ -82,8 +82,8 @@ class Rebase:
 
     Args:
         io: the file access of the table.
-        is_serializable: the transaction must have the same result as if it had begun on `newer`. Then columns, specs
-            and properties must be the same, and isolation levels in the properties of the table are not considered.
+        is_serializable: whether the transaction must have the same result as if it had begun on `newer`. Then columns,
+            specs and properties must be equal in both, and isolation levels in the table's properties are ignored.
 
     Attributes:
         metadata: the result.
@@ -122,7 +122,7 @@ class Rebase:
             raise
 
     def _check_definition(self) -> None:
-        """Check what every use of the table reads, and that nothing changed if the transaction read the whole table."""
+        """Check that the fields that every statement reads are unchanged, or all if it read the whole table."""
         if any(read.statement == WHOLE for commit in self.commits for read in commit.rows_read):
             raise TableConflict("assert-ref-snapshot-id: this transaction read the whole table with its snapshots")
         for name, requirement in _DEFINITION.items():
@@ -135,7 +135,7 @@ class Rebase:
     def _redo(
         self, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata
     ) -> tuple[TableMetadata, TableMetadata]:
-        """Rebase one commit from `ours` to `theirs`. Returns both with the commit applied."""
+        """Rebase one commit from `ours` to `theirs`. Returns both metadata with the commit applied."""
         old, new = MetadataBuilder(ours), MetadataBuilder(theirs)
         redone_branches: set[str] = set()
         updates: list[TableUpdate] = []
@@ -186,7 +186,7 @@ class Rebase:
         if column := _newly_required(written or ours.schema(), theirs.schema()):
             raise RowConflict(f"assert-current-schema-id: column {column} is required now, and rows may lack it")
         parent = snapshot.parent_snapshot_id
-        # A snapshot of no branch, as in write-audit-publish, keeps its parent.
+        # A snapshot without a branch, as in write-audit-publish, keeps its parent.
         if branch is not None and parent not in self._redone:
             head = theirs.snapshot_by_name(branch)
             parent = head.snapshot_id if head is not None else None
@@ -197,17 +197,17 @@ class Rebase:
             )
         is_fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
         is_fresh = is_fresh and row_ids.fits(snapshot, theirs)
-        # A parent that an erasure has written again keeps its id.
+        # An erasure rewrites a parent under the same id, but with another manifest list.
         is_fresh = is_fresh and _manifest_list(parent, ours) == _manifest_list(parent, theirs)
         if parent == snapshot.parent_snapshot_id and parent not in self._redone and is_fresh:
             return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
         intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
         changed = changed_files(self.io, snapshot)
-        # The rows that a statement of this library looked for are checked by its filter.
+        # For statements of this library, the rows are checked by the recorded filter.
         is_statement = any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read)
         referenced: list[DataFile] = []
         if changed.added_deletes:
-            # A row that both deleted is no conflict; one that was updated meanwhile must not be deleted.
+            # Two deletes of the same row are no conflict, but a row that was updated meanwhile must not be deleted.
             only_deletes = not changed.added and not changed.removed
             vanished = intervening.removed_by_deletes() if only_deletes else []
             referenced = referenced_files(self.io, theirs, parent, changed, vanished)
@@ -235,8 +235,8 @@ class Rebase:
     def _found_by_scans(self, changed: ChangedFiles) -> bool:
         """Whether the rows that a snapshot changed were found by recorded scans, and not by a filter of the engine.
 
-        That is known of position deletes only. A filter also selects rows that it does not find, so the files of an
-        overwrite do not tell which rows it depends on.
+        This is known only for position deletes. The files of an overwrite do not show on which rows it depends: its
+        filter would also have selected rows that did not exist yet.
         """
         scans = any(read.statement == SCAN for commit in self.commits for read in commit.rows_read)
         deletes = [file.content for file in changed.added_deletes]
@@ -250,10 +250,10 @@ class Rebase:
         ours: TableMetadata,
         parent: Snapshot | None,
     ) -> None:
-        """Rows that a snapshot carries from one file to another keep their ids, which are then part of the new file.
+        """Raise `TableConflict` if rows that the snapshot carries to another file would get other ids by the rebase.
 
-        So ids that an earlier snapshot of the same transaction gave may not change, as they do when that is redone. And
-        rows of an upgraded table that were carried before they had ids may not have got some on the new `parent`.
+        Ids of carried rows are stored in the new file. So a rebase must not change ids that an earlier snapshot of this
+        transaction assigned, and `parent` must not assign ids to rows that were carried before they had any.
         """
         sources = (*changed.removed, *referenced)
         if not changed.added or not sources:
@@ -278,7 +278,7 @@ class Rebase:
     def _produce(
         self, snapshot: Snapshot, changed: ChangedFiles, branch: str | None, parent: int | None, theirs: TableMetadata
     ) -> Snapshot:
-        """The snapshot on another parent, with new manifests and the same data files."""
+        """Produce the snapshot on another parent, with new manifests and the same data files."""
         specs = theirs.specs()
         added, removed = (*changed.added, *changed.added_deletes), (*changed.removed, *changed.removed_deletes)
         if gone := {file.spec_id for file in (*added, *removed)} - specs.keys():
@@ -295,7 +295,7 @@ class Rebase:
             raise TableConflict(f"the {operation.value} cannot be rebased: {error}") from error
 
     def _intervening(self, branch: str | None, older: int | None, newer: int | None) -> Intervening:
-        """Commits of other transactions between two heads of a branch: the base of a change, and the present head."""
+        """Commits of other transactions on a branch, after `older`, the base of a change, up to `newer`, its head."""
         if older == newer:
             return (self._redone.get(older) if older is not None else None) or Intervening.nothing(self.io)
         key = branch, older, newer
@@ -314,9 +314,9 @@ def _lost(id: int, ours: TableMetadata, theirs: TableMetadata) -> bool:
 
 
 def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None:
-    """The branch that the commit sets to the snapshot; None for a snapshot without a branch.
+    """The branch that the commit sets to the snapshot or to a descendant; None for a snapshot without a branch.
 
-    Of a chain of snapshots on one branch, PyIceberg points it to each in turn, an engine may point it to the last.
+    For a chain of snapshots, PyIceberg sets the branch to each in turn; an engine may set it only to the last.
     """
     ids = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)]
     later = set(ids[ids.index(snapshot.snapshot_id) :])

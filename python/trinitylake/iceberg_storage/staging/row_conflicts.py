@@ -6,9 +6,9 @@ removed; under the isolation level `snapshot` of the table (`write.delete.isolat
 and no rows may have been deleted from them. A snapshot that replaces files without changing rows, such as a compaction,
 conflicts only through the files that it removed.
 
-A file may hold matching rows unless its partition, its column bounds or its rows exclude it (`changed_rows.py`).
-Engines send no condition, so it is derived from the files that they changed (`overlapping_files.py`). Unknown changes
-count as a conflict.
+A file may hold matching rows unless its partition, its column bounds or its rows exclude this (`changed_rows.py`).
+Engines do not send the condition of a statement, so it is derived from the files that they changed
+(`overlapping_files.py`). Unknown changes count as a conflict.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Intervening:
     def between(
         cls, io: FileIO, metadata: TableMetadata, branch: str | None, older: int | None, newer: int | None
     ) -> Intervening:
-        """The snapshots after snapshot `older` up to `newer`, both ids; None is an empty branch."""
+        """The snapshots after `older` up to `newer`. Both are snapshot ids; None stands for an empty branch."""
         moved = f"branch {branch} moved from snapshot {older} to {newer}"
         past = PastSnapshots(io, metadata)
         snapshots: list[Snapshot] = []
@@ -100,12 +100,12 @@ class Intervening:
     def check_unknown_rows(
         self, snapshot: Snapshot, changed: ChangedFiles, referenced: Sequence[DataFile], metadata: TableMetadata
     ) -> None:
-        """Check rows for a finished snapshot from an engine, which does not send its condition.
+        """Check the rows that a snapshot of an engine depends on, although the engine does not send its condition.
 
         An append and a compaction depend on no rows. With `replace-partitions` in the summary, a snapshot depends on
-        the rows of the replaced partitions. Any other depends on rows that may be in the same partitions and column
-        bounds as the files that it added and removed, and those that it deleted rows from (`referenced`). Under the
-        table's isolation level `snapshot`, new rows of this kind are allowed.
+        the rows of the replaced partitions. Any other snapshot depends on the rows in the partitions and column bounds
+        of the files that it added and removed, and of the files in which it deleted rows (`referenced`). Under the
+        table's isolation level `snapshot`, such rows may be added.
         """
         if is_blind(snapshot, changed) or self._is_nothing():
             return
@@ -122,7 +122,7 @@ class Intervening:
                     if partition_of(file) in partitions or specs != {file.spec_id}:
                         raise RowConflict(f"{where}files of a partition that snapshot {theirs.snapshot_id} changed")
             return
-        # An overwrite may have come of an UPDATE, a MERGE, or a DELETE that rewrote files.
+        # An overwrite may stem from an UPDATE, a MERGE, or a DELETE that rewrote files.
         is_delete = operation == Operation.DELETE
         levels = (_DELETE_LEVEL,) if is_delete else (_DELETE_LEVEL, _UPDATE_LEVEL, _MERGE_LEVEL)
         if _is_snapshot_isolated(metadata, *levels):
@@ -144,7 +144,7 @@ class Intervening:
             )
 
     def check_removed(self, removed: Sequence[DataFile], metadata: TableMetadata) -> None:
-        """Check that no rows of removed files were deleted. `SnapshotProducer` checks that the files are present."""
+        """Check that no rows were deleted from removed files. `SnapshotProducer` checks that the files are present."""
         partitions: dict[tuple[int, object], list[DataFile]] = defaultdict(list)
         for file in removed:
             partitions[partition_of(file)].append(file)

@@ -54,8 +54,8 @@ from trinitylake.iceberg_storage.update_checks import check_update
 
 __all__ = ["StagedTable", "TableConflict"]
 
-#: Maximum number of different scans of one transaction that are recorded by their filters. With more scans, the
-#: transaction counts as a reader of all rows.
+#: Maximum number of recorded scan filters of one transaction. With more different scans, it counts as a reader of all
+#: rows.
 MAX_SCANS = 100
 
 
@@ -67,7 +67,7 @@ class StagedTable:
         io: the file access of this table, with a record of the written files.
         metadata: the metadata that the transaction sees. Immutable, because caches share it.
         is_serializable: whether a rebase must not change the results of the transaction (`rebase.py`).
-        own_changes: the changes of this transaction for the log, if others are staged for companions; else None.
+        own_changes: the changes of this transaction for the log, if changes of companions are staged as well, or None.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class StagedTable:
     def ask_before_use(self, check: Callable[[], None]) -> None:
         """Call `check` before each commit of a handle. It raises if the transaction has ended or has dropped the table.
 
-        It must not refer to this object.
+        `check` must not refer to this object.
         """
         self._check_use = check
 
@@ -137,7 +137,7 @@ class StagedTable:
 
     @classmethod
     def resume(cls, identifier: tuple[str, ...], saved: Mapping[str, Any], io: LakehouseFileIO) -> StagedTable:
-        """Restore a table from the result of `saved`, also of another process."""
+        """Restore a table from the result of `saved`, also if another process saved it."""
         own_io = io.scoped()
         path = saved["base-metadata-path"]
         if path is None:
@@ -217,9 +217,9 @@ class StagedTable:
     def finish(self) -> tuple[str, bytes]:
         """Path and content of the metadata file of the current state, which the caller writes.
 
-        The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`, with the number after that of the base file,
-        which the metadata log records. Older snapshots are trimmed (`snapshot_retention.py`). The result stays the
-        same until the metadata changes. An unchanged table gets a file, too.
+        The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`; its sequence is one more than that of the base
+        file, which the metadata log records. Older snapshots are trimmed (`snapshot_retention.py`). The result stays
+        the same until the metadata changes. An unchanged table gets a file, too.
         """
         with self._lock:
             if self._finished is None or self._finished[0] is not self.metadata:
@@ -318,7 +318,7 @@ class StagedTable:
             )
             try:
                 metadata = apply_updates(self.metadata, updates)
-            except StaleSnapshot as error:  # although the requirements hold
+            except StaleSnapshot as error:  # may happen although the requirements hold
                 raise CommitFailedException(str(error)) from error
             if metadata.table_uuid != self.metadata.table_uuid:
                 raise CommitFailedException("the UUID of a managed table is the id of its definition and cannot change")
@@ -332,7 +332,7 @@ class StagedTable:
     def commit_from(
         self, base: TableMetadata, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]
     ) -> None:
-        """Stage a commit that was made on this or on older metadata of this table.
+        """Stage a commit whose base is the current metadata of this table or an older one.
 
         New snapshots are redone on the current metadata, as `reapply` does. Other updates need only their requirements.
 
@@ -365,13 +365,13 @@ class StagedTable:
                 raise CommitFailedException(f"Requirement failed: {conflict.requirement}") from conflict
             except TrinityLakeError:
                 raise
-            except (ValueError, KeyError) as error:  # PyIceberg's words for updates that no longer fit
+            except (ValueError, KeyError) as error:  # PyIceberg's errors for updates that no longer fit
                 name = ".".join(self.identifier)
                 raise CommitFailedException(f"table {name} was changed, and the updates do not fit: {error}") from error
 
     @property
     def is_append_of_written_files(self) -> bool:
-        """Whether the only change is one append, to a branch, of files that a client wrote before."""
+        """Whether the only change is an append to a branch of files that a client had written before."""
         if len(self._commits) != 1 or self.created or self.written_paths or self._superseded or self._put_forward:
             return False
         updates = self._commits[0].updates
@@ -461,8 +461,8 @@ class StagedTable:
     def response(self) -> CommitTableResponse:
         """The response to a commit in the open transaction.
 
-        The metadata location is the one of the commit if nothing else is changed; the file does not exist yet. It
-        differs after each change, because polars recognizes its own commit by that.
+        The metadata location is the one that the commit will have unless more is changed; the file does not exist yet.
+        Each change gets another location, because polars recognizes its own commit by it.
         """
         return _response(self.metadata, self._metadata_uri() if self.changed else self._metadata_location())
 

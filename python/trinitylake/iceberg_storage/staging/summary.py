@@ -43,14 +43,14 @@ def summarize_changes(
     *,
     is_new: bool = False,
 ) -> list[ChangeSummary]:
-    """The changes from `base` to `metadata`, those of rows first.
+    """The changes from `base` to `metadata`; changes of rows come first.
 
     Args:
         base: the metadata before; of a new table the metadata of its creation.
         metadata: the metadata after.
-        statements: the known statements, by the ids of their snapshots. A statement writes rows that stay into new
-            files, which Iceberg counts as removed and added; the summary has the difference, unless the statement
-            counted rows. Snapshots of other writers are summarized as Iceberg counts them.
+        statements: the known statements, by the ids of their snapshots. A statement copies unchanged rows into new
+            files, which Iceberg counts as removed and added. So the summary has the difference of both, or the counts
+            of the statement if it has some. Snapshots of other writers are summarized as Iceberg counts them.
         is_new: whether the table is new. `base` may then have the snapshots of its first rows.
     """
     summaries: list[ChangeSummary] = []
@@ -123,7 +123,7 @@ def _counts(summary: object) -> Mapping[str, str]:
 
 
 def _removed(counts: Mapping[str, str]) -> int:
-    # A removed file counts with all of its rows; those that its removed delete file deleted were gone before.
+    # A removed file counts with all of its rows, so the rows that its removed delete files had deleted are subtracted.
     deletes = _number(counts, "added-position-deletes") - _number(counts, "removed-position-deletes")
     return max(0, _number(counts, "deleted-records") + deletes)
 
