@@ -15,7 +15,7 @@ use crate::version::publisher::Publisher;
 /// Number of messages that are added to the root before a flush.
 const MESSAGES_AT_ONCE: usize = 1000;
 
-/// Returns the root with these messages, not yet encoded, after writing the new nodes below it.
+/// Applies messages to a tree and writes the new nodes, except the root, which is returned.
 pub(crate) async fn apply_many_changes(
     nodes: &NodeStore,
     environment: &dyn Environment,

@@ -1,7 +1,7 @@
 //! Bulk registration: adds many objects, whose definition files already exist, in one version with a newly built tree.
 //!
-//! A transaction keeps its changes in the buffer of the root, which is sufficient for thousands of objects. Bulk
-//! registration is for millions.
+//! A transaction keeps its changes in the buffer of the root, which is efficient for thousands of objects. Bulk
+//! registration is efficient for millions.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::version::Version;
 use crate::version::root_metadata::{CommittedTransaction, OPERATION_PROPERTY, OPERATION_REGISTER};
 use crate::version::summary_format::Summary;
 
-/// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key occurs twice, or exists without
-/// `replace`; `ObjectNotFound` if a namespace does not exist; `CommitConflict` if another version was committed first.
+/// Registers objects by key and location, in any order. `ObjectAlreadyExists` if a key occurs twice, or exists and
+/// `replace` is false; `ObjectNotFound` if a namespace is missing; `CommitConflict` if another commit was first.
 pub async fn register(
     lakehouse: &Lakehouse,
     keys: StringArray,
@@ -33,8 +33,8 @@ pub async fn register(
     register_since(lakehouse, &since, (keys, locations), replace, message, author).await
 }
 
-/// Like [`register`], for a caller that read the version `since` before it wrote any of the definitions.
-/// `TransactionExpired` if garbage was collected after that version.
+/// [`register`], for a caller that read the version `since` before it wrote the first definition. `TransactionExpired`
+/// if garbage was collected after that version.
 pub async fn register_since(
     lakehouse: &Lakehouse,
     since: &Version,
@@ -79,7 +79,7 @@ pub async fn check(lakehouse: &Lakehouse, keys: StringArray, locations: StringAr
     merged(&*lakehouse.latest().await?, keys, locations, replace).await.map(|_| ())
 }
 
-/// All objects of the next version in key order: the new objects and the objects of `latest`.
+/// Returns all objects of the next version in key order: the new objects and the objects of `latest`.
 async fn merged(
     latest: &Version,
     keys: StringArray,
@@ -134,10 +134,10 @@ impl Registered {
     }
 }
 
-/// Registers objects that workers have sorted, merged with the objects of `base`, checked, and written as parts of a
-/// tree with that number of rows (see [`LeafWriter`](crate::tree::distributed_bulk_build::LeafWriter)). `CommitConflict` if `base`
-/// is no longer the latest version; see [`assemble`] for parts that do not fit together. The workers have to ensure
-/// that the namespaces exist and that no view has the name of a table.
+/// Registers objects that workers have sorted, checked, merged with the objects of `base`, and written as parts of a
+/// tree (see [`LeafWriter`](crate::tree::distributed_bulk_build::LeafWriter)). `CommitConflict` if `base` is no longer
+/// the latest version; [`assemble`] lists the errors for parts that do not fit together. The workers have to check that
+/// all namespaces exist and that no view has the name of a table.
 pub async fn register_parts(
     lakehouse: &Lakehouse,
     base: &Version,
@@ -157,7 +157,7 @@ fn node_writer<'a>(lakehouse: &'a Lakehouse, environment: &'a dyn Environment, b
     NodeWriter { storage: lakehouse.storage().as_ref(), environment, config: &base.config }
 }
 
-/// Publishes one version whose tree depends on all of `base`.
+/// Publishes one version, only directly after `base`, because its tree contains all objects of `base`.
 async fn publish(
     lakehouse: &Lakehouse,
     base: &Version,
@@ -179,7 +179,7 @@ async fn publish(
     lakehouse.publisher().publish_alone(base, metadata, root, "the registration").await
 }
 
-/// The objects in key order. Refuses duplicate keys and keys that do not belong to this lakehouse.
+/// Sorts the objects by key. Refuses duplicate keys and keys that do not belong to this lakehouse.
 fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result<(StringArray, StringArray)> {
     if keys.len() != locations.len() || keys.null_count() + locations.null_count() > 0 {
         return Err(Error::InvalidArgument("each object needs one location, and nulls are not allowed".into()));
@@ -201,8 +201,8 @@ fn sorted(keys: StringArray, locations: StringArray, names: NameSizes) -> Result
     Ok((pick(&keys), pick(&locations)))
 }
 
-/// Refuses more than 2 GiB of text, the limit of an Arrow array: the keys of ten million tables with names of 100
-/// bytes.
+/// Refuses strings of more than 2 GiB in total, the limit of an Arrow array. The keys of ten million tables with names
+/// of 100 bytes have about this size.
 pub fn check_size(size_bytes: usize) -> Result<()> {
     if i32::try_from(size_bytes).is_ok() {
         return Ok(());
@@ -255,7 +255,7 @@ fn check_whole(keys: &StringArray, names: NameSizes) -> Result<()> {
                     )));
                 }
                 last = namespace;
-                // Names of tables may have a lower maximum length; then no table can have the name of this view.
+                // If the name is too long for a table, no table can have it.
                 if kind == ObjectKind::View
                     && let Ok(table) = names.table_key(namespace, name)
                     && find(keys, &table)

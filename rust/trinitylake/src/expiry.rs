@@ -1,6 +1,6 @@
-//! Expiry of old versions (format §7): publishes the boundary, deletes the roots and older boundaries below it, removes
-//! the records of transaction ids that were committed there, and aborts saved transactions that can no longer be
-//! resumed. Nodes and definitions that no retained version references are left to garbage collection.
+//! Expiry of old versions (format §7): publishes the boundary, deletes the roots and boundaries below it, removes the
+//! records of transaction ids that were committed in expired versions, and aborts saved transactions that can no longer
+//! be resumed. Garbage collection deletes the nodes and definitions that no retained version references.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,11 +19,11 @@ use crate::version::{Version, discovery, expiry_boundary, wait_before_deleting};
 /// Rules for the versions to retain. The latest version is always retained.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
-    /// Retains all versions from this one on, regardless of their age.
+    /// Retain all versions from this number on, regardless of their age.
     pub before: Option<u64>,
-    /// Overrides `maximum_version_age_millis` of the lakehouse.
+    /// Maximum age instead of `maximum_version_age_millis` of the lakehouse.
     pub maximum_age_millis: Option<u64>,
-    /// Overrides `minimum_versions_to_keep` of the lakehouse.
+    /// Minimum number instead of `minimum_versions_to_keep` of the lakehouse.
     pub minimum_versions: Option<u64>,
 }
 
@@ -40,16 +40,16 @@ pub struct Expired {
     pub kept_size_bytes: u64,
 }
 
-/// Expires the versions below `before`, or without it those that the retention settings of the lakehouse release, by
-/// the clock of the store. A saved transaction that can be resumed retains its base version and all later ones. Returns
-/// the versions that were deleted (with `dry_run`: that would be), ascending.
+/// Expires the versions below `before`. If `before` is `None`, expires versions by the retention settings of the
+/// lakehouse and the clock of the store. A saved transaction that can be resumed retains its base version and all later
+/// versions. Returns the versions that were deleted, or with `dry_run` would be deleted, ascending.
 pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bool) -> Result<Vec<u64>> {
     let retention = Retention { before, ..Retention::default() };
     expire_by(lakehouse, retention, &Note::default(), dry_run).await.map(|expired| expired.versions)
 }
 
-/// Like [`expire`], with `retention` instead of the settings of the lakehouse. If it commits a version to remove
-/// records of transactions, that version has `note` as its commit message.
+/// [`expire`] with `retention` instead of the settings of the lakehouse. `note` has the commit message of a version
+/// that removes records of transactions.
 pub async fn expire_by(
     lakehouse: &Arc<Lakehouse>,
     retention: Retention,
@@ -95,15 +95,15 @@ pub async fn expire_by(
         return expired_roots(storage.as_ref(), &latest, target).await;
     }
     if current > 0 {
-        // Completes an earlier expiry that was interrupted.
+        // Complete an earlier expiry that was interrupted.
         forget_before(lakehouse, current, note).await?;
     }
     expiry_boundary::publish(storage.as_ref(), target).await?;
-    // Other processes rely on a recent observation of the boundary for some seconds. Roots are deleted only after every
-    // observation from before this boundary has become too old.
+    // Other processes rely on a recent observation of the boundary for some seconds. Wait until every observation from
+    // before this boundary is too old, and then delete roots.
     wait_before_deleting::wait_for_older_observations(storage.as_ref(), lakehouse.environment().as_ref()).await;
-    // A process that tags a version from here on reads the boundary afterwards and removes the tag again. Earlier tags
-    // are in the latest version.
+    // If a process tags an expired version from now on, it reads the boundary afterwards and removes the tag again.
+    // Earlier tags are in the latest version.
     let latest = lakehouse.latest().await?;
     let expired = expired_roots(storage.as_ref(), &latest, target).await?;
     let paths: Vec<String> = expired.versions.iter().map(|version| root_path(*version)).collect();
@@ -115,7 +115,7 @@ pub async fn expire_by(
     Ok(expired)
 }
 
-/// The roots below `target` without a tag, including those that an interrupted expiry or a void commit has left.
+/// Returns the roots below `target` without a tag, also roots that an interrupted expiry or a void commit has left.
 async fn expired_roots(storage: &dyn Storage, latest: &Version, target: u64) -> Result<Expired> {
     let pinned: HashSet<u64> = latest.definition.pinned_versions().collect();
     let mut expired = Expired { oldest: target, ..Expired::default() };
@@ -142,7 +142,7 @@ async fn first_needed(lakehouse: &Arc<Lakehouse>, target: u64, time: StoreTime) 
     Ok(first)
 }
 
-/// The first version of `range` to retain, by its age or by an override for a version.
+/// Returns the first version to retain, by its age or by an override of the maximum age for this version.
 async fn retained_from(
     lakehouse: &Lakehouse,
     latest: &Version,
@@ -153,7 +153,7 @@ async fn retained_from(
     let definition = &latest.definition;
     let age_millis = async |version: u64| Ok::<_, Error>(time.age_millis(&lakehouse.root_file(version).await?));
     let (current, mut low, mut high) = (range.start, range.start, range.end);
-    // Binary search for the first version that is young enough: roots are created in ascending order.
+    // Binary search for the first version that is young enough. Ages descend, because roots are created in order.
     while low < high {
         let middle = low + (high - low) / 2;
         if age_millis(middle).await? > maximum_age_millis {

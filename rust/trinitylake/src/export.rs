@@ -1,4 +1,4 @@
-//! Publishing versions of another lakehouse: the last step of an export, after all files were copied.
+//! Publication of versions in another lakehouse: the last step of an export, after all files were copied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::version::{Version, discovery};
 
 /// The tree of a version that is published in another lakehouse.
 pub enum CopiedTree<'a> {
-    /// The whole tree of a version, whose nodes below the root have been copied.
+    /// The whole tree of a version. Its nodes below the root have been copied.
     Of(&'a Version),
     /// A new tree with these objects: keys, ascending, and locations.
     Objects(Box<(StringArray, StringArray)>),
@@ -39,14 +39,14 @@ pub enum CopiedTree<'a> {
 pub struct ExportNote {
     pub message: String,
     pub author: String,
-    /// The version of the target with which the copy was compared. It must still be the latest version of the target.
+    /// The version of the target with which the copy was compared. It must still be the latest one.
     pub after: Option<u64>,
-    /// Source of the copy, as properties of the library.
+    /// Source of the copy, as properties with names reserved for the library.
     pub properties: Vec<(String, String)>,
 }
 
-/// Publishes the next version of the lakehouse at `target`, or its first one. Returns the number of the version.
-/// `CommitConflict` if another writer publishes a version there first.
+/// Publishes the next version of the target lakehouse, or its first one. Returns the number of the version.
+/// `CommitConflict` if another writer publishes a version of the target first.
 pub async fn publish(
     storage: &Arc<dyn Storage>,
     environment: &Arc<dyn Environment>,
@@ -140,8 +140,8 @@ pub async fn publish(
     Ok(version.number)
 }
 
-/// Publishes a version under the same number, with the lakehouse definition of the target. `CommitConflict` if the
-/// target has a different version with that number.
+/// Publishes a version in the target with the same number as in the source, but with the lakehouse definition of the
+/// target. `CommitConflict` if the target has a different version with that number.
 pub async fn publish_same(
     storage: &Arc<dyn Storage>,
     environment: &Arc<dyn Environment>,

@@ -48,15 +48,15 @@ impl Lakehouse {
         Versions::open(storage, environment, cache_size_bytes).await.map(Lakehouse::of)
     }
 
-    /// The latest version, for a caller that reads one object of it next. On a remote store, the search for a newer
-    /// version runs concurrently with a fetch of the object's definition in the known version into the file cache.
+    /// Returns the latest version, for a caller that reads one object of it next. On a remote store, this reads the
+    /// object's definition in the known version into the file cache while it searches for a newer version.
     pub async fn latest_for(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Arc<Version>> {
         if !is_remote(self.storage().as_ref()) {
             return self.latest().await;
         }
         let known = self.known();
         let fetched = async {
-            // A later read reports a failure.
+            // If this fails, the caller's own read reports the error.
             if let Ok(Some(location)) = known.locate(kind, namespace, name).await {
                 let _ = self.storage().get(&location).await;
             }

@@ -17,11 +17,11 @@ use crate::version::summary_format::Summary;
 
 impl Lakehouse {
     /// Publishes the tree of version `number` as a new version. `CommitConflict` if another transaction commits first.
-    /// Ids of transactions that committed since then stay used.
+    /// A chosen id that was committed after version `number` still cannot be used again.
     pub async fn rollback(&self, number: u64, message: &str, author: &str) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
-        // A version in the cache of this handle may have expired, and its files may have been deleted. If it expires
-        // after this check, the gc fence is published before files are deleted, so that this rollback loses the race.
+        // A cached version may have expired, and its files may have been deleted. If it expires after this check, a gc
+        // fence is published before its files are deleted, so that this rollback loses the race.
         self.check_retained(number, &latest).await?;
         let target = self.version(number).await?;
         let properties = [
@@ -45,7 +45,7 @@ impl Lakehouse {
         self.publisher().publish_alone(&latest, metadata, draft, "the rollback").await
     }
 
-    /// The root of `target`, but with the records of transaction ids from `latest`.
+    /// Returns the root of `target`, with the records of transaction ids from `latest`.
     async fn tree_with_records_of(&self, latest: &Version, target: &Version, id: &str) -> Result<MutableNode> {
         let (kept, there) = try_join(records(latest), records(target)).await?;
         let txn: Text = id.into();

@@ -1,8 +1,7 @@
 //! Compaction of the tree: publishes a version with the same objects in full leaves and empty buffers.
 //!
-//! The new tree is built from a scan, leaf by leaf, with less than a leaf in memory. The changes of versions that are
-//! committed in the meantime are taken from the messages in their roots (rule 10) and applied on top of it, so that the
-//! tree need not be built again.
+//! The new tree is built from a scan, leaf by leaf, with less than a leaf in memory. If other versions are committed
+//! meanwhile, the messages in their roots (rule 10) are applied to the new tree, so that it need not be built again.
 
 use std::sync::Arc;
 
@@ -20,8 +19,8 @@ use crate::version::summary_format::Summary;
 
 /// Maximum number of attempts to publish the tree while other transactions commit.
 const MAX_ATTEMPTS: usize = 50;
-/// Minimum gain in percent: a tree that would lose fewer of its nodes, and whose messages are at most a tenth of its
-/// keys, is not rebuilt.
+/// Minimum percentage of nodes to save. If fewer would be saved and the messages are at most a tenth of the keys, the
+/// tree is not rebuilt.
 const SPARE_NODES_PER_CENT: usize = 20;
 
 /// Size of a tree.
@@ -36,16 +35,16 @@ pub struct TreeSize {
 /// Result of a compaction.
 #[derive(Debug)]
 pub struct Compacted {
-    /// `None` if there was too little to gain, or in a dry run.
+    /// `None` if compaction was not worthwhile, or in a dry run.
     pub version: Option<Arc<Version>>,
     pub before: TreeSize,
-    /// Size of the new tree. Without one, the estimated number of nodes only.
+    /// Size of the new tree. If no tree was built, only the number of nodes is set, and it is estimated.
     pub after: TreeSize,
 }
 
-/// Rebuilds the tree of the latest version if that is worthwhile, or in any case with `force`. A dry run only reports.
-/// `CommitConflict` if other versions that cannot be applied on top, such as rollbacks and registrations, were
-/// committed first.
+/// Rebuilds the tree of the latest version if that is worthwhile or `force` is set. A dry run only reports.
+/// `CommitConflict` if a version was committed first whose changes cannot be applied to the new tree, such as a
+/// rollback or a bulk registration.
 pub async fn compact(
     lakehouse: &Lakehouse,
     force: bool,
@@ -58,7 +57,7 @@ pub async fn compact(
     let rows = count(&latest).await?;
     let planned = planned_nodes(rows, latest.config.order);
     let spare = before.nodes.saturating_sub(planned);
-    // With a small order, a newly built tree can be larger, because it leaves space for inserts.
+    // If the order is small, a newly built tree can be larger, because its leaves have free space for inserts.
     let is_worth_it = spare > 0 && (spare * 100 >= before.nodes * SPARE_NODES_PER_CENT || before.messages * 10 > rows);
     if dry_run || !(force || is_worth_it) {
         let after = TreeSize { nodes: planned, ..TreeSize::default() };
@@ -88,7 +87,7 @@ async fn count(version: &Version) -> Result<usize> {
     Ok(rows)
 }
 
-/// Number of nodes of a newly built tree.
+/// Returns the number of nodes that a newly built tree has.
 fn planned_nodes(mut rows: usize, order: usize) -> usize {
     let mut nodes = 0;
     loop {
@@ -118,7 +117,7 @@ async fn built(lakehouse: &Lakehouse, base: &Version, rows: usize) -> Result<Mut
     assemble(lakehouse.nodes(), &writer, rows, leaves, leaf_writer.finish()).await
 }
 
-/// Publishes a tree with the objects of `base` on top of the latest version.
+/// Publishes a tree with the objects of `base`, after applying the changes of all versions since `base`.
 async fn published(
     lakehouse: &Lakehouse,
     mut base: Arc<Version>,
@@ -145,8 +144,8 @@ async fn published(
         let newest = lakehouse.latest().await?;
         for number in base.number + 1..=newest.number {
             let next = lakehouse.version(number).await?;
-            // A version without messages is a rollback or a registration. After a gc fence, nodes of the new tree may
-            // be missing, because no version references them yet.
+            // A version without messages is a rollback or a bulk registration. A gc fence means that nodes of the new
+            // tree may have been deleted, because no version references them yet.
             let is_collected = next.metadata.gc_before_millis > base.metadata.gc_before_millis;
             if is_collected || next.recorded_changes().is_none() {
                 return Err(lost);
@@ -158,7 +157,7 @@ async fn published(
     unreachable!("the last attempt returns")
 }
 
-/// Applies the changes of `version` on top of a tree. Writes the new nodes, except the root.
+/// Applies the changes of `version` to a tree. Writes the new nodes, except the root, which is returned.
 async fn with_changes_of(lakehouse: &Lakehouse, version: &Version, root: MutableNode) -> Result<MutableNode> {
     let own = version.root.messages().filter(|message| version.metadata.commits(message.txn));
     let changes: Vec<Message> = own

@@ -1,5 +1,5 @@
-//! Finds the checked versions that a fault affects. The missing record of a transaction id is no fault if the newest
-//! version no longer has its key.
+//! Finds the checked versions that a fault affects. A missing record of a transaction id is a fault only if the newest
+//! version has its key.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Fsck {
                     finding.versions.push(*number);
                 }
             }
-            // An expiry deletes the record of an id after its key, so older versions still name the record.
+            // An expiry removes the key of a record, and then the file. Older versions still have the key.
             let newest = self.listing.intact.as_ref().map(|version| version.number);
             let is_expired = finding.kind == Kind::Missing
                 && suspect.key.starts_with(ObjectKind::TransactionRecord.prefix())
@@ -45,7 +45,7 @@ impl Fsck {
         Ok(())
     }
 
-    /// The roots of the checked versions; empty if there is no fault to look up in them.
+    /// Reads the roots of the checked versions; none if there is no fault to look up in them.
     async fn loaded_roots(&self) -> Vec<(u64, Arc<Node>)> {
         let mut roots = Vec::new();
         if self.bad_nodes.is_empty() && self.suspects.is_empty() {

@@ -14,11 +14,11 @@ use crate::lakehouse_definition::proto::{DistributedTransactionDef, NamespaceDef
 use crate::tree::node_source::PARALLEL_REQUESTS;
 
 impl Fsck {
-    /// Reads and checks the definitions that nodes name. Returns the tables if the caller checks their files.
+    /// Reads and checks definitions, given by key and location. Returns the tables if the caller checks their files.
     pub(super) async fn check_definitions(&mut self, named: Vec<(String, String)>) -> Result<Vec<FoundTable>> {
         let mut wanted = Vec::new();
         for (key, location) in named {
-            // Unknown key formats belong to extensions.
+            // Keys of unknown formats belong to extensions and are not checked.
             if let Some(name) = self.name_of(&key) {
                 wanted.push((key, location, name));
             }
@@ -31,7 +31,7 @@ impl Fsck {
                 let inline = self.inline_definitions.get(&location).cloned();
                 async move {
                     let bytes = match (storage.get(&location).await, inline) {
-                        // The root contains a definition until its file is written.
+                        // The file may not be written yet if the root contains the definition.
                         (Err(Error::FileNotFound { .. }), Some(bytes)) => Ok(bytes),
                         (read, _) => read,
                     };
@@ -55,7 +55,7 @@ impl Fsck {
                         }
                     }
                 }
-                // A running expiry has deleted the saved state, and deletes the key next.
+                // A running expiry has deleted the saved state, and will delete the key.
                 Err(Error::FileNotFound { .. })
                     if kind == ObjectKind::TransactionRecord && is_saved_state(&location) =>
                 {
@@ -72,7 +72,7 @@ impl Fsck {
     }
 }
 
-/// The definition in a file, or the fault of the file.
+/// Decodes a definition. Returns the definition, or the fault of its file.
 pub(crate) fn checked_definition(
     kind: ObjectKind,
     name: &str,

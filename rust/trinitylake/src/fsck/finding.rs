@@ -4,20 +4,20 @@ use bytes::Bytes;
 
 use crate::error::Error;
 
-/// The kind of a fault.
+/// The type of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A referenced file does not exist.
     Missing,
     /// A file cannot be decoded, or its checksum is wrong.
     Damaged,
-    /// An intact file has the name of another file.
+    /// An intact file is stored under the name of another file.
     Misplaced,
     /// Files contradict each other.
     Broken,
     /// The hint file is missing or does not contain a version number.
     Hint,
-    /// No retained version references the file. It is harmless; garbage collection deletes it.
+    /// No retained version references the file. This is harmless: garbage collection deletes the file.
     Unreferenced,
 }
 
@@ -42,7 +42,7 @@ pub struct Finding {
     pub message: String,
     /// Affected versions among the checked ones, ascending.
     pub versions: Vec<u64>,
-    /// The names of affected objects, or a description of their range.
+    /// The names of the affected objects, or a description of their key range.
     pub affected: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ impl Finding {
         Finding { kind, path: path.into(), message: message.into(), versions: Vec::new(), affected: Vec::new() }
     }
 
-    /// A finding for an error when reading a file.
+    /// Returns the finding for an error that occurred when a file was read.
     pub(super) fn of(error: &Error, path: &str) -> Finding {
         let kind = if error.is_file_not_found() { Kind::Missing } else { Kind::Damaged };
         let message = match error {
@@ -77,7 +77,7 @@ pub struct FoundTable {
     pub definition: Bytes,
 }
 
-/// An unreadable definition. It is reported only if a checked version shows its key.
+/// A faulty definition. It is reported only if it is the value of its key in a checked version.
 #[derive(Clone, Debug)]
 pub(super) struct Suspect {
     pub key: String,

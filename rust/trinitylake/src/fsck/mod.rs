@@ -3,10 +3,10 @@
 //! A [`Fsck`] checks versions in ascending order. Nodes and definitions that several versions share are read once.
 //! Memory holds a fingerprint of each path and the work in progress.
 //!
-//! A row that a newer message hides may name a definition that was deleted long ago. So a faulty definition is reported
-//! only if a checked version shows it.
+//! A faulty definition is reported only if it is the value of its key in a checked version: a row that a newer message
+//! hides may reference a definition that was deleted long ago.
 //!
-//! The caller checks the Iceberg files of the tables, whose definitions each step returns.
+//! Each step returns table definitions; the caller checks the Iceberg files of these tables.
 
 mod affected_versions;
 mod definition_checks;
@@ -49,10 +49,10 @@ pub struct Counts {
     pub definitions: u64,
 }
 
-/// Summary of a node that a parent references.
+/// Summary of a node that a root or another node references.
 #[derive(Clone, Debug)]
 struct SeenNode {
-    /// The last checked version that references it.
+    /// The last checked version that references the node.
     pub version: u64,
     pub height: u32,
     /// The first and last key of the node, if the node has been read.
@@ -100,8 +100,8 @@ pub struct Fsck {
 }
 
 impl Fsck {
-    /// Start a check. `storage` retries requests. Fails with `NotALakehouse` without any root, and with
-    /// `VersionNotFound` or `VersionExpired` for a range of versions that do not exist.
+    /// Start a check. `storage` must retry requests. `NotALakehouse` if no root exists, `VersionNotFound` or
+    /// `VersionExpired` if versions of the range do not exist.
     pub async fn begin(storage: Arc<dyn Storage>, scope: Scope, wants_tables: bool) -> Result<Fsck> {
         let listing = RootListing::read(&storage).await?;
         let nodes = NodeStore::new(storage.clone(), NODE_CACHE_SIZE_BYTES);
@@ -137,7 +137,7 @@ impl Fsck {
         })
     }
 
-    /// Execute the next step; `None` at the end.
+    /// Execute the next step and return its result; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Step>> {
         let mut step = Step::default();
         if !self.waiting.is_empty() {

@@ -1,4 +1,4 @@
-//! Checks of nodes: their own rules, and those between a node and its place in the tree (format §5).
+//! Checks of nodes: rules within a node, and rules about its place in the tree (format §5).
 
 use futures::{StreamExt, stream};
 
@@ -13,7 +13,7 @@ use crate::tree::invariant::rules_broken;
 use crate::tree::node_source::PARALLEL_REQUESTS;
 
 impl Fsck {
-    /// Read the next queued nodes and the definitions that they name.
+    /// Read and check the next queued nodes and the definitions that they reference.
     pub(super) async fn visit_nodes(&mut self) -> Result<Vec<FoundTable>> {
         let from = self.waiting.len().saturating_sub(PARALLEL_REQUESTS);
         let places = self.waiting.split_off(from);
@@ -46,7 +46,7 @@ impl Fsck {
         self.check_definitions(named).await
     }
 
-    /// Check a node and queue its children. Returns the keys and locations of definitions that no earlier node named.
+    /// Check a node and queue its children. Returns the keys and locations of definitions that were not found before.
     pub(super) fn check_node(&mut self, place: &Place, node: &Node) -> Vec<(String, String)> {
         let bounds = (place.above.as_deref(), place.below.as_deref());
         for problem in rules_broken(node, place.height, self.order, bounds) {

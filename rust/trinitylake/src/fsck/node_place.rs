@@ -15,13 +15,13 @@ use crate::tree::search::child_height;
 pub struct Place {
     pub path: String,
     pub height: u32,
-    /// Exclusive bounds of its keys; `None` is unbounded.
+    /// Exclusive bounds of the node's keys; `None` is unbounded.
     pub above: Option<Text>,
     pub below: Option<Text>,
 }
 
 impl Place {
-    /// A description of the objects in this subtree.
+    /// Describes the objects in this subtree.
     pub fn range(&self, names: NameSizes) -> String {
         let name = |key: &Option<Text>, none: &str| match key {
             Some(key) => names.decode(key).map_or_else(|| key.trim_end().to_string(), |name| name.to_string()),
@@ -38,7 +38,7 @@ pub(super) struct BadNode {
     pub place: Place,
 }
 
-/// Whether a tree has this node at this place; false if the path from the root to the place cannot be read.
+/// Whether a tree has the node of `place` at this place; false if a node between the root and the place cannot be read.
 pub(super) async fn leads_to(nodes: &NodeStore, root: &Arc<Node>, place: &Place) -> bool {
     let mut node = root.clone();
     for _ in 0..=MAX_HEIGHT {
@@ -57,7 +57,7 @@ pub(super) async fn leads_to(nodes: &NodeStore, root: &Arc<Node>, place: &Place)
     false
 }
 
-/// The index of the child of `node` whose subtree contains a place.
+/// Returns the index of the child of `node` whose subtree contains the place.
 pub(crate) fn child_at(node: &Node, place: &Place) -> usize {
     match &place.above {
         None => 0,

@@ -1,16 +1,16 @@
-//! Repair: replaces a damaged newest version by a new one, made from what can be read.
+//! Repair: replaces a damaged newest version by a new version, made from all files that can be read.
 //!
-//! - Newest root damaged or lost: the newest readable version is the content of the versions that follow it. The
-//!   numbers of lost versions get roots that say so, since a gap would hide later versions. A damaged root file stays,
-//!   and the version after it continues.
-//! - Node that cannot be read: the newest version without the node shows the same key range as it was before the node
-//!   was written, and the changes of the version that wrote it are still in a buffer above. So the rows are known
-//!   exactly, and are written as messages on top of an empty node. If that version is not retained or cannot be read,
-//!   the node stays.
-//! - Definition that cannot be read: the newest older readable one of the same object takes its place.
+//! - Newest root damaged or lost: the tree of the newest readable version is published again, as the next version. Each
+//!   missing number in between also gets a root, with a message that says so, since a gap would hide later versions. A
+//!   damaged root file is not replaced.
+//! - Node that cannot be read: the newest version without the node has the same key range as it was before the node was
+//!   written, and the changes of the version that wrote it are still in a buffer above. So the rows are known exactly,
+//!   and are written as messages on top of an empty node. If that older version is not retained or cannot be read, the
+//!   node is not repaired.
+//! - Definition that cannot be read: the newest older definition of the same object that can be read replaces it.
 //!
-//! Only the hint is overwritten, and nothing is deleted. A second run finds nothing to do. A moved lakehouse is repaired
-//! as well, and stays read-only until it is relocated.
+//! Only the hint is overwritten, and no file is deleted. A second run finds nothing to repair. A moved lakehouse can be
+//! repaired as well, and stays read-only until it is relocated.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ use crate::version::summary_format::Summary;
 use crate::version::versions::Versions;
 use crate::version::{Version, discovery};
 
-/// Maximum number of lost versions that a repair fills in. If more are missing, the hint is probably damaged.
+/// Maximum number of lost versions for which a repair creates roots. If more are missing, the hint is probably damaged.
 const LOST_VERSIONS_MAX: u64 = 1000;
 
 /// Result of a repair or of its dry run.
@@ -52,9 +52,9 @@ const LOST_VERSIONS_MAX: u64 = 1000;
 pub struct Repair {
     /// The newest version that the repair created.
     pub version: Option<u64>,
-    /// Descriptions of everything that was recovered completely.
+    /// Descriptions of objects and files that were recovered completely.
     pub saved: Vec<String>,
-    /// Descriptions of everything that was lost, or replaced by an older state.
+    /// Descriptions of objects and files that were lost or replaced by older ones.
     pub lost: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ struct Repairer {
     report: Repair,
 }
 
-/// Repair the faults of the newest version. `storage` retries requests.
+/// Repair the faults of the newest version. `storage` must retry requests.
 pub async fn repair(
     storage: Arc<dyn Storage>,
     environment: Arc<dyn Environment>,
@@ -149,8 +149,8 @@ impl Repairer {
         Ok(self.report)
     }
 
-    /// Publish the tree as version `number`, without its previous version. Returns its `created_at_millis`, which is
-    /// after `after_millis`.
+    /// Publish the tree as version `number`, even if the previous version does not exist. Returns its
+    /// `created_at_millis`, which is after `after_millis`.
     async fn publish(
         &self,
         number: u64,
@@ -167,7 +167,7 @@ impl Repairer {
             properties.push((ROLLBACK_TARGET_PROPERTY.to_string(), target.to_string()));
         }
         let transaction = CommittedTransaction {
-            // The id must be new, because a transaction is in one version only.
+            // Each version needs a new id, because a transaction is in one version only.
             id: if goes_back { self.environment.uuid().to_string() } else { id.to_string() },
             isolation: "serializable".into(),
             message: note.message_or("repair"),
@@ -201,7 +201,7 @@ impl Repairer {
         Ok(created_at_millis)
     }
 
-    /// The path and content of a new lakehouse definition, if the file of the present one is damaged.
+    /// Returns the path and content of a new lakehouse definition, if the file of the current one is damaged.
     async fn definition(&mut self, findings: &[Finding]) -> Result<Option<(String, LakehouseDefinition)>> {
         let path = self.intact.metadata.lakehouse_definition.clone();
         let Some(finding) = findings.iter().find(|finding| finding.path == path) else { return Ok(None) };
@@ -221,7 +221,7 @@ impl Repairer {
         Ok(Some((path, definition)))
     }
 
-    /// The tree of the newest readable version with its damaged nodes and definitions replaced; `None` without damage.
+    /// Returns the newest readable tree with damaged nodes and definitions replaced; `None` if it is undamaged.
     async fn repaired_tree(&mut self, id: &str) -> Result<Option<MutableNode>> {
         let mut places = Vec::new();
         let mut rows: Vec<(String, String)> = Vec::new();
@@ -297,7 +297,7 @@ impl Repairer {
         let mut messages = Vec::new();
         for (key, location) in rows {
             let decision = decide(&self.nodes, &root, "(root)", &key).await?;
-            // A message above is newer.
+            // Not if a message in a node above decides, because it is newer.
             if decision.location.is_none() && matches!(decision.by, DecidedBy::Node(_)) {
                 messages.push(Message::new(key.into(), Some(location.into()), txn.clone()));
             }
@@ -308,7 +308,7 @@ impl Repairer {
         apply_many_changes(&self.nodes, environment.as_ref(), &publisher, &config, root, messages).await.map(Some)
     }
 
-    /// The rows of a range of keys before its node was written, from the newest version without that node.
+    /// Returns the rows of a node's key range before the node was written, from the newest version without it.
     async fn rows_before(&self, place: &Place) -> Result<Option<(u64, Vec<(String, String)>)>> {
         let mut number = self.intact.number;
         while number > self.fsck.listing.boundary {
@@ -350,7 +350,7 @@ impl Repairer {
         }
     }
 
-    /// The newest readable definition of a key in an older version.
+    /// Returns the newest readable definition of a key in an older version.
     async fn older_definition(&self, key: &str, bad: &HashSet<String>) -> Result<Option<(u64, String)>> {
         let Some((kind, _, name)) = self.fsck.name_of(key) else { return Ok(None) };
         if kind == ObjectKind::TransactionRecord {
@@ -375,7 +375,7 @@ impl Repairer {
         Ok(None)
     }
 
-    /// A copy of a node with empty subtrees at `places`; appends the new nodes below it to `new`.
+    /// Copies a node with empty subtrees at `places`. Appends the new nodes below it to `new`.
     fn grafted<'a>(
         &'a self,
         node: Arc<Node>,
@@ -402,7 +402,7 @@ impl Repairer {
                     self.empty_subtree(height - 1, new)
                 } else {
                     let below = self.nodes.load(&path, Some(height - 1)).await?;
-                    // The parents of a place are ancestors of it too.
+                    // The place may be further below this child.
                     self.grafted_below(below, height - 1, within, new).await?
                 };
                 let path: Text = node_path(self.environment.uuid()).into();

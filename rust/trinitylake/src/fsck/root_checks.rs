@@ -90,7 +90,7 @@ impl Fsck {
     }
 }
 
-/// Contradictions within a root, and between a root and the previous root.
+/// Returns contradictions within a root, and between a root and the previous root.
 fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&PreviousRoot>) -> Vec<String> {
     let number = metadata.version;
     let mut problems = Vec::new();
@@ -143,7 +143,7 @@ fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&Previo
     if ids.windows(2).any(|pair| pair[0] == pair[1]) {
         problems.push("it contains a transaction twice".into());
     }
-    // The newest messages are the last ones.
+    // The messages of the newest version must be the last ones.
     let is_new = |txn: &str| ids.binary_search(&txn).is_ok();
     let tail = root.messages().skip_while(|message| !is_new(message.txn));
     if tail.skip(1).any(|message| !is_new(message.txn)) {

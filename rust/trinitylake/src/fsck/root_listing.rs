@@ -45,7 +45,7 @@ pub struct RootListing {
 }
 
 impl RootListing {
-    /// Lists the roots. Fails with `NotALakehouse` without any.
+    /// Lists the roots. `NotALakehouse` if there is none.
     pub async fn read(storage: &Arc<dyn Storage>) -> Result<RootListing> {
         let (hint, has_hint, oldest) = join3(
             discovery::read_hint(storage.as_ref()),
@@ -70,12 +70,12 @@ impl RootListing {
         Ok(RootListing { roots, boundary, hint, has_hint, intact, tagged })
     }
 
-    /// The highest version with a root file, readable or not.
+    /// Returns the highest version with a root file, readable or not.
     pub fn highest(&self) -> u64 {
         self.roots.keys().next_back().copied().unwrap_or_default()
     }
 
-    /// The highest version number in a root file or the hint.
+    /// Returns the highest version number that a root file or the hint has.
     pub fn newest(&self) -> u64 {
         let highest = self.highest();
         self.hint.map_or(highest, |hint| hint.max(highest))
@@ -89,7 +89,7 @@ impl RootListing {
         self.roots.get(&number).cloned().unwrap_or_else(|| root_path(number))
     }
 
-    /// The versions to check, ascending.
+    /// Returns the versions to check, ascending.
     pub(super) fn numbers(&self, scope: Scope) -> Result<Vec<u64>> {
         let highest = self.highest();
         let (first, last) = match scope {
@@ -116,7 +116,7 @@ impl RootListing {
         Ok(numbers)
     }
 
-    /// Faults of the hint and missing or expired roots.
+    /// Returns faults of the hint, missing roots, and roots of expired versions.
     pub(super) fn findings(&self, scope: Scope) -> Vec<Finding> {
         let mut findings = Vec::new();
         let highest = self.highest();

@@ -1,5 +1,5 @@
-//! Checks and repairs of a small lakehouse in memory with damaged files. `tests/test_fsck.py` damages each kind of
-//! file, also with Iceberg tables.
+//! Checks and repairs of a small lakehouse in memory with damaged files. `tests/test_fsck.py` damages each type of
+//! file, and tests Iceberg tables as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::storage::Storage;
 use crate::tests::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, contents, create, open};
 use crate::transaction::{Isolation, Note};
 
-/// A namespace definition with this id.
+/// Encodes a namespace definition with this id.
 fn definition(number: u32) -> Bytes {
     use prost::Message as _;
     let id = uuid::Uuid::from_u128(u128::from(number) << 70 | 1).to_string();
@@ -71,7 +71,7 @@ async fn an_intact_lakehouse_has_no_findings() {
     assert_eq!(mend(&files, &environment).await, Repair::default());
 }
 
-/// For each node of the newest tree, the repair restores its rows exactly, including later changes.
+/// The repair restores the rows of any lost node of the newest tree exactly, including later changes.
 #[tokio::test]
 async fn a_lost_node_is_restored_exactly() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -1,4 +1,4 @@
-//! Search for unreferenced files: of failed writers, or awaiting garbage collection. Also checks saved transactions.
+//! Search for files that no retained version references, and checks of saved transactions.
 
 use prost::Message as _;
 
@@ -15,8 +15,8 @@ use crate::transaction::saved::list::is_alive;
 /// Prefix of files in the root folder.
 const ROOT_FOLDER: &str = "_";
 
-/// The folders to search; the last one is the first to be searched. Saved transactions come first, because they
-/// reference files; then intents, the hashed folders by the first four bits, and the root folder.
+/// Returns the folders to search, in reverse order: saved transactions are searched first, because they reference
+/// files, then intents, the hashed folders by their first four bits, and the root folder.
 pub(super) fn folders() -> Vec<String> {
     let hashed = (0..16).map(|bits| format!("{bits:04b}/"));
     [ROOT_FOLDER.to_string()]
@@ -49,8 +49,8 @@ impl Fsck {
         Ok(())
     }
 
-    /// Checks the files that only a saved state references. Files of a state that cannot be resumed may be missing:
-    /// garbage collection deletes them, and an export does not copy them.
+    /// Checks the files that only a saved state references. They may be missing if the state cannot be resumed, because
+    /// garbage collection deletes them and an export does not copy them.
     async fn check_saved(&mut self, path: &str) -> Result<()> {
         let Some((id, _)) = transaction_file(path) else {
             self.findings.push(Finding::new(Kind::Unreferenced, path, "its name is not one of a saved transaction"));
@@ -97,7 +97,7 @@ impl Fsck {
         self.check_running_root(&saved.running_root, id, is_alive).await
     }
 
-    /// Whether a saved transaction can be resumed. It is too old if a version was created after its lifetime.
+    /// Whether a saved transaction can be resumed. It cannot if a version was created after its lifetime.
     async fn is_saved_alive(&self, saved: &DistributedTransactionDef) -> Result<bool> {
         let Some(newest) = &self.listing.intact else { return Ok(true) };
         let key = newest.config.names.transaction_key(&saved.id)?;
@@ -111,7 +111,7 @@ impl Fsck {
         Ok(is_alive(saved, has_record, is_too_old, self.listing.boundary))
     }
 
-    /// Check the nodes that only the running root of a saved transaction references.
+    /// Check the nodes that only the root of a saved transaction references.
     async fn check_running_root(&mut self, path: &str, id: &str, is_alive: bool) -> Result<()> {
         let mut waiting = vec![path.to_string()];
         while let Some(path) = waiting.pop() {

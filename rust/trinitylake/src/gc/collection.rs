@@ -1,4 +1,4 @@
-//! One garbage collection: mark, fence and sweep, in this order.
+//! Runs one garbage collection: mark, fence and sweep, in this order.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 1000;
 pub const COLLECT_MESSAGE: &str = "collect files that no version reaches";
 
 /// Deletes files that no retained version references. `CorruptFile` if a referenced file cannot be read,
-/// `VersionExpired` if versions expired during the mark. Neither of them deletes a referenced file.
+/// `VersionExpired` if versions expired during the mark. After an error, all referenced files still exist.
 pub async fn vacuum(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,
@@ -37,7 +37,7 @@ pub async fn vacuum(
 ) -> Result<Report> {
     let oldest = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
     match collect(lakehouse, contents, options, on_progress).await {
-        // An expiry and another collection may have deleted files during the mark.
+        // Was the file deleted during the mark, by an expiry and another collection?
         Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
             let oldest_now = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
             if oldest_now == oldest {
@@ -82,10 +82,10 @@ async fn run_collection(
         swept += files.len() as u64;
         let mut garbage = sweep.classify_all(files, &marks, &mut report, options.examples).await?;
         if !garbage.is_empty() && !options.dry_run {
-            // The wait comes first, because the versions that are committed during it have to be marked.
+            // Wait before marking the newest versions, because more versions may be committed during the wait.
             sweep.wait_for_older_observations(has_roots(&garbage)).await;
             sweep.check_clock().await?;
-            // The fence is published once. After it, each further deletion marks the versions committed since.
+            // Publish the fence before the first deletion; before later ones, mark the versions committed since.
             let newer = match report.version {
                 None => {
                     under_way.announce(lakehouse.environment().as_ref()).await?;
@@ -112,11 +112,11 @@ async fn run_collection(
     Ok(report)
 }
 
-/// Times fixed at the beginning of a collection.
+/// Times that are fixed at the beginning of a collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prepared {
     pub(super) clock: ClockCheck,
-    /// Unreferenced files older than this, by the clock of the store, are garbage.
+    /// Unreferenced files older than this time of the store are garbage.
     pub(super) before_millis: u64,
 }
 
@@ -126,9 +126,9 @@ pub(super) async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Re
     lakehouse.check_intact()?;
     lakehouse.placement().check_writable()?;
     let storage = lakehouse.storage().clone();
-    // An erasure may have replaced a cached metadata file, which then references other files than the stored one.
+    // An erasure may have replaced a metadata file by one with other references: do not use the cached one.
     storage.forget_cached();
-    // Partial readers expect every referenced definition file to exist.
+    // Some readers ignore inline definitions, so every definition file has to exist.
     let written = write_definitions_of(storage.as_ref(), &lakehouse.known()).await;
     if !options.dry_run {
         written?;
@@ -146,7 +146,7 @@ pub(super) async fn prepare(lakehouse: &Arc<Lakehouse>, options: &Options) -> Re
     Ok(Prepared { clock, before_millis })
 }
 
-/// Marks all files that the roots reference; returns the latest version that the mark includes.
+/// Marks all files that the roots reference. Returns the marks, and the latest version that they include.
 async fn marked(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,
@@ -160,7 +160,7 @@ async fn marked(
         let roots = roots::of(&latest, oldest);
         match marks.mark(lakehouse, contents, roots, on_progress).await {
             Ok(()) => return Ok((marks, latest)),
-            // A version may have expired during the mark, and another collection may have deleted its files.
+            // If a version expired during the mark, another collection may have deleted its files: begin again.
             Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. } | Error::VersionExpired(_))) => {
                 let has_risen = expiry_boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
                 if !has_risen || look == MAX_MARK_ATTEMPTS {
@@ -188,7 +188,7 @@ pub(super) async fn mark_since(
     marks.mark(lakehouse, contents, roots, &no_progress()).await
 }
 
-/// Publishes the fence on top of a version that is marked together with all versions before it.
+/// Publishes the fence as the version after the latest one. All versions up to that one are marked before.
 pub(super) async fn fence(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,

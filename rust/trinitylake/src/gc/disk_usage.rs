@@ -1,8 +1,7 @@
 //! Disk usage of a lakehouse by the versions that retain the files: one mark in layers, and one listing.
 //!
-//! The layers are: files that the latest version references; files that older retained versions reference; files that
-//! only versions reference which an expiry would delete. An unreferenced file is garbage. Nothing is deleted, and no
-//! version is published.
+//! Each file is in the first of these layers that references it: the latest version; other retained versions; versions
+//! that an expiry would delete. An unreferenced file is garbage. This deletes no file and publishes no version.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ const MAX_FOLDERS: usize = 100_000;
 /// Maximum number of attempts to mark while versions expire.
 const MAX_MARK_ATTEMPTS: u32 = 5;
 
-/// Reason why a file is retained, or not.
+/// Reason why a file is retained or may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Held {
     /// Referenced by the latest version, or a file that gc never deletes.
@@ -65,13 +64,13 @@ pub struct TableUsage {
 pub struct Usage {
     pub version: u64,
     pub by_kind: BTreeMap<(Held, Kind), Count>,
-    /// Usage by folder of a table; "" for files outside of such folders, and for all folders after [`MAX_FOLDERS`].
+    /// Usage by folder of a table. The folder "" has files outside of such folders, and those beyond [`MAX_FOLDERS`].
     pub by_folder: HashMap<String, TableUsage>,
     pub unknown: Count,
     pub foreign: Count,
 }
 
-/// Measures the usage. Versions below `expiring_before` count as those that an expiry would delete.
+/// Measures the usage, as if an expiry would delete the versions below `expiring_before`.
 pub async fn usage(
     lakehouse: &Arc<Lakehouse>,
     contents: &dyn Contents,
@@ -96,7 +95,7 @@ pub async fn usage(
         }
         match marked {
             Ok(()) => break (marks, latest),
-            // A version may have expired during the mark, and a collection may have deleted its files.
+            // If a version expired during the mark, a collection may have deleted its files: begin again.
             Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
                 let has_risen = expiry_boundary::boundary(lakehouse.storage().as_ref()).await? > oldest;
                 if !has_risen || look == MAX_MARK_ATTEMPTS {
@@ -145,7 +144,7 @@ pub async fn usage(
     Ok(usage)
 }
 
-/// The roots of each layer: the latest version, other retained versions, versions that an expiry would delete.
+/// Divides the roots into layers: the latest version, other retained versions, versions that an expiry would delete.
 fn layered(roots: Vec<Root>, latest: &Version, expiring_before: u64) -> Vec<Vec<Root>> {
     let pinned: Vec<u64> = latest.definition.pinned_versions().collect();
     let mut layers = vec![Vec::new(), Vec::new(), Vec::new()];

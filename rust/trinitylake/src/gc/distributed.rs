@@ -2,16 +2,15 @@
 //! decisions:
 //!
 //! 1. [`DistributedGc::begin`] returns the roots, and the time before which files may be deleted.
-//! 2. [`links`] reads some referenced files and returns their references. The engine does this level by level
-//!    ([`Sort`]), so that each file is read once without a lookup in the files that were read before.
-//! 3. [`Walk::divided`](super::walk::Walk::divided) splits the root into places; the machines list the files below
-//!    them.
-//! 4. [`Classifier::file_classifier`](super::file_classifier::Classifier) classifies each file by its marks.
-//! 5. [`DistributedGc::fence`] publishes the fence, and before each further batch of deletions marks the versions
-//!    committed since. These marks are few, so they are kept here, together with the nodes of the version that was
-//!    latest at the beginning: a node that is not among them is new. [`Fresh`] takes these marks to the machines that
-//!    delete.
-//! 6. [`DistributedGc::end`], after all deletions.
+//! 2. [`links`] reads some referenced files and returns their references. The engine does this type by type, in the
+//!    order of [`Sort`], so that each file is read once without a lookup among all files that were read before.
+//! 3. [`Walk::divided`](super::walk::Walk::divided) splits the lakehouse's folder into places; the machines list the
+//!    files of each place.
+//! 4. [`Classifier::file_classifier`](super::file_classifier::Classifier) classifies each listed file by the marks.
+//! 5. [`DistributedGc::fence`] publishes the fence. Before each further batch of deletions it marks the versions
+//!    committed since. These marks are few, so this process keeps them, and also the nodes of the version that was the
+//!    latest one at the beginning, to recognise new nodes. [`Fresh`] carries these marks to the machines that delete.
+//! 6. [`DistributedGc::end`] ends the collection after all deletions.
 //!
 //! This process holds the roots, the nodes of one version, and the new marks, so its memory does not grow with the
 //! number of data files.
@@ -36,8 +35,8 @@ use crate::tree::diff::new_nodes;
 use crate::tree::node_source::PARALLEL_REQUESTS;
 use crate::version::{Version, expiry_boundary};
 
-/// Kind of a reference, in the order in which files are read: a file references only files of later kinds, and a node
-/// also other nodes.
+/// Type of a reference, in the order in which files are read: a file references only files of later types. The only
+/// exception is a node, which references other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sort {
     Root,
@@ -55,7 +54,7 @@ pub enum Sort {
     Foreign,
 }
 
-/// All kinds, in their order.
+/// All types, in their order.
 pub const SORTS: [Sort; 10] = [
     Sort::Root,
     Sort::Node,
@@ -100,7 +99,7 @@ impl Sort {
         }
     }
 
-    /// `None` for a file without references.
+    /// The file to read; `None` for a file without references.
     fn item(self, name: String) -> Result<Option<Item>> {
         let form = match self {
             Sort::Root => {
@@ -120,10 +119,10 @@ impl Sort {
     }
 }
 
-/// A reference: the kind, and the path (for a root the version).
+/// A reference: its type, and the path; for a root, the version number instead of the path.
 pub type Named = (Sort, String);
 
-/// Direct references of these files. `CorruptFile` if a file cannot be read.
+/// Returns the direct references of these files. `CorruptFile` if a file cannot be read.
 pub async fn links(storage: &dyn Storage, contents: &dyn Contents, files: Vec<Named>) -> Result<Vec<Named>> {
     let inline = &InlineDefinitions::default();
     let read = |(sort, name): Named| async move {
@@ -149,8 +148,8 @@ fn named(found: Found) -> Option<Named> {
     })
 }
 
-/// Checks that a referenced file is of a later kind. Files of earlier kinds have already been read, so the file would be
-/// skipped.
+/// Checks that a referenced file is of a later type than `by`. The engine has already read all files of earlier types,
+/// and would skip this one.
 fn in_order(by: Sort, link: Named) -> Result<Named> {
     if link.0 > by || (by, link.0) == (Sort::Node, Sort::Node) {
         return Ok(link);
@@ -167,8 +166,8 @@ pub struct DistributedGc {
     /// Versions whose references have to be marked.
     pub roots: Vec<u64>,
     note: Note,
-    /// The latest version at the beginning, then the version up to which this process has marked. Other machines mark
-    /// the first one.
+    /// The version up to which all versions are marked. At the beginning this is the latest version, which the machines
+    /// mark; this process marks later ones.
     marked: Arc<Version>,
     fresh: Marks,
     sweep: Sweep,
@@ -201,8 +200,8 @@ impl DistributedGc {
     }
 
     /// Call this after all roots were marked, and before each batch of deletions. The first call publishes the fence,
-    /// after which no writer can commit older files; every call marks the versions committed since. Returns the version
-    /// of the fence, and the files that must be retained although the machines did not mark them.
+    /// after which no writer can commit older files. Every call marks the versions committed since the previous mark.
+    /// Returns the version of the fence, and further files to retain, which the machines did not mark.
     pub async fn fence(&mut self, contents: &dyn Contents, has_roots: bool) -> Result<(u64, Fresh)> {
         self.sweep.wait_for_older_observations(has_roots).await;
         self.sweep.check_clock().await?;
@@ -229,7 +228,7 @@ impl DistributedGc {
         Ok((fence, Fresh(self.fresh.reached().hashes().collect())))
     }
 
-    /// Call this after all deletions, also if there were none, but not in a dry run. `knows_all`: no file was
+    /// Call this after all deletions, even if no file was deleted, but not in a dry run. `knows_all`: no file was
     /// classified as unknown or foreign.
     pub async fn end(&mut self, knows_all: bool) {
         self.under_way.has_deleted();
@@ -256,7 +255,7 @@ impl Fresh {
     }
 }
 
-/// Deletes files that were classified as garbage, except those in `fresh`; returns the number of deletions sent.
+/// Deletes files that were classified as garbage, except files in `fresh`. Returns the number of deletions sent.
 pub async fn delete(storage: &dyn Storage, paths: Vec<String>, fresh: &Fresh) -> Result<u64> {
     let garbage: Vec<String> = paths.into_iter().filter(|path| !fresh.contains(path)).collect();
     let count = garbage.len() as u64;

@@ -22,11 +22,11 @@ pub enum Classified {
     Garbage(Kind),
     /// Belongs to an external or federated table.
     Foreign,
-    /// The file does not belong to this format.
+    /// Not created by this format, as far as its name shows.
     Unknown,
 }
 
-/// Lookups of paths in the result of the mark phase.
+/// Lookups of paths in the result of the mark.
 pub trait Known {
     /// Whether the path is marked as referenced.
     fn contains(&self, path: &str) -> bool;
@@ -39,7 +39,7 @@ pub trait Known {
 #[derive(Debug)]
 pub struct Classifier {
     storage: Arc<dyn Storage>,
-    /// Unreferenced files older than this, by the clock of the store, are garbage.
+    /// Unreferenced files older than this time of the store are garbage.
     before_millis: u64,
     /// Versions below this one have expired.
     oldest: u64,
@@ -51,7 +51,7 @@ impl Classifier {
         Classifier { storage, before_millis, oldest, known_folders: HashMap::new() }
     }
 
-    /// The class of one file.
+    /// Returns the class of one file.
     pub async fn classify(&mut self, file: &FileInfo, marks: &impl Known) -> Result<Classified> {
         let by_name = verdict(&file.path, self.oldest);
         if marks.contains(&file.path) {

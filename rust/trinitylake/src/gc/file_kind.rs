@@ -1,4 +1,4 @@
-//! Kind of a file, determined by its name. Garbage collection deletes only files with names that this format creates.
+//! Type of a file by its name. Garbage collection deletes only files with names that this format creates.
 
 use crate::file_names::{
     EXPIRED_PREFIX, INTENT_PREFIX, LATEST_HINT_PATH, TRANSACTION_PREFIX, definition_id, gc_marker, intent_file,
@@ -9,10 +9,10 @@ use crate::storage::is_unfinished;
 
 /// Folder of the files that measure the store's clock or probe its conditional writes.
 const PROBE_PREFIX: &str = "_probe/";
-/// Lowest sequence number of a record; saved states of transactions have lower ones.
+/// Lowest sequence number of a record. Saved states of transactions have lower sequence numbers.
 const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 
-/// Kinds of files, in the order of reports.
+/// Types of files, in the order of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Root,
@@ -20,9 +20,9 @@ pub enum Kind {
     Definition,
     /// Metadata files of tables, manifest lists and manifests.
     TableMetadata,
-    /// Data files, and delete files that are not known to be such.
+    /// Data files, and delete files if the references to them were not read.
     Data,
-    /// Delete files, where the references were read.
+    /// Delete files, which only their references distinguish from data files.
     Deletes,
     /// Saved transactions, and records of transaction ids.
     Transaction,
@@ -52,14 +52,14 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Garbage(Kind),
-    /// Not deleted by gc: expiry deletes the file, or nothing does.
+    /// Gc does not delete the file. Either expiry deletes it or it stays.
     Stays(Kind),
-    /// Only in the folder of a table.
+    /// Gc may delete the file if it is in the folder of a table.
     OfTable(Kind),
     Unknown,
 }
 
-/// Verdict by the name alone. Versions below `oldest` have expired.
+/// Returns the verdict by the name of a file. Versions below `oldest` have expired.
 pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
     if is_unfinished(path) {
         return Verdict::Garbage(Kind::Temporary);
@@ -81,8 +81,8 @@ pub(super) fn verdict(path: &str, oldest: u64) -> Verdict {
         return match transaction_file(path) {
             // The name is unique, so no writer can use it again.
             Some((_, sequence)) if sequence >= FIRST_RECORD_SEQUENCE => Verdict::Garbage(Kind::Transaction),
-            // If a state was deleted, a process that resumes the transaction could save under its name again. Expiry
-            // deletes states of transactions that can no longer be resumed.
+            // Expiry deletes the states of transactions that can no longer be resumed. If gc deleted a state earlier, a
+            // process that resumes the transaction could save under the same name again.
             Some(_) => Verdict::Stays(Kind::Transaction),
             None => Verdict::Unknown,
         };
@@ -104,21 +104,21 @@ fn kind_in_table(path: &str) -> Kind {
     if is_metadata { Kind::TableMetadata } else { Kind::Data }
 }
 
-/// The folder of a managed table that contains the file, recognised by the form of its name.
+/// Returns the folder of a managed table that contains the file. The folder is recognised by the form of its name.
 pub(super) fn table_folder(path: &str) -> Option<&str> {
     let namespace_end = path.find('/')?;
     let end = namespace_end + 1 + path[namespace_end + 1..].find('/')?;
     table_id_digits(&path[..end]).map(|_| &path[..end])
 }
 
-/// The folder in which a report counts a file of this kind.
+/// Returns the folder under which a report counts a file of this type.
 pub fn folder_of(kind: Kind, path: &str) -> Option<&str> {
     let parent = || path.rsplit_once('/').map_or("", |(folder, _)| folder);
     matches!(kind, Kind::TableMetadata | Kind::Data).then(|| table_folder(path).unwrap_or_else(parent))
 }
 
-/// Whether the file has a name that Iceberg writers create in the folder of a table. Needed for folders of which only
-/// files are known, because folders of other software may have names that end in eight digits as well.
+/// Whether the file has a name that Iceberg writers create in the folder of a table. This distinguishes folders of
+/// dropped tables from folders of other software whose names also end in eight digits.
 pub(super) fn is_named_by_a_writer(path: &str, folder: &str) -> bool {
     let Some(rest) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else { return false };
     let Some((place, _)) = rest.split_once('/') else { return false };

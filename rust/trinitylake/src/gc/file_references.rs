@@ -12,13 +12,13 @@ use crate::lakehouse_definition::METADATA_LOCATION;
 use crate::lakehouse_definition::proto::{TableDef, TableType};
 use crate::root_uri::{RootUri, check_path};
 
-/// Kind of a file, which decides how its references are read.
+/// Type of a file, which decides how its references are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileForm {
     /// The metadata of a managed table.
     Metadata,
-    /// The metadata of an external table that is stored below the root. The lakehouse does not delete the table's
-    /// files.
+    /// A metadata file in the lakehouse's folder that belongs to an external table. Garbage collection does not delete
+    /// files of that table.
     ExternalMetadata,
     Iceberg(Form),
 }
@@ -36,36 +36,36 @@ pub enum Link {
 
 /// Reads the references of definitions and table files.
 pub trait Contents: Send + Sync + Debug {
-    /// References of a table definition.
+    /// Returns the references of a table definition.
     fn of_table(&self, bytes: Bytes, path: &str) -> Result<Vec<Link>>;
-    /// References of another file.
+    /// Returns the references of a file of an Iceberg table.
     fn of_file(&self, form: FileForm, bytes: &Bytes, path: &str) -> Result<Vec<Link>>;
 }
 
 /// References of Iceberg tables.
 #[derive(Debug)]
 pub struct IcebergTables {
-    /// The current root of this lakehouse and earlier ones: references below any of them belong to it.
+    /// Current and earlier root URIs of this lakehouse. A location below any of them is a file of this lakehouse.
     roots: Vec<RootUri>,
 }
 
 impl IcebergTables {
-    /// `other_roots` are earlier roots of the lakehouse. A root that this release cannot parse is skipped, because it
-    /// could not open files there either.
+    /// `other_roots` are earlier root URIs of the lakehouse. A URI that this release cannot parse is skipped, because
+    /// this release could not open files below it either.
     pub fn new(root: &str, other_roots: &[String]) -> Result<IcebergTables> {
         let mut roots = vec![RootUri::parse_literally(root)?];
         roots.extend(other_roots.iter().filter_map(|root| RootUri::parse_literally(root).ok()));
         Ok(IcebergTables { roots })
     }
 
-    /// Path of a location in this lakehouse, `None` if it is outside. The longest matching root decides.
+    /// Returns the path of a location below the longest matching root URI; `None` outside of the lakehouse.
     fn path_of(&self, location: &str) -> Option<String> {
         let found = self.roots.iter().filter_map(|root| root.relativize(location));
         found.min_by_key(String::len)
     }
 
-    /// References below a root, in any spelling that some reader resolves to a file of this lakehouse, so that none of
-    /// these files is deleted. `path` is the file that contains the references.
+    /// Returns the references to files of this lakehouse, in every spelling that any reader resolves to such a file, so
+    /// that none of these files is deleted. `path` is the file that contains the references.
     fn files(&self, named: Vec<Named>, path: &str) -> Result<Vec<Link>> {
         let mut links = Vec::with_capacity(named.len());
         for Named { location, form } in named {
@@ -97,7 +97,7 @@ impl Contents for IcebergTables {
             TableDef::decode(bytes).map_err(|error| Error::corrupt(path, format!("no table definition: {error}")))?;
         let metadata = table.format_properties.get(METADATA_LOCATION);
         match TableType::try_from(table.table_type) {
-            // A table without metadata, as in a saved transaction, has no files.
+            // A table definition without metadata, as in a saved transaction, references no files.
             Ok(TableType::Managed) => Ok(metadata
                 .map(|location| {
                     check_path(location)?;
@@ -110,7 +110,7 @@ impl Contents for IcebergTables {
                 let inside = metadata.and_then(|location| self.path_of(location));
                 Ok(inside.map(|path| Link::File { path, form: FileForm::ExternalMetadata }).into_iter().collect())
             }
-            // Only the other catalog knows the table's files, so every location in the definition is respected.
+            // Only the other catalog knows the table's files, so retain all files below each location.
             Ok(TableType::Federated) => {
                 let places = table.format_properties.values();
                 Ok(places.filter_map(|place| self.folder_of(place)).map(Link::Foreign).collect())

@@ -1,8 +1,8 @@
-//! Mark: finds every file that the roots reference, and reads each once.
+//! Mark: finds every file that the roots reference, and reads each of them once.
 //!
-//! The references of a node are those of its rows and of the newest message of each key in its buffer, also if a node
-//! above hides them (format §7). Paths are stored as 128-bit hashes. A collision retains a file too many or skips one;
-//! among 10 million files its probability is below 1 in 10^24.
+//! A node references the locations of its rows and of the newest message of each key in its buffer, even if a node
+//! above hides them (format §7). Paths are stored as 128-bit hashes. A hash collision can retain garbage, or skip the
+//! reading of a referenced file and so lose its references. Among 10 million files its probability is below 1 in 10^24.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -33,7 +33,7 @@ use crate::version::root_metadata::RootMetadata;
 /// Number of files between two progress reports.
 const FILES_PER_WORD: u64 = 1000;
 
-/// Hasher that uses the bits of the path's hash as they are.
+/// Hasher that returns its input, because the input is a hash already.
 #[derive(Clone, Default)]
 pub(super) struct Spread(u64);
 
@@ -61,8 +61,8 @@ pub(super) fn hash(path: &str) -> u128 {
     xxh3_128(path.as_bytes())
 }
 
-/// Referenced files. A file in `named` was referenced as data or statistics and not read. It is still read if another
-/// file references it as a manifest, because a manifest may list any file as data.
+/// Referenced files. The files in `named` were referenced as data or statistics, and were not read. Such a file is read
+/// later if another file references it as a manifest, because a manifest may list any file as data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reached {
     read: Paths,
@@ -89,7 +89,7 @@ pub(super) struct Marks {
     /// Versions below this one have expired, except tagged ones.
     pub oldest: u64,
     pub roots: u64,
-    /// Layers before the one that is being marked. A file belongs to the first layer that references it.
+    /// Layers that were marked before the current one. A file belongs to the first layer that references it.
     finished: Vec<Reached>,
     reached: Reached,
     details: Option<Details>,
@@ -99,12 +99,12 @@ pub(super) struct Marks {
     foreign: Paths,
 }
 
-/// Details for a report of sizes, which a collection does not need.
+/// Details for a report of disk usage. A garbage collection does not need them.
 #[derive(Debug, Default)]
 pub(super) struct Details {
     /// Delete files.
     deletes: Paths,
-    /// Keys of the tables of the first layer, by the folder of their metadata.
+    /// Keys of the tables in the first layer, by the folder of their metadata.
     tables: HashMap<String, String>,
 }
 
@@ -119,7 +119,7 @@ pub(super) enum Item {
     File(String, FileForm),
 }
 
-/// A reference, or a detail, that a file contains.
+/// A reference or a detail that was found in a file.
 pub(super) enum Found {
     Item(Item),
     /// A file that is marked and not read.
@@ -148,7 +148,7 @@ impl Marks {
         }
     }
 
-    /// Marks in layers, with details.
+    /// Creates empty marks with layers and details.
     pub fn in_layers(oldest: u64) -> Marks {
         Marks { details: Some(Details::default()), ..Marks::new(oldest) }
     }
@@ -157,7 +157,7 @@ impl Marks {
         self.finished.push(std::mem::take(&mut self.reached));
     }
 
-    /// The first layer that references the file.
+    /// Returns the number of the first layer that references the file.
     pub fn layer_of(&self, path: &str) -> Option<usize> {
         let hash = hash(path);
         self.finished.iter().chain([&self.reached]).position(|layer| layer.has(hash))
@@ -167,7 +167,7 @@ impl Marks {
         self.details.as_ref().is_some_and(|details| details.deletes.contains(&hash(path)))
     }
 
-    /// Keys of tables by their folder.
+    /// Returns pairs of the folder and the key of a table.
     pub fn tables(&self) -> impl Iterator<Item = (&String, &String)> {
         self.details.iter().flat_map(|details| &details.tables)
     }
@@ -180,13 +180,13 @@ impl Marks {
         }
     }
 
-    /// Marks a file to be read; false if it was read before.
+    /// Marks a file that the caller reads next. Returns false if it was read before.
     fn begin_reading(&mut self, path: &str) -> bool {
         let hash = hash(path);
         !self.finished.iter().any(|layer| layer.read.contains(&hash)) && self.reached.read.insert(hash)
     }
 
-    /// Marks files whose references another process marks.
+    /// Marks files without reading them, because another process marks their references.
     pub fn extend(&mut self, paths: impl IntoIterator<Item = String>) {
         for path in paths {
             self.begin_reading(&path);
@@ -207,7 +207,7 @@ impl Marks {
         on_progress: &OnProgress,
     ) -> Result<()> {
         let (storage, inline) = (lakehouse.storage().as_ref(), InlineDefinitions::default());
-        // Depth first, so that few items wait. A root is started when no other item waits.
+        // Depth first, so that few items wait. The next root begins when no other item waits.
         let mut roots = roots.into_iter();
         let mut waiting: Vec<Item> = Vec::new();
         let mut running = FuturesUnordered::new();
@@ -327,7 +327,7 @@ pub(super) async fn open(
     }
 }
 
-/// Content of a referenced file. A missing file is corruption.
+/// Reads a referenced file. `CorruptFile` if it is missing.
 async fn read(storage: &dyn Storage, path: &str) -> Result<Bytes> {
     match storage.get(path).await {
         Err(Error::FileNotFound { path }) => {
@@ -358,8 +358,8 @@ async fn root(storage: &dyn Storage, inline: &InlineDefinitions, number: u64) ->
     Ok(found)
 }
 
-/// Error for a missing root. From the boundary on, every version has a root. A version below it can only be referenced
-/// by a tag that was set after the expiry, by a process that has not removed the tag yet or has died.
+/// Returns the error for a missing root. Every version from the boundary on has a root. A lower version has none if it
+/// was tagged after it had expired, by a process that has not removed the tag yet or has died.
 async fn missing_root(storage: &dyn Storage, number: u64) -> Result<Error> {
     let oldest = boundary(storage).await?;
     if oldest <= number {
@@ -371,7 +371,7 @@ async fn missing_root(storage: &dyn Storage, number: u64) -> Result<Error> {
     )))
 }
 
-/// References of a node: its children, and the locations of the keys whose newest value it contains.
+/// Returns the references of a node: its children, and the newest location that it contains for each key.
 fn named_by(node: &Node) -> Vec<Found> {
     let mut found = Vec::new();
     if !node.is_leaf() {

@@ -1,13 +1,13 @@
 //! Marker file of a running garbage collection (`version::gc_markers`).
 //!
 //! Invariants:
-//! - The marker exists from before the fence until the store has answered all deletions. A collector that dies, or that
-//!   does not know the outcome of a deletion, leaves it, because the deletion may be executed later.
+//! - The marker exists from before the fence until the store has answered all deletions. If the collector dies or the
+//!   outcome of a deletion is unknown, the marker stays, because the store may delete later.
 //! - A later collection removes the marker if it deletes at least as much, has read the whole listing, and recognised
-//!   every file as the lakehouse's own. The files that exist then are not those that the dead collector wanted to
-//!   delete. An unrecognised file prevents this: it may be in the folder of a table that only the dead collector knew.
-//! - Markers of other collections are listed before the mark begins, because a collection that begins during the mark
-//!   may know an expiry that this one does not know.
+//!   every file as the lakehouse's own: no file remains that the dead collector wanted to delete. An unrecognised file
+//!   prevents this, because it may be in the folder of a table that only the dead collector knew.
+//! - A collection removes only markers that it has listed before its mark, because a collection that begins during the
+//!   mark may know of an expiry that this one does not know.
 
 use std::sync::Arc;
 

@@ -2,20 +2,20 @@
 //!
 //! 1. *Roots* (`roots`): everything that must stay readable, in one list.
 //! 2. *Mark* (`mark`): every file that a root references. Each file is read once, however many roots share it.
-//! 3. *Fence* (`collection`): a version whose root records a time of the store; unreferenced files older than it are
-//!    deleted. The fence is published only if no version was committed since the mark; otherwise the new versions are
-//!    marked, and the fence is tried again. Therefore every later commit is based on the fence, and has to prove that
-//!    its own files are younger than that time (`transaction::gc_fence`). From before the fence until the last
-//!    deletion, a marker file shows that a collection is running (`marker`).
-//! 4. *Sweep* (`sweep`): lists all files below the root, and deletes those that are not marked, are older than that
+//! 3. *Fence* (`collection`): a version whose root records a time of the store. Unreferenced files older than this time
+//!    are deleted. The fence is the version after the last marked one: if other versions were committed meanwhile, they
+//!    are marked, and the fence is tried again. Every later commit follows the fence, and has to prove that its own
+//!    files are younger than this time (`transaction::gc_fence`). From before the fence until the last deletion, a
+//!    marker file shows that a collection is running (`marker`).
+//! 4. *Sweep* (`sweep`): lists all files of the lakehouse, and deletes files that are not marked, are older than this
 //!    time, and have a name that only this format creates (`file_classifier`, `file_kind`).
 //!
 //! Invariants:
-//! - No file is deleted before the whole mark has succeeded. A file that cannot be read may reference others, so it
-//!   ends the collection with an error.
-//! - A file younger than the grace period by the clock of the store is never deleted, nor a file that is not recognised
-//!   as the lakehouse's own.
-//! - A collector that dies leaves garbage, but never a missing file. Concurrent collectors do not disturb each other.
+//! - No file is deleted before the whole mark has succeeded. If a file cannot be read, the collection ends with an
+//!   error, because the file may reference others.
+//! - Neither a file younger than the grace period, by the clock of the store, nor a file that is not recognised as the
+//!   lakehouse's own is ever deleted.
+//! - If a collector dies, garbage remains, but no referenced file is missing. Collections may run concurrently.
 
 mod collection;
 pub mod disk_usage;

@@ -8,9 +8,9 @@ use crate::transaction::Note;
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Minimum age of a deleted file by the store's clock; `txn_ttl_millis` by default.
+    /// Minimum age of a deleted file by the store's clock. `None`: `txn_ttl_millis`.
     pub grace_millis: Option<u64>,
-    /// Deletes nothing.
+    /// Report what would be deleted, and delete nothing.
     pub dry_run: bool,
     /// Maximum number of example paths of each class in the report.
     pub examples: usize,
@@ -36,13 +36,13 @@ impl Count {
 pub struct Report {
     /// Version of the fence; `None` if there was nothing to delete, or in a dry run.
     pub version: Option<u64>,
-    /// Unreferenced files older than this, by the store's clock, were deleted.
+    /// Unreferenced files older than this time of the store were deleted.
     pub before_millis: u64,
-    /// Files that were deleted (in a dry run: would be), by kind.
+    /// Files that were deleted, or in a dry run would be deleted, by type.
     pub deleted: BTreeMap<Kind, Count>,
-    /// The same for files of tables, by the folder of the table.
+    /// Deleted files of tables, by the folder of the table.
     pub deleted_by_folder: BTreeMap<String, Count>,
-    /// Referenced files, and files that gc never deletes.
+    /// Referenced files, and files that gc never deletes, by type.
     pub kept: BTreeMap<Kind, Count>,
     /// Unreferenced files that are too young to delete.
     pub young: Count,

@@ -1,4 +1,4 @@
-//! Roots of garbage collection: everything that retains files, in one list. A new kind of root is one more line in
+//! Roots of garbage collection: a list of everything that retains files. To add a new type of root, add a line to
 //! [`of`].
 
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::version::store_clock::StoreTime;
 /// Start of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Root {
-    /// A version from the boundary to the latest, including versions that a rollback removed from the history.
+    /// A version from the boundary to the latest one, even if a rollback has undone it.
     Version(u64),
-    /// A tagged version, also below the boundary.
+    /// A tagged version, possibly below the boundary.
     Tag(u64),
 }
 
@@ -26,10 +26,10 @@ impl Root {
     }
 }
 
-/// The roots, newest first, because neighbours share most of their trees.
+/// Returns the roots, newest first. Adjacent versions share most of their trees.
 ///
-/// Transactions are not roots, whether they are saved, in the intent queue or running: their own files are younger than
-/// what is deleted ([`open_transactions_since`]), or their commit fails with an error that they have expired
+/// Transactions are not roots, whether they are saved, in the intent queue or running. Either their own files are
+/// younger than all deleted files ([`open_transactions_since`]), or their commit fails with `TransactionExpired`
 /// (`gc_fence`). The boundary retains their base versions.
 pub(super) fn of(latest: &Version, oldest: u64) -> Vec<Root> {
     let mut roots: Vec<Root> = (oldest..=latest.number).map(Root::Version).collect();
@@ -37,13 +37,13 @@ pub(super) fn of(latest: &Version, oldest: u64) -> Vec<Root> {
     roots
 }
 
-/// The versions `from..=latest`, and all tagged ones.
+/// Returns the versions `from..=latest`, and all tagged versions.
 pub(super) fn between(from: u64, latest: &Version) -> Vec<Root> {
     let pinned = latest.definition.pinned_versions().map(Root::Tag);
     pinned.chain((from..=latest.number).map(Root::Version)).collect()
 }
 
-/// Lower bound of the time at which the store wrote the oldest file of an open saved transaction.
+/// Returns a time of the store before which no file of an open saved transaction was written.
 pub(super) async fn open_transactions_since(lakehouse: &Arc<Lakehouse>, time: StoreTime) -> Result<u64> {
     let mut walk = SavedWalk::begin(lakehouse, Some(time)).await?;
     let mut since = u64::MAX;

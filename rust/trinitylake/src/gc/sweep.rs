@@ -1,4 +1,4 @@
-//! Sweep: lists all files below the root, page by page, and deletes those that are garbage.
+//! Sweep: lists all files of the lakehouse, page by page, and deletes the garbage among them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub const MAX_REPORTED_FOLDERS: usize = 10_000;
 pub(super) struct Sweep {
     lakehouse: Arc<Lakehouse>,
     classifier: Classifier,
-    /// Whether this collection has waited, since it read the boundary, until all older observations expired.
+    /// Whether [`Sweep::wait_for_older_observations`] has waited.
     has_waited: bool,
     walk: Walk,
     clock: ClockCheck,
@@ -40,7 +40,7 @@ impl Sweep {
         }
     }
 
-    /// The next page of files; `None` after the last.
+    /// Returns the next page of files; `None` after the last page.
     pub async fn next(&mut self) -> Result<Option<Vec<FileInfo>>> {
         self.walk.next().await
     }
@@ -49,7 +49,7 @@ impl Sweep {
         self.classifier.classify(file, marks).await
     }
 
-    /// Returns the garbage among these files, and counts the others in the report.
+    /// Returns the garbage among these files, and counts all other files in the report.
     pub async fn classify_all(
         &mut self,
         files: Vec<FileInfo>,
@@ -80,8 +80,8 @@ impl Sweep {
         self.clock.check(storage, self.lakehouse.environment().as_ref()).await
     }
 
-    /// Before roots are deleted, waits until processes no longer rely on an observation from before the boundary: an
-    /// expiry that published it may still be waiting for them.
+    /// Call this before roots are deleted. Waits until no process relies on an observation from before the boundary any
+    /// more. The expiry that published the boundary may still be waiting for the same.
     pub async fn wait_for_older_observations(&mut self, has_roots: bool) {
         if self.has_waited || !has_roots {
             return;

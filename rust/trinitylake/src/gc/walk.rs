@@ -1,4 +1,4 @@
-//! Iterator over all files below the root, page by page.
+//! Iterator over all files of the lakehouse, page by page.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const PARALLEL_LISTS: usize = 16;
 /// Number of files after which a page is returned.
 const FILES_AT_ONCE: usize = 10_000;
 
-/// The places that have not been listed yet.
+/// A walk with the places that it has not listed yet.
 #[derive(Debug)]
 pub struct Walk {
     storage: Arc<dyn Storage>,
@@ -21,7 +21,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Walks through the whole lakehouse.
+    /// Begins a walk through the whole lakehouse.
     pub fn begin(storage: Arc<dyn Storage>) -> Walk {
         Walk::through(storage, vec![Place::default()])
     }
@@ -30,7 +30,7 @@ impl Walk {
         Walk { storage, places }
     }
 
-    /// The next page of files; `None` after the last.
+    /// Returns the next page of files; `None` after the last page.
     pub async fn next(&mut self) -> Result<Option<Vec<FileInfo>>> {
         if self.places.is_empty() {
             return Ok(None);
@@ -52,8 +52,8 @@ impl Walk {
         }
     }
 
-    /// Walks until at least `wanted` places remain, or their number no longer grows. Returns these places, which other
-    /// processes can walk through, and the files found so far.
+    /// Walks until at least `wanted` places remain, or their number no longer grows. Returns the remaining places,
+    /// which other processes can walk through, and the files found before.
     pub async fn divided(self, wanted: usize) -> Result<(Vec<Place>, Vec<FileInfo>)> {
         let (mut places, mut files) = (self.places, Vec::new());
         while !places.is_empty() && places.len() < wanted {
@@ -63,7 +63,7 @@ impl Walk {
                 files.extend(step.files);
                 next.extend(step.places);
             }
-            // A folder that is listed page by page stays one place.
+            // The number does not grow if a folder with very many files is listed in several pages.
             let grows = next.len() > places.len() || places == [Place::default()];
             places = next;
             if !grows {

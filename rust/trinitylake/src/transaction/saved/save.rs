@@ -6,7 +6,7 @@
 //! whether its own state was committed. The files only transfer a transaction between processes. Only the record in the
 //! tree decides whether the transaction is committed or rolled back (`transaction_record`).
 //!
-//! Invariant: while the tree has no record of an id, none of its states is removed. Otherwise a process that resumed an
+//! Invariant: while the tree has no record of an id, no state of the id is removed. Otherwise a process that resumed an
 //! older state could create the next state with the same name. When the tree has a record, no process can continue, and
 //! all states except the recorded one are removed (`cleanup`).
 
