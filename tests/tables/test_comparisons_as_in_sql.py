@@ -6,6 +6,7 @@ A scan, a stream, a count, a query in SQL and a delete have to agree on the rows
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -199,7 +200,7 @@ def _numbers(rows: pa.Table) -> list[int]:
     return sorted(rows.column("n").to_pylist())
 
 
-@settings(max_examples=40)
+@settings(max_examples=200 if os.environ.get("TRINITYLAKE_DEEP") else 25)
 @given(files=_files(), condition=_CONDITIONS, spec=st.sampled_from(_SPECS), late=st.booleans(), whole=st.booleans())
 def test_every_statement_finds_the_rows_that_sql_finds(
     lake: tl.Lakehouse, files: list[pa.Table], condition: Condition, spec: list[str], late: bool, whole: bool

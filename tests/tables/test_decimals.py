@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from decimal import Decimal, InvalidOperation, localcontext
 from random import Random
@@ -85,7 +86,7 @@ def test_texts_and_decimals_become_the_same_number_or_are_refused(form: str, is_
     random = Random(f"{form} {is_nested}")
     outcomes = Counter[bool]()
     with localcontext(prec=200):
-        for _ in range(3_000):
+        for _ in range(20_000 if os.environ.get("TRINITYLAKE_DEEP") else 1_000):
             digits = "".join(random.choices("0123456789", k=random.randint(1, 38)))
             place = random.choice([len(digits), random.randint(0, len(digits))])
             text = random.choice(["", "-"]) + digits[:place] + ("." if place < len(digits) else "") + digits[place:]
@@ -103,7 +104,7 @@ def test_texts_and_decimals_become_the_same_number_or_are_refused(form: str, is_
             else:
                 with pytest.raises(tl.InvalidArgument, match="column v: cannot cast"):
                     fitting(column, field)
-    assert min(outcomes.values()) > 100, outcomes
+    assert min(outcomes.values()) > 50, outcomes
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
