@@ -6,14 +6,17 @@ import datetime
 import decimal
 import math
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, StringType, UUIDType
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 import trinitylake as tl
 from trinitylake.errors import InvalidArgument, ObjectNotFound, VersionNotFound
@@ -221,3 +224,35 @@ def test_mistakes_are_errors_of_the_library(spark: SparkSession, lake: tl.Lakeho
         tl.spark.table(spark, lake.uri, "nyc.flights", columns=["speed"])
     with pytest.raises(VersionNotFound, match="no version 99"):
         tl.spark.table(spark, lake.uri, "nyc.flights", version=99)
+
+
+def test_frames_made_in_two_threads_leave_the_settings_of_the_session(
+    spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second thread kept the value of the first one for that of the session, and set it when both had ended."""
+    setting, listed = "spark.sql.sources.parallelPartitionDiscovery.parallelism", DataFrameReader.parquet
+    before = spark.conf.get(setting)
+    first, second, done = (threading.Event() for _ in range(3))
+
+    def parquet(self: Any, *paths: str) -> DataFrame:
+        if not first.is_set():
+            first.set()
+            second.wait(1)  # in vain, as the second thread waits for this one
+            return listed(self, *paths)
+        second.set()
+        done.wait(60)
+        return listed(self, *paths)
+
+    def make() -> None:
+        tl.spark.table(spark, lake.uri, "nyc.flights")
+        done.set()
+
+    monkeypatch.setattr("trinitylake.spark.table_frames._LISTED_BY_DRIVER", 0)
+    monkeypatch.setattr(DataFrameReader, "parquet", parquet)
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(make)
+        assert first.wait(60)
+        other = pool.submit(make)
+        one.result()
+        other.result()
+    assert spark.conf.get(setting) == before

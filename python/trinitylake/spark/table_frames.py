@@ -7,8 +7,10 @@ name, or by field id as Iceberg does. In all other cases the Python data source 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
 BROADCAST_MAX_BYTES = 10 << 20
 _FIELD_ID = "parquet.field.id"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+#: The default of `spark.sql.sources.parallelPartitionDiscovery.threshold`.
+_LISTED_BY_DRIVER = 32
+#: The setting belongs to a session, which threads share.
+_listing_tasks = threading.Lock()
 
 
 def table(
@@ -126,10 +132,13 @@ def _has_file_system(spark: SparkSession, root: str) -> bool:
     """Whether Hadoop knows the scheme of a URI. With Spark Connect only the server knows."""
     if is_remote(spark):
         return False
-    jvm: Any = spark._jvm  # noqa: SLF001 (PySpark has no public way to the JVM)
+    # PySpark has no public way to the JVM. `jvm.org.apache.…` asks it for each part of the name.
+    jvm: Any = spark._jvm  # noqa: SLF001
+    gateway: Any = import_module("py4j.java_gateway")
+    file_systems = gateway.JavaClass("org.apache.hadoop.fs.FileSystem", jvm._gateway_client)  # noqa: SLF001
     settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
     try:
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(root.partition(":")[0], settings)
+        file_systems.getFileSystemClass(root.partition(":")[0], settings)
     except Exception:  # of Py4J, which a client of Spark Connect does not have
         return False
     return True
@@ -195,13 +204,17 @@ def _parquet_frame(
     reader = reader.option("__globPaths__", False)  # a path may have the characters of a pattern
     if may_have_nan:
         reader = reader.options(**{"parquet.filter.stats.enabled": False, "parquet.filter.columnindex.enabled": False})
-    # A task for each file, as Spark lists files else, takes longer than reading a small one.
-    at_most = spark.conf.get(_LISTING_TASKS) or "10000"
-    spark.conf.set(_LISTING_TASKS, str(2 * spark.sparkContext.defaultParallelism))
-    try:
+    if len(paths) <= _LISTED_BY_DRIVER:
         frame = reader.parquet(*paths)
-    finally:
-        spark.conf.set(_LISTING_TASKS, at_most)
+    else:
+        # A task for each file, as Spark lists files else, takes longer than reading a small one.
+        with _listing_tasks:
+            at_most = spark.conf.get(_LISTING_TASKS) or "10000"
+            spark.conf.set(_LISTING_TASKS, str(2 * spark.sparkContext.defaultParallelism))
+            try:
+                frame = reader.parquet(*paths)
+            finally:
+                spark.conf.set(_LISTING_TASKS, at_most)
     if is_found_by_name:
         return frame
     # Removes the field ids: a write of the frame would copy them into its files.
