@@ -319,6 +319,22 @@ def test_position_deletes_are_no_rows_without_the_column(lake: tl.Lakehouse) -> 
     assert sorted(lake.table("raw.orders").to_arrow()["id"].to_pylist()) == [2, 3]
 
 
+@pytest.mark.parametrize("spec", [[], ["email"]])
+def test_metadata_of_another_table_with_the_value_prevents_no_verification(
+    lake: tl.Lakehouse, tmp_path: Path, spec: list[str]
+) -> None:
+    """Its manifests have the value as a bound or partition value. They were mentions, so no erasure was verified."""
+    value = "al@x.de"  # bounds of longer texts are cut
+    lake.create_table("raw.orders", SCHEMA).append(people("bob", value))
+    lake.create_table("raw.other", SCHEMA, partition_spec=spec).append(people(value, "bob"))
+    done = lake.erase("raw.orders", f"email = '{value}'")
+    assert (done.is_verified, done.remaining, done.mentions) == (True, {}, ())
+    assert {"parquet", "avro"} <= {path.rpartition(".")[2] for path in done.others}
+    assert all(path.startswith("raw/other-") for path in done.others)
+    lake.sql(f"COMMENT ON COLUMN raw.other.id IS 'as of {value}'")
+    assert lake.erase("raw.orders", f"email = '{value}'").mentions
+
+
 def test_values_in_other_columns_are_reported(lake: tl.Lakehouse) -> None:
     """A dead-letter table had the whole row as JSON, and the certificate did not say so: its footer has only the
     least and the greatest text."""

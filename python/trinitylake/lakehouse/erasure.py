@@ -448,6 +448,7 @@ class _ErasureRun:
         }
         mentions = _mentions(found)
         mentioned = set(map(_core.root_path, found.texts_in))
+        others_with_text: list[str] = []
         others, unreadable, searched = [], {}, 0
         for one in search_files(self._core.storage, self._filter, found):
             searched += 1
@@ -462,11 +463,15 @@ class _ErasureRun:
                 others.append(path)
             elif one.has_text:
                 if path not in mentioned:
-                    mentions.append(path)
+                    (mentions if one.is_of_table else others_with_text).append(path)
             elif one.has_text_in_rows:
                 others.append(path)
             if self._request.progress is not None:
                 self._request.progress("searched", searched)
+        # Manifests and metadata repeat values of rows.
+        folders = tuple({f"{path.rpartition('/data/')[0]}/metadata/" for path in others if "/data/" in path})
+        for path in others_with_text:
+            (others if path.startswith(folders) else mentions).append(path)
         named = tables_that_name(found.latest, self._io, set(remaining)) if remaining else {}
         for path, table in named.items():
             remaining[path] = f"table {table} uses the file: erase the rows in that table, too"
