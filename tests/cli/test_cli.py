@@ -80,6 +80,14 @@ def test_show_describes_each_kind_of_object(root: str) -> None:
     assert "SELECT 1" in run("show", "nyc.v", "--at", "1", "--root", root).stdout
 
 
+def test_show_lists_no_removed_partition_field(root: str) -> None:
+    """Format version 1 keeps a removed field as `void`: `show` printed it as a partition, and notebooks as well."""
+    table = tl.open(root).create_table("nyc.v1", ROWS, partition_spec=["name"], properties={"format-version": "1"})
+    with table.update_spec() as change:
+        change.remove_field("name")
+    assert run_json("show", "nyc.v1", "--root", root)["partitions"] == []
+
+
 def test_show_of_a_table_whose_summary_has_no_numbers(root: str, tmp_path: Path) -> None:
     """`show` ended with a traceback for a table of another writer: its summary had a text for a number. Six places read
     such counts, each with a rule of its own, and one took "²" for a number."""

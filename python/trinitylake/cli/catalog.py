@@ -141,6 +141,7 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         live_rows,
         summary_of,
     )
+    from trinitylake.tables.partitioning_and_sorting import partition_expressions
 
     iceberg = table.iceberg
     schema = table.schema
@@ -150,9 +151,6 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         {"name": column.name, "type": str(column.type), "nullable": column.nullable, "doc": column.doc}
         for column in schema.columns
     ]
-    partitions = [
-        f"{field.transform}({iceberg.schema().find_column_name(field.source_id)})" for field in iceberg.spec().fields
-    ]
     facts = {
         "kind": "table",
         "name": table.name,
@@ -160,7 +158,7 @@ def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:
         "type": table.type,
         "location": table.location,
         "metadata_location": table.iceberg.metadata_location,
-        "partitions": partitions,
+        "partitions": partition_expressions(iceberg.spec(), iceberg.schema()),
         "primary_key": table.primary_key,
         "properties": table.properties,
         "snapshots": len(iceberg.metadata.snapshots),

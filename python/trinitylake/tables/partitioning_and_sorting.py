@@ -69,21 +69,24 @@ def split_expressions(text: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^(]*\))", text)]
 
 
+def partition_expressions(spec: PartitionSpec, schema: Schema) -> list[str]:
+    """The fields of a spec as text, such as "bucket[4](id)", without fields that were removed (`void`)."""
+    return [
+        f"{field.transform}({schema.find_column_name(field.source_id)})"
+        for field in spec.fields
+        if not isinstance(field.transform, VoidTransform)
+    ]
+
+
 def check_same_spec(given: PartitionSpec | str | Iterable[str], metadata: TableMetadata, table: str) -> None:
     """Raise `InvalidArgument` if a table is partitioned in another way. The names of partition fields may differ."""
     schema = metadata.schema()
-    wanted, present = partition_spec(given, schema), metadata.spec()
-    texts = [
-        [
-            f"{field.transform}({schema.find_column_name(field.source_id)})"
-            for field in spec.fields
-            if not isinstance(field.transform, VoidTransform)
-        ]
-        for spec in (wanted, present)
-    ]
-    if texts[0] != texts[1]:
-        found = ", ".join(texts[1]) or "nothing"
-        raise InvalidArgument(f"table {table} is partitioned by {found}, not by {', '.join(texts[0]) or 'nothing'}")
+    wanted, present = (
+        ", ".join(partition_expressions(spec, schema)) or "nothing"
+        for spec in (partition_spec(given, schema), metadata.spec())
+    )
+    if wanted != present:
+        raise InvalidArgument(f"table {table} is partitioned by {present}, not by {wanted}")
 
 
 def sort_order(order: SortOrder | str | Iterable[str] | None, schema: Schema) -> SortOrder:

@@ -13,6 +13,7 @@ from trinitylake.base.timestamps import time_of
 from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.definitions.schema import COLUMNS_SHOWN, columns_table
 from trinitylake.iceberg_storage.snapshot_counts import count_in, live_rows, summary_of
+from trinitylake.tables.partitioning_and_sorting import partition_expressions
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan
@@ -93,8 +94,7 @@ def scan_html(scan: DataScan, subject: str) -> str:
 
 
 def _facts(iceberg: IcebergTable) -> list[tuple[object, object]]:
-    schema = iceberg.schema()
-    partitions = [f"{field.transform}({schema.find_column_name(field.source_id)})" for field in iceberg.spec().fields]
+    partitions = partition_expressions(iceberg.spec(), iceberg.schema())
     facts: list[tuple[object, object]] = [
         ("partitioned by", ", ".join(partitions) or "nothing"),
         ("format version", iceberg.metadata.format_version),
