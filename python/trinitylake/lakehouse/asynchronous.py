@@ -3,9 +3,9 @@
 A chain of names and calls, `lake.aio.table("a.t").scan("x > 1").to_arrow()`, is recorded, and runs in a thread when it
 is awaited. So every method of the handles is available, with the same arguments and errors.
 
-A call continues in its thread after its task was cancelled, since a thread cannot be stopped; docs/guide/asyncio.md
-says what that means for statements and commits. Statements of one transaction run one after the other, also after a
-cancellation: a transaction is not for two threads at once.
+After its task was cancelled, a call continues in its thread, because a thread cannot be stopped; docs/guide/asyncio.md
+says what this means for statements and commits. Statements of one transaction run one after the other, also after a
+cancellation, because two threads must not use a transaction at the same time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from trinitylake.errors import TrinityLakeError
 
-#: Classes of results that start another chain instead of being returned as they are.
+#: Classes of results that are returned as the beginning of another chain, and not as they are.
 _HANDLES = frozenset({"Table", "Scan", "Query", "TableMaintenance", "TableWriter", "Merge"})
 
 
@@ -43,17 +43,17 @@ if sys.platform != "win32":
 
 
 class Abandoned(Exception):
-    """The task that produced rows was cancelled, so the statement that reads them fails."""
+    """The task that produces rows for a statement was cancelled, so the statement fails."""
 
 
 class ThreadRunner:
-    """Runs calls in threads; calls of one transaction one after the other, calls of a lakehouse at the same time."""
+    """Runs calls in threads. Calls of one transaction run one after the other, calls of a lakehouse concurrently."""
 
     def __init__(self, is_exclusive: bool = False) -> None:
         self._lock = threading.Lock() if is_exclusive else None
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        """Run in a thread."""
+        """Run `work` in a thread."""
 
         def locked() -> Any:
             if self._lock is None:
@@ -67,7 +67,7 @@ class ThreadRunner:
 class Steps:
     """A chain of names and calls that begins at a handle. It runs when it is awaited, iterated or entered.
 
-    - `await` gives the result; a table, a scan or the like is given as another beginning.
+    - `await` returns the result. If it is a table, a scan or the like, it is the beginning of another chain.
     - `async for` iterates over the result of the last call: record batches, entries of the log.
     - `async with` enters the result of the last call, such as `lake.aio.transaction()` and `table.update_schema()`.
     """
@@ -100,7 +100,7 @@ class Steps:
         return Steps(make, self._runner, waits=waits, stopped=self._stopped)
 
     def made(self) -> Any:
-        """The result, in the thread of the caller, which waits."""
+        """Compute the result in the calling thread."""
         self._waits = ""
         return self._make()
 
@@ -158,10 +158,10 @@ class Steps:
 
 
 class _Given:
-    """Arguments for a synchronous method.
+    """Converts arguments for a synchronous method: async iterables become iterators.
 
     Args:
-        stopped: set once no task waits for the method any more.
+        stopped: set when no task waits for the method any more.
     """
 
     def __init__(self, stopped: threading.Event) -> None:
@@ -177,7 +177,7 @@ class _Given:
         return value
 
     def _from_loop(self, steps: AsyncIterator[Any]) -> Iterator[Any]:
-        """Items of an async iterable, in a thread. Raises `Abandoned` once the awaiting task has stopped waiting."""
+        """Iterate in a thread over an async iterable. Raises `Abandoned` when its task no longer waits."""
         nothing = object()
 
         async def following() -> Any:
@@ -190,7 +190,7 @@ class _Given:
 
 
 class _InThread:
-    """A context manager whose beginning and end run in threads."""
+    """An async context manager that enters and exits a synchronous one in threads."""
 
     def __init__(self, of: Any, runner: ThreadRunner) -> None:
         self._of = of
@@ -238,7 +238,7 @@ class AsyncTransaction(Steps):
     ) -> None:
         transaction = self._transaction
         if kind is not None:
-            with suppress(TrinityLakeError):  # the rest can be resumed, or vacuum deletes it
+            with suppress(TrinityLakeError):  # what remains can be resumed, or vacuum deletes it
                 await self._runner.run(transaction.rollback)
         elif transaction.is_open:
             await self._runner.run(transaction.commit)

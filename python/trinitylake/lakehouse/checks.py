@@ -19,9 +19,9 @@ class Checks(Generic[Subject]):
     """The checks of one transaction, in order.
 
     Args:
-        saved: the checks of a saved transaction. The process that saved it chose them, so functions among them run only
-            if they are allowed.
-        allowed: modules, each with those below it, and `module:function`s that may run.
+        saved: the checks of a saved transaction. Another process may have chosen them, so Python functions among them
+            run only if they are allowed.
+        allowed: functions that may run: names of modules, which include the modules below them, or `module:function`.
     """
 
     def __init__(self, saved: Sequence[str] = (), allowed: Iterable[str] = ()) -> None:
@@ -41,7 +41,7 @@ class Checks(Generic[Subject]):
         self._checks.append(check)
 
     def names(self) -> list[str]:
-        """Names of the checks for a saved transaction. Raises `InvalidArgument` for a local function."""
+        """Names of the checks, to save them with the transaction. Raises `InvalidArgument` for a local function."""
         return [_name(check) for check in self._checks]
 
     def require_allowed(self, transaction_id: str) -> None:
@@ -65,7 +65,7 @@ class Checks(Generic[Subject]):
 
 
 def _is_false(answer: object) -> bool:
-    """Whether a value is Python's, NumPy's (so also pandas') or Arrow's False, which are three objects."""
+    """Whether a value is the False of Python, of NumPy (and so of pandas), or of Arrow."""
     # Arrow's scalars are recognised by their method, so that Arrow need not be imported.
     value = answer.as_py() if hasattr(answer, "as_py") else answer
     is_numpy_truth = getattr(getattr(value, "dtype", None), "kind", "") == "b" and getattr(value, "ndim", 1) == 0
@@ -110,8 +110,8 @@ def _label(check: str | Check[Any]) -> str:
 def _run_sql(transaction: Reader, sql: str) -> None:
     """Run a check in SQL. Raises `InvalidArgument` and `ObjectNotFound` as queries do, and `CheckFailed`.
 
-    Another user may have written the check, or a view that it reads: checks are saved with transactions, and a server
-    commits those of all its clients. So errors of DuckDB that quote rows are not shown.
+    Errors of DuckDB that quote rows are not shown, because another user may have written the check or a view that it
+    reads: checks are saved with transactions, and a server commits the transactions of all its clients.
     """
     from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions  # loads DuckDB and PyIceberg
 

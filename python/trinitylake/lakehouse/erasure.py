@@ -2,8 +2,8 @@
 
 1. Survey every kept version: find the versions, tags, snapshots and saved transactions that hold matching rows.
 2. Commit a version whose tables name no file with matching rows.
-3. Treat all earlier versions: replace the content of their metadata files of the table, or expire these versions.
-4. Collect the files that no version references any more.
+3. Replace the content of the table's metadata files in all earlier versions, or expire these versions.
+4. Delete the files that no version references any more.
 5. Verify: survey again, and search every file below the root.
 
 Nothing is stored between these steps. A call after a crash surveys again and completes the remaining steps.
@@ -81,8 +81,8 @@ class Erasure:
         columns: the columns of the filter, with former names.
         versions: versions that held matching rows; with "expire" also those with a text of the filter.
         tags: tags of these versions. They stay with "rewrite", and are dropped with "expire".
-        transactions: ids of saved transactions that changed the table, or with "expire" began before; rolled back.
-        version: the version that holds no matching rows: the latest one, and with "expire" also the oldest one; None if
+        transactions: ids of rolled back saved transactions: if they changed the table, with "expire" if they are older.
+        version: the committed version without matching rows, which with "expire" is also the oldest version; None if
             no version had to be committed.
         rewritten: paths of the metadata files of earlier versions whose content was replaced.
         expired: versions that expired.
@@ -123,8 +123,8 @@ class Erasure:
     def is_verified(self) -> bool:
         """Whether every file below the root was searched, and neither `remaining` nor `mentions` has an entry.
 
-        `others` do not count: a row of another table, or another column, may have the value for another reason. Where
-        it has it for the same one, erase the rows of that table, too.
+        `others` do not count, because other tables or columns may have the same value for an unrelated reason. If the
+        reason is the same, erase the rows of that table, too.
         """
         return self.searched > 0 and not (self.remaining or self.mentions or self.unreadable)
 
@@ -160,7 +160,7 @@ class _ErasureRun:
         self._handle = handle
         self._core = handle.core
         self._storage = handle.storage
-        # Past the cache: another process may have replaced metadata files.
+        # Bypass the cache, because another process may have replaced metadata files.
         self._io = LakehouseFileIO(self._storage.uncached())
         self._request = request
         self._name = full_name(*split(request.table))
@@ -206,7 +206,7 @@ class _ErasureRun:
         if versions:
             return self._verified(self._without_history(found, planned))
         done = self._verified(self._collected(planned))
-        # A row of an inner node that a newer message hides still references files (format §7).
+        # An entry of an inner node still references files if a newer message hides it (format §7).
         if done.remaining or done.mentions:
             done = self._verified(self._without_history(found, planned))
         return done
@@ -222,7 +222,7 @@ class _ErasureRun:
             rewritten: dict[str, None] = {}
             version = None
             for _ in range(_MAX_ATTEMPTS):
-                for path in paths:  # the oldest first: an entry that removes a file names what replaced it
+                for path in paths:  # oldest first, because an entry that removes a file must name its replacement
                     if (metadata := self._metadata(found, path)) is not None:
                         self._erased(found, metadata)
                 committed = self._commit(found, rewritten)
@@ -242,8 +242,8 @@ class _ErasureRun:
     def _without_history(self, found: Survey, planned: Erasure) -> Erasure:
         """Commit a clean version, expire all versions before it, and collect their files."""
         self._commit(found)
-        # After the compaction, nodes have no buffers, so none of them names a former definition, whose files garbage
-        # collection would retain.
+        # After the compaction, nodes have no buffers. Otherwise they could name former definitions, whose files garbage
+        # collection retains.
         version, _, _ = self._core.compact(True, False, self._message(), self._request.author)
         assert version is not None, "a forced compaction makes a version"
         committed = time.monotonic()
@@ -298,10 +298,10 @@ class _ErasureRun:
             self._request.progress("rewritten", self._n_files)
 
     def _affected(self, found: Survey) -> list[str]:
-        """Paths of the metadata files whose content has to be replaced, beginning with those of the oldest state.
+        """Paths of the metadata files whose content has to be replaced, oldest state first.
 
-        This includes files in the folders of the tables that no kept version names: a row of an inner node that a newer
-        message hides still references them (format §7). Some of these lack files, and cannot be read any more.
+        This includes files in the tables' folders that no kept version names, because an entry of an inner node that a
+        newer message hides still references them (format §7). Some of these can no longer be read: they lack files.
         """
         assert found.search is not None, "a table of the name has a schema"
         folders = {self._io.path_of(metadata_folder(one.metadata)) for one in found.searched}
@@ -359,7 +359,7 @@ class _ErasureRun:
         return replaced
 
     def _current(self, version: _core.Version, namespace: str, name: str) -> tuple[TableDef, str]:
-        """The definition of a table of a version, and the path of its metadata file."""
+        """The definition of a table in a version, and the path of its metadata file."""
         data = version.read("table", namespace, name)
         if data is None or (definition := parse_table_def(data)).id not in self._known_ids:
             raise CommitConflict(f"table {full_name(namespace, name)} was dropped or replaced: erase again")
@@ -372,7 +372,7 @@ class _ErasureRun:
     def _commit(self, found: Survey, replaced: Container[str] = ()) -> int | None:
         """Commit a version whose tables name no file with matching rows, and no replaced metadata file.
 
-        A transaction that began before conflicts with that change, so it cannot bring back what the tables named.
+        A transaction that began before conflicts with this version, so it cannot make removed files visible again.
         Returns the version; None if nothing is to be changed. Raises `CommitConflict`.
         """
         for _ in range(_MAX_ATTEMPTS):
@@ -512,10 +512,10 @@ class _ErasureRun:
 
 
 class _Lease:
-    """A saved transaction that keeps garbage collection from the files of an erasure until metadata names them.
+    """A saved transaction that protects the files of an erasure from garbage collection until metadata names them.
 
-    A garbage collection of another process deletes no file that is younger than an open saved transaction (format §7).
-    A newer erasure takes the lease over, and `check` of the older one then fails.
+    Garbage collection deletes no file that is younger than an open saved transaction (format §7). A newer erasure takes
+    the lease over; then `check` of the older one fails.
     """
 
     def __init__(self, handle: Handle, ids: Sequence[str], message: str, author: str) -> None:
@@ -523,7 +523,7 @@ class _Lease:
         self._saved = 0.0
 
     def check(self) -> None:
-        """Raise `CommitConflict` if another erasure of the table has begun. Asks the storage at most once a second."""
+        """Raise `CommitConflict` if another erasure of the table has begun. Sends at most one request per second."""
         if time.monotonic() - self._saved > 1:
             for one in self._transactions:
                 one.save()
@@ -539,10 +539,10 @@ class _Lease:
 
 
 def _mentions(found: Survey) -> list[str]:
-    """Objects of the latest version with a text of the filter, and versions with one that are not erased."""
+    """Objects of the latest version that contain a value of the filter, and kept versions that contain one."""
     latest = found.latest.number
     objects = [f"{one} in version {latest}" for one in found.texts]
-    # A definition of the latest version is also in versions before.
+    # A definition in the latest version is also in earlier versions.
     versions = [] if objects else [f"a message or a definition of version {number}" for number in found.texts_in]
     return [*objects, *versions]
 

@@ -1,8 +1,8 @@
 """Certificate of an erasure: the deleted files and the result of the verification, without personal data.
 
-A plain hash would reveal the filter: a reader of the certificate could hash all e-mail addresses or phone numbers and
-compare. So the hash is keyed, and the key is stored in a separate file. The same key authenticates the certificate.
-Partition values are left out of file paths.
+The filter is stored as a keyed hash, with the key in a separate file. A plain hash would reveal it: a reader could hash
+all e-mail addresses or phone numbers and compare. The same key authenticates the certificate. File paths omit partition
+values.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def check_certificate(
         core: the lakehouse.
         path: path of the certificate.
         filter: filter of the erasure; if given, all files are also searched for matching rows.
-        key_path: path of the key. Only with it is it checked that the certificate is unchanged and has this filter.
+        key_path: path of the key; if given, also check that the certificate is unchanged and has this filter.
 
-    Returns the problems, by path of the file. Raises `InvalidArgument` for a file that is no certificate, and with the
-    key for a changed certificate or another filter.
+    Returns the problems, by path of the file. Raises `InvalidArgument` for a file that is not a certificate, and with
+    the key for a changed certificate or another filter.
     """
     text = _text_of(path)
     try:

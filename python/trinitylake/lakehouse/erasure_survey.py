@@ -28,7 +28,7 @@ from trinitylake.tables.table_definition import metadata_path
 if TYPE_CHECKING:
     from trinitylake.lakehouse.reader import Kind
 
-#: Shorter texts occur by chance, so they are searched in the columns of the filter only.
+#: Shorter values occur by chance in other places, so they are searched in the columns of the filter only.
 MIN_TEXT_LENGTH = 4
 #: Maximum number of files that are read at the same time.
 _PARALLEL_READS = 16
@@ -38,18 +38,18 @@ _Key = tuple["Kind", str, str]
 
 @dataclass
 class Survey:
-    """Places that hold matching rows, or texts of the filter.
+    """Places that hold matching rows, or strings with a value of the filter ("texts").
 
     Attributes:
         latest: the latest version.
         versions: numbers of the kept versions with matching rows, ascending, including tagged ones.
-        texts_in: numbers of the kept versions whose root, such as a message, or definitions contain one of the texts.
+        texts_in: numbers of the kept versions with one of the texts in their root (such as a message) or a definition.
         tags: the numbers of the tagged versions, by tag.
         tables: namespace and name, in the latest version, of the tables that have or had the searched name.
         metadata_paths: paths of the metadata files of these tables in all kept versions.
         texts: objects whose definition in the latest version contains one of the texts.
         outside: external and federated tables of the latest version, whose files are not searched.
-        searched: the folders and metadata of these tables, for the search of single files.
+        searched: the folders and metadata of the tables in `tables`, for the search of single files.
         ids: ids of the tables that have or had the searched name.
         search: the search for the rows; None if no kept version has the table.
     """
@@ -71,7 +71,7 @@ class Survey:
 
 
 def texts_of(filter: BooleanExpression) -> list[str]:
-    """The texts that no row may contain after the erasure. Empty if the filter has AND or NOT: rows may keep them."""
+    """The strings that no row may contain after the erasure. Empty if the filter has AND or NOT: rows may keep them."""
 
     def is_any(part: BooleanExpression) -> bool:
         return isinstance(part, EqualTo | In | StartsWith) or (
@@ -252,7 +252,7 @@ def _changes(previous: _core.Version | None, version: _core.Version) -> tuple[di
 
 
 def tables_that_name(version: _core.Version, io: LakehouseFileIO, paths: set[str]) -> dict[str, str]:
-    """The name of a table for each of the paths that a managed table of a version lists as a data or delete file."""
+    """For each of `paths` that a managed table of the version lists as a data or delete file, the name of the table."""
     found: dict[str, str] = {}
     for namespace, name in version.names("table"):
         definition = parse_table_def(version.read("table", namespace, name) or b"")

@@ -3,13 +3,13 @@
 An export is an independent lakehouse. Nodes of the tree and definitions are copied under the same names. Iceberg's
 metadata files contain absolute paths and are rewritten (`iceberg_storage/table_export.py`). The versions of an export:
 
-- *minimal*: each export makes one more version at the target: the tree of one source version, and of each table the
+- *minimal*: each export makes one more version at the target: the tree of one source version. Tables have only the
   snapshots that are current or named by a branch or tag.
 - *full*: every kept version of the source, under its number, with all snapshots.
 
 Files are copied first. Then the next root is created if it is absent, so an interrupted export changes nothing, and
-one of two concurrent exports wins. Equal paths are equal subtrees, so a second export finds the changes by comparing
-the two trees, without a listing.
+one of two concurrent exports wins. Nodes with equal paths have equal subtrees, so a second export finds the changes by
+comparing the two trees, without listing files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from trinitylake.lakehouse.object_copier import (
 
 Mode: TypeAlias = Literal["minimal", "full"]
 
-#: Properties of the lakehouse definition at the target: source of the export, mode and part.
+#: Properties of the lakehouse definition at the target: the source, mode and part of the export.
 FROM_PROPERTY = "trinitylake.exported-from"
 MODE_PROPERTY = "trinitylake.exported-mode"
 PART_PROPERTY = "trinitylake.exported-part"
@@ -72,7 +72,7 @@ class Export:
         size_bytes: of these files.
         present: number of files that existed at the target.
         requests: number of requests of this process to the target's storage.
-        history_since: oldest version of a copy with history, which has all later ones; None without history.
+        history_since: oldest version in a copy with history, which also has all later ones; None without history.
     """
 
     root: str
@@ -96,7 +96,7 @@ class Part(NamedTuple):
         return not self.namespaces and not self.tables
 
     def has(self, kind: str, namespace: str, name: str) -> bool:
-        """Whether the part has an object: in or below its namespaces, its tables and views, and their namespaces."""
+        """Whether an object is in the part: if it is named, in or below a named namespace, or contains a named one."""
         if self.is_all or any(namespace == one or namespace.startswith(one + ".") for one in self.namespaces):
             return True
         if kind == "namespace":
@@ -104,7 +104,7 @@ class Part(NamedTuple):
         return full_name(namespace, name) in self.tables
 
     def text(self) -> str:
-        """The recorded form; "" for all."""
+        """The form that the property `trinitylake.exported-part` stores; "" for all objects."""
         return "" if self.is_all else json.dumps({"namespaces": self.namespaces, "tables": self.tables})
 
 
@@ -157,7 +157,7 @@ def export(
     except Exception as error:
         try:
             source.storage.check_retained(copy.reads)
-        except VersionExpired as expired:  # so its files may have been collected
+        except VersionExpired as expired:  # gc may have deleted its files
             raise expired from error
         raise
     requests = sum(count for verb, count in target.counters().items() if not verb.endswith("_bytes"))
@@ -169,7 +169,7 @@ class _Copy:
     """One export: copies files, then publishes versions.
 
     Attributes:
-        copied: the written and the present files.
+        copied: counts of the written files and of the files that the target had already.
         reads: the version that is being copied.
     """
 
@@ -221,7 +221,7 @@ class _Copy:
         if self._target_lakehouse is not None:
             older = self._target_lakehouse.latest()
             if older.number >= first:
-                # Raises `CommitConflict` if the one there is not the one here.
+                # Raises `CommitConflict` if the version at the target is not a copy of this one.
                 here = self._source.version(older.number)
                 _core.publish_version(self._target, here, self._definition(here, Part()))
                 first = older.number + 1
@@ -247,7 +247,7 @@ class _Copy:
         )
 
     def _definition(self, state: _core.Version, part: Part) -> bytes:
-        """The lakehouse definition at the target, with its root and the former ones."""
+        """The lakehouse definition at the target, with its root and all former roots."""
         definition = parse_lakehouse_def(state.definition)
         former = [*definition.former_root_uris, definition.root_uri, self._source.storage.root]
         del definition.former_root_uris[:]
@@ -285,7 +285,7 @@ class _Copy:
         wanted = _locations(state, _RECORDS)
         known = set() if older is None else _locations(older, _RECORDS)
         for path in sorted(wanted - known):
-            if self._source.storage.exists(path):  # one that an expiry has removed still says "committed"
+            if self._source.storage.exists(path):  # an expiry may have removed the record
                 self._add(self._copier.put(path, self._source.storage.get(path)))
 
     def _copy_part(
@@ -343,13 +343,13 @@ def opened_at(target: _core.Storage) -> _core.Lakehouse | None:
 
 
 def _options(storage: _core.Storage) -> tuple[Mapping[str, str], str]:
-    """Storage options and scheme, which are equal for two roots in one store."""
+    """Storage options and scheme: they are equal for two roots in the same store."""
     root, options, *_ = storage.__getnewargs__()
     return dict(options or {}), root.partition("://")[0]
 
 
 def _check_apart(source: _core.Storage, target: _core.Storage) -> None:
-    """Raises `InvalidLocation` if one root contains the other: the copy would become part of the source."""
+    """Raise `InvalidLocation` if one root contains the other: the copy would become part of the source."""
     from trinitylake.iceberg_storage.file_io import canonical_uri
 
     here, there = canonical_uri(source.root), canonical_uri(target.root)
@@ -358,7 +358,7 @@ def _check_apart(source: _core.Storage, target: _core.Storage) -> None:
 
 
 def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode, part: Part) -> None:
-    """Check that the lakehouse at the target is an export of this one, with equal mode and part. Raises otherwise."""
+    """Raise an error unless the lakehouse at the target is an export of this one with the same mode and part."""
     latest = there.latest()
     definition = parse_lakehouse_def(latest.definition)
     root = there.storage.root
@@ -380,9 +380,9 @@ def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode
 
 
 def _last_export(there: _core.Lakehouse) -> int | None:
-    """The exported version that a mirror shows; None if an object or the definition was changed since.
+    """The source version whose copy is the content of a mirror; None if objects or the definition were changed since.
 
-    Maintenance of the mirror makes versions too, and changes neither.
+    Maintenance of the mirror also makes versions, but changes neither.
     """
     latest = there.latest()
     if (number := _exported_version(latest.info)) is not None:

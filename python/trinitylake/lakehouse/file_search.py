@@ -1,8 +1,8 @@
 """Searches every file below the root for matching rows and for texts, referenced or not.
 
-The first bytes of a file say how to decode it: Arrow buffers, Avro blocks and gzip are decompressed. In Parquet files
-the columns of the filter are compared, by the names in the file, and every value is searched for the texts: a
-dead-letter table, for instance, has whole rows as JSON.
+The first bytes of a file determine how it is decoded: Arrow buffers, Avro blocks and gzip are decompressed. In Parquet
+files the columns of the filter are found by their names in the file and compared. In addition every value is searched
+for the texts, because a dead-letter table, for instance, has whole rows as JSON.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FileFinding(NamedTuple):
         is_of_table: whether the file is in the folder of a searched table.
         has_text: whether one of the texts occurs in the file or in its name, outside of rows.
         has_text_in_rows: whether one of the texts occurs in a value of a Parquet file.
-        problem: why the file could not be searched; "" if it was.
+        problem: why the file could not be searched; "" if it was searched.
     """
 
     file: ListedFile
@@ -106,7 +106,7 @@ class TextSearch:
         return any(spelling in content for spelling in self._spellings)
 
     def is_in_values(self, values: pa.Array) -> bool:
-        """Whether one of the texts occurs in a value, or in a part of one."""
+        """Whether one of the texts occurs in a value or in a part of a nested value."""
         buffers = (buffer for buffer in values.buffers() if buffer is not None)
         # A match in a buffer may also consist of parts of two neighbouring values.
         return any(map(self.is_in, buffers)) and any(self.is_in(text) for text in _texts_in(values.to_pylist()))

@@ -47,13 +47,13 @@ class Finding:
     """A problem of one file.
 
     Attributes:
-        kind: "missing": a reference to it exists, and the file does not; "damaged": its content is unreadable or wrong;
+        kind: "missing": the file is referenced and does not exist; "damaged": its content is unreadable or wrong;
             "misplaced": it has the wrong path; "broken": files contradict each other; "hint": the hint names no
-            version; "erased": a certificate of an erasure lists the file as deleted, or the file holds erased rows or
-            texts; "dangling": a view reads a table that does not exist, and "unreferenced": no kept version reaches
-            it. The last two are no damage.
+            version; "erased": a certificate of an erasure lists the file as deleted, or it contains erased values;
+            "dangling": a view reads a table that does not exist; "unreferenced": no kept version reaches the file.
+            The last two are not damage.
         path: of the file, below the root.
-        message: for people.
+        message: a description of the problem.
         versions: checked versions that are affected, ascending.
         affected: objects that are affected, or the range of their names.
     """
@@ -72,7 +72,7 @@ class Repair:
     Attributes:
         version: the newest version that it created; None if it created none.
         saved: descriptions of the objects that were recovered.
-        lost: descriptions of those that were not, or only in an older state.
+        lost: descriptions of the objects that were not recovered, or only in an older state.
     """
 
     version: int | None
@@ -162,7 +162,7 @@ def with_certificate(
     filter: str | BooleanExpression | None,
     key: str | PathLike[str] | None,
 ) -> FsckReport:
-    """Add findings for files that an erasure should have deleted (`check_certificate`). Raises as that does."""
+    """Add findings for files that an erasure should have deleted. Raises as `check_certificate` does."""
     from trinitylake.lakehouse.erasure_certificate import check_certificate
 
     problems = check_certificate(_core.Lakehouse.open(storage.uncached()), certificate, filter, key)
@@ -173,7 +173,7 @@ def with_certificate(
 def _checked(
     storage: _core.Storage, version: Versions, tables: TableCheck | None, progress: OnProgress | None
 ) -> tuple[FsckReport, dict[tuple[str, str], set[tuple[str, str]]]]:
-    """A report without repair, and each table whose current snapshot lacks files, with its names in the versions."""
+    """Check without repair. Returns the report, and the tables whose current snapshot lacks files, with their names."""
     scope, first, last = _scope(version)
     check = _core.Fsck(storage, scope, first, last, tables is not None)
     findings: list[Finding] = []
@@ -214,7 +214,7 @@ def _dangling_views(storage: _core.Storage, number: int | None) -> list[Finding]
         for name, message in problems_of_views(LakehouseVersion(storage, version)):
             location = version.locate("view", *split(name)) or ""
             found.append(Finding("dangling", location, message, (version.number,), (f"view {name}",)))
-    except TrinityLakeError:  # other findings report damage
+    except TrinityLakeError:  # the damage is in another finding
         return []
     return found
 
@@ -225,7 +225,7 @@ class TableCheck:
     Attributes:
         looked_for: number of checked files.
         names: namespace and name of each definition of a managed table, by the id of the table.
-        incomplete: ids of the tables with a definition that lacks a file, perhaps one that no scan reads.
+        incomplete: ids of tables with missing files. Possibly no scan reads them.
     """
 
     def __init__(self, storage: _core.Storage, reads_data: bool) -> None:

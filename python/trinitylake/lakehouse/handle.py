@@ -26,7 +26,7 @@ STATEMENT_MAX_ATTEMPTS = 10
 
 
 def retry_conflicts(attempt: Callable[[], Result], attempts: int = STATEMENT_MAX_ATTEMPTS) -> Result:
-    """Repeat `attempt` on the latest version after a conflict, or after a garbage collection that it did not survive.
+    """Repeat `attempt` on the latest version after a conflict, or if garbage collection has expired its transaction.
 
     There is no pause: the core waits between its attempts to create a root, and a conflict means that the objects have
     changed, so waiting would not help. Raises the last `CommitConflict` or `TransactionExpired`.
@@ -102,7 +102,7 @@ class Handle:
         )
 
     def begin_entry(self, note: CommitInfo) -> _core.Transaction:
-        """Begin a transaction whose changes another one writes: an entry in the log."""
+        """Begin a transaction that is only an entry in the log: another transaction writes its changes."""
         base = self.core.recently_latest() or self.core.latest()
         isolation = self._default_isolation(base)
         return self.core.begin(isolation=isolation, message=note.message, author=note.author, base=base)
@@ -132,7 +132,7 @@ class Handle:
         note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
     ) -> Result:
-        """`execute` also in the block of a transaction, without a warning."""
+        """Like `execute`, but without the warning if it is called inside the block of a transaction."""
         bases = [] if base is None else [base]
 
         def attempt() -> Result:
@@ -150,13 +150,13 @@ class Handle:
             try:
                 return statement(transaction)
             except Exception as error:
-                with suppress(TrinityLakeError):  # the first error says more than one of this request
+                with suppress(TrinityLakeError):  # the first error is more informative than one of the rollback
                     if self.core.latest().number != base.number:
                         raise _OutOfDate from error
                 raise
 
     def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
-        """Commit a change of the `LakehouseDef` (format §6), repeated on the newer one after a lost race."""
+        """Commit a change of the `LakehouseDef` (format §6); after a lost race, repeat it on the newer definition."""
         from trinitylake.definitions import parse_lakehouse_def, serialize
 
         def attempt() -> None:

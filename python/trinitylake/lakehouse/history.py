@@ -66,12 +66,12 @@ class LogEntry:
 
     @property
     def message(self) -> str:
-        """The messages of the transactions, one a line."""
+        """The messages of the transactions, one per line."""
         return "\n".join(transaction.message for transaction in self.transactions if transaction.message)
 
     @property
     def summary(self) -> str:
-        """Summaries of the transactions, one a line, as far as the log has them."""
+        """Summaries of the transactions, one per line, without those that the log does not have."""
         return "\n".join(transaction.summary for transaction in self.transactions if transaction.summary)
 
     @property
@@ -80,7 +80,7 @@ class LogEntry:
         return ", ".join(dict.fromkeys(transaction.author for transaction in self.transactions if transaction.author))
 
     def __str__(self) -> str:
-        """One line for people: number, time, author, message and summary, without missing ones."""
+        """One line of text: number, time, author, message and summary, without empty ones."""
         if self.problem:
             return printable(f"{self.version}  {self.problem}")
         said = ": ".join("; ".join(one.splitlines()) for one in (self.message, self.summary) if one)
@@ -93,8 +93,8 @@ class LogFilter(NamedTuple):
 
     Attributes:
         after, before: exclusive bounds of the version numbers; `before` is None for no bound.
-        author: text that the author of a transaction contains, ignoring case.
-        grep: text that the message or summary of the same transaction contains, ignoring case.
+        author: a substring of the author of a transaction, ignoring case.
+        grep: a substring of the message or summary of the same transaction, ignoring case.
     """
 
     after: int
@@ -150,8 +150,8 @@ SHOWN = 20
 class VersionLog(Sequence[LogEntry]):
     """The whole log at the time of the call, newest first. Versions are read when they are accessed.
 
-    One page of entries is in memory at a time, whatever the number of versions. An entry whose version expires before
-    it is accessed ends an iteration, and raises `VersionExpired` when it is accessed by its position.
+    One page of entries is in memory at a time. If a version expires before its entry is read, an iteration ends there,
+    and access by position raises `VersionExpired`.
     """
 
     def __init__(self, core: _core.Lakehouse, before: int | None) -> None:
@@ -212,7 +212,7 @@ class VersionLog(Sequence[LogEntry]):
 
 
 class Log(list[LogEntry]):
-    """Some versions, newest first: a list that notebooks show as a table, from `lake.log(20)`."""
+    """Entries of the log, newest first, from `lake.log(20)`: a list that notebooks show as a table."""
 
     def __init__(self, entries: Iterable[LogEntry], core: _core.Lakehouse | None = None) -> None:
         super().__init__(entries)
@@ -230,7 +230,7 @@ class Log(list[LogEntry]):
 
 
 def tagged_versions(version: _core.Version) -> dict[str, int]:
-    """The numbers of the versions that have a tag in a version, by tag, in order of the tags."""
+    """The tags that exist in a version, with the numbers of the tagged versions, in order of the tags."""
     from trinitylake import _core
     from trinitylake.definitions import parse_lakehouse_def
 
@@ -240,7 +240,7 @@ def tagged_versions(version: _core.Version) -> dict[str, int]:
 
 
 def tags_by_version(core: _core.Lakehouse) -> dict[int, list[str]]:
-    """The names of tags, by the number of their version. One request."""
+    """The names of tags, by the number of the tagged version. Sends one request."""
     tags: dict[int, list[str]] = {}
     for name, number in tagged_versions(core.latest()).items():
         tags.setdefault(number, []).append(name)
@@ -260,7 +260,7 @@ def log_table(entries: Iterable[LogEntry], tags: Mapping[int, Sequence[str]]) ->
 
 
 def rollback_target(entry: LogEntry) -> int | None:
-    """The version to which a rollback of the lakehouse returned, if the log has it."""
+    """The version whose state a rollback of the lakehouse restored, if the log has it."""
     for transaction in entry.transactions:
         if (target := transaction.properties.get("trinitylake.rollback-target", "")).isdecimal():
             return int(target)
@@ -349,8 +349,8 @@ def diff_of(before: int, after: int, rows: Iterable[dict[str, Any]]) -> Diff:
 class TransactionChanges:
     """Changes of one transaction: an entry of `lake.changes()`.
 
-    `position` orders the transactions of one version. `rollback_from` is set for a rollback: then `diff` has the
-    changes that the rollback made.
+    `position` orders the transactions of one version. `rollback_from` is set if the version is a rollback; then `diff`
+    has the changes of the rollback.
     """
 
     version: int

@@ -76,12 +76,12 @@ Result = TypeVar("Result")
 class Lakehouse(Statements):
     """An open lakehouse, from `create` or `open`. Safe to share between threads.
 
-    Reading methods answer from the latest version, which each call looks up with one request; `at(...)` gives one
-    version that does not change. Statements called here, and writes to tables opened here, are each a transaction of
-    their own, repeated on the newer version if another writer was faster.
+    Reading methods read the latest version, which each call looks up with one request; `at(...)` returns a fixed
+    version. Each statement on this object, and each write to a table opened from it, is a separate transaction, which
+    is repeated on the newer version if another writer was faster.
 
-    A pickle of it opens it again, by root and options. Handles of one lakehouse that arrive in a process by pickle are
-    one handle, so that their commits can share versions.
+    A pickle of it opens the lakehouse again, by root and options. All handles of one lakehouse that a process unpickles
+    are the same object, so that their commits can share versions.
     """
 
     def __init__(self, core: _core.Lakehouse, cache_size_bytes: int | None = None) -> None:
@@ -143,8 +143,8 @@ class Lakehouse(Statements):
     ) -> Transaction:
         """Begin a transaction on the latest version.
 
-        In a `with` statement it commits at the end of the block, and rolls back on an exception; without one, end it
-        by `commit` or `rollback`. `transaction` is another name of this method.
+        In a `with` statement it commits at the end of the block, and rolls back on an exception. Otherwise call
+        `commit` or `rollback`. `transaction` is another name of this method.
 
         Args:
             isolation: "snapshot" fails if a concurrent transaction changed data that this one writes,
@@ -153,12 +153,12 @@ class Lakehouse(Statements):
             author: stored in the log.
             properties: stored in the log.
             id: matches `[A-Za-z0-9._-]{1,100}`; an id commits only once, which makes the commit exactly-once.
-            restart: discard the attempt that was saved under the id, or was rolled back, and begin again. No
-                other process can commit the discarded attempt. If the id was committed, the transaction has that
-                `version`, and `commit` returns it.
+            restart: discard an earlier attempt with the id, saved or rolled back, and begin again. No process can
+                commit the discarded attempt. If the id was committed already, the transaction has that `version`, and
+                `commit` returns it.
 
-        Raises `CommitConflict` with `restart` if a rollback undid the commit of the id, or another process saved
-        under the id at the same time.
+        Raises `CommitConflict` with `restart` if a rollback undid the commit of the id, or another process saved a
+        transaction with the id at the same time.
         """
         return self._handle.begin(
             isolation=isolation, message=message, author=author, id=id, properties=properties, restart=restart
@@ -181,7 +181,7 @@ class Lakehouse(Statements):
         Raises:
             ObjectNotFound: no transaction was saved under that id, or it was rolled back.
             TransactionExpired: it was saved too long ago.
-            CommitConflict: it was committed, and then undone by a rollback of the lakehouse, which is the winner.
+            CommitConflict: it was committed, and a rollback of the lakehouse has undone it.
         """
         return Transaction(self._core, self._core.resume(id), texts(allow_checks, "allow_checks"))
 
@@ -192,13 +192,13 @@ class Lakehouse(Statements):
         """Read-only handle on one version; the latest one without an argument.
 
         Args:
-            version: a number; a negative number counts back from the latest version; a datetime, a date or ISO 8601
-                text names the version that was the latest at that time, in UTC without a time zone; text such as
-                "2 hours ago" the one that was the latest then; "tag:NAME" the one with that tag.
+            version: a number, where a negative one counts back from the latest version; a datetime, a date, an ISO 8601
+                string or a string such as "2 hours ago" for the version that was the latest at that time (in UTC if
+                no time zone is given); or "tag:NAME" for a tagged version.
 
         Raises:
-            InvalidArgument: the text is none of these.
-            VersionNotFound: there is no such version, or none that old.
+            InvalidArgument: the string has none of these forms.
+            VersionNotFound: the version does not exist, or no version is that old.
             VersionExpired: the version has expired.
             ObjectNotFound: there is no such tag.
         """
@@ -243,20 +243,20 @@ class Lakehouse(Statements):
         """The versions, newest first; with `of` the changes of one object.
 
         A version that cannot be read has a `problem`. The log of all versions, without `since`, `author` and `grep`,
-        is a sequence that reads 256 of them at a time, as they are used.
+        is a sequence that reads 256 entries at a time, as they are used.
 
-        An object is known by its id, so its log includes renames, and a drop that was rolled back. The cost is in
-        proportion to the changes of the object, and grows with the logarithm of the number of versions. In a lakehouse
-        whose tree is one node, each version is read.
+        With `of`, the object is followed by its id, through renames and through a drop that was rolled back. The cost
+        is in proportion to the changes of the object, and grows with the logarithm of the number of versions. If the
+        tree is a single node, each version is read.
 
         Args:
-            limit: the largest number of entries; None for all that are kept.
+            limit: the largest number of entries; None for all.
             before: only versions before this one, for the next page.
-            of: the present name of a table, view or namespace; if no object has the name now, the last that had it.
+            of: the present name of a table, view or namespace; if it is unused now, the last object with it is meant.
             since: only versions after this one, a reference as for `at`, such as "2 days ago".
             until: only versions up to this one.
-            author: only versions with a transaction whose author contains this text, ignoring case.
-            grep: only versions with a transaction whose message or summary contains this text, ignoring case.
+            author: only versions with a transaction whose author contains this string, ignoring case.
+            grep: only versions with a transaction whose message or summary contains this string, ignoring case.
 
         Raises `ObjectNotFound` if no kept version has the object.
         """
@@ -355,16 +355,15 @@ class Lakehouse(Statements):
         Without `objects` the new version has the content of the older one; its number is returned. The history is
         kept. Transactions that committed since are undone, and their ids stay used.
 
-        With `objects` only these change, in one ordinary commit. An object that was dropped exists again, with its id
-        and its history. An object that exists becomes as it was, under its present name if it was renamed. A namespace
-        comes back with all namespaces, tables and views that were in it; later ones in it are kept. No data is copied:
-        the tables name the files that they named then.
+        With `objects` only these change, in one ordinary commit. A dropped object is restored with its id and history.
+        An existing object returns to its old state, under its present name if it was renamed. A namespace is restored
+        with all namespaces, tables and views that were in it; objects created in it later are kept. No data is copied:
+        the tables name the same files as in the older version.
 
         Args:
             version: as for `at`.
-            objects: names of tables, views or namespaces, as they were called then; or a mapping of these names to new
-                ones. An object that comes back under a new name while it exists under another one is a copy, with an
-                new id.
+            objects: names that tables, views or namespaces had in that version; or a mapping of these names to new
+                ones. If an object gets a new name while it still exists under another one, it is a copy with a new id.
             message: stored in the log.
             author: stored in the log.
 
@@ -372,7 +371,7 @@ class Lakehouse(Statements):
             VersionNotFound, VersionExpired: as for `at`.
             ObjectNotFound: the version has no such object; or the namespace of an object does not exist.
             ObjectAlreadyExists: another object has the name.
-            CommitConflict: other writers changed the same objects, again and again.
+            CommitConflict: other writers changed the same objects during each attempt.
         """
         past = self.at(version)
         if objects is None:
@@ -400,18 +399,18 @@ class Lakehouse(Statements):
 
         If a kept version holds such rows, this commits a version without them, removes them from all earlier versions,
         and deletes the files. Then it searches every file below the root for matching rows. After a crash, call it
-        again to finish. Other tables are searched, but not changed.
+        again: it completes the erasure. Other tables are searched, but not changed.
 
         Args:
             table: a managed table, also a dropped one, by any name that it has in a kept version.
             filter: as for `scan`. A column name means every column that has this name in a kept version.
-            history: "rewrite" keeps all versions and tags, whose metadata files of the table are replaced. "expire"
-                expires all earlier versions, also because of a message or a definition with a value of the filter.
+            history: "rewrite" keeps all versions and tags, and replaces the table's metadata files in them. "expire"
+                expires all earlier versions, also if only a message or a definition contains a value of the filter.
             reason: stored in the log and in the certificate, so it must not contain personal data.
             drop_tags: with "expire", drop tags of versions with matching rows.
             roll_back_transactions: roll back saved transactions that may hold matching rows.
-            grace: keep unreferenced files that are younger than this, such as "1 day". By default none are kept, so an
-                open transaction that is not saved and began before fails with `TransactionExpired`.
+            grace: keep unreferenced files that are younger than this, such as "1 day". By default none are kept, so
+                open transactions that are not saved fail with `TransactionExpired`.
             dry_run: report what holds matching rows, and change nothing.
             author: stored in the log and in the certificate.
             progress: as for `maintenance.vacuum`, and with "rewritten", "replaced" and "searched".
@@ -451,28 +450,28 @@ class Lakehouse(Statements):
     ) -> Export:
         """Copy the lakehouse to another root, as an independent lakehouse that any Iceberg engine can read.
 
-        A second export to the same root copies the changes since, and commits the next version there. An interrupted
-        export changes nothing there; run it again. External and federated tables are not copied: they refer to
-        the same files as here.
+        A second export to the same target copies the changes since the first, and commits the next version of the copy.
+        An interrupted export changes nothing; run it again. The files of external and federated tables are not copied:
+        these tables refer to the same files in the copy.
 
         Args:
             target: an empty root, or one with an earlier export of this lakehouse.
-            version: the version to copy, as for `at`; a tag keeps it however long the export takes.
+            version: the version to copy, as for `at`. A tagged version cannot expire during a long export.
             mode: "full" copies all kept versions up to that one, under their numbers, with all snapshots; "minimal"
                 one version, and the current snapshots of its tables. By default the mode of an earlier export to the
                 target; else "full", or "minimal" with `namespaces` or `tables`.
-            namespaces: only these, with everything in them and below.
+            namespaces: only these namespaces, with all objects in and below them.
             tables: only these tables and views, and their namespaces.
             storage_options: for the target. Never stored.
             durability: of the target, as for `create`.
-            message: stored in the log there.
-            author: stored in the log there.
+            message: stored in the log of the copy.
+            author: stored in the log of the copy.
             progress: called from time to time with the number of objects copied, and of objects found so far.
-            engine: a Spark session whose executors copy, for a lakehouse too large for one machine; the copy is the
-                same, file for file.
+            engine: a Spark session whose executors copy the files, for a lakehouse that is too large for one machine;
+                the copy has the same files.
 
         Raises:
-            InvalidLocation: the target is inside this lakehouse, or the other way round.
+            InvalidLocation: the target is inside this lakehouse, or this lakehouse is inside the target.
             InvalidArgument: the target holds other files, or an export of another mode or part.
             CommitConflict: another process wrote to the target, or exports to it at the same time.
             CorruptFile: a file is missing or damaged; see `maintenance.fsck`.
@@ -506,26 +505,26 @@ class Lakehouse(Statements):
         """Add any number of objects in one version, by building a new tree.
 
         Args:
-            objects: Arrow data, or with `engine` also a Spark DataFrame, in any order, with the columns `kind`
-                ("namespace", "table" or "view"), `namespace` and `name` (null or "" for a namespace), and for each
-                object one of `location` (the path below the root of an existing definition file, which is not opened),
-                `definition` (its message; that of a table names its metadata file), `metadata_location` (of a table: an
-                Iceberg metadata file; below the root the table becomes managed, elsewhere external) or, for a
+            objects: Arrow data, or with `engine` also a Spark DataFrame, in any order. The columns are `kind`
+                ("namespace", "table" or "view"), `namespace`, `name` (null or "" for a namespace), and for each object
+                one of: `location` (the path below the root of an existing definition file, which is not opened),
+                `definition` (its bytes; for a table they name its metadata file), `metadata_location` (for a table, its
+                Iceberg metadata file; the table becomes managed if it is below the root, otherwise external) or, for a
                 namespace, `properties` (a map, may be null).
             message: stored in the log.
             author: stored in the log.
-            replace: objects that exist are replaced, as if dropped and created.
-            dry_run: check everything that a registration checks, and write nothing.
-            engine: a Spark session whose executors write definitions and leaves of the tree; the tree is the same.
+            replace: replace objects that exist, as if they were dropped and created.
+            dry_run: run all checks of a registration, and write nothing.
+            engine: a Spark session whose executors write the definitions and the leaves of the same tree.
             file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
 
         Raises:
-            RegistrationFailed: definitions of some objects cannot be made; it names them all.
-            ObjectAlreadyExists: an object occurs twice, or exists and not `replace`; a view has the name of a table.
+            RegistrationFailed: definitions of some objects cannot be made; the error names all of them.
+            ObjectAlreadyExists: an object is given twice, or exists without `replace`; a view has the name of a table.
             ObjectNotFound: the namespace of an object neither exists nor is among the objects.
             InvalidName, InvalidArgument: for a name that no key can hold; for columns that are missing or unknown.
-            InvalidLocation: for a location that is not the path of the definition file of such an object.
-            CommitConflict: with `engine`, if another version was committed meanwhile; without, it starts again.
+            InvalidLocation: for a `location` that is not the path of a definition file of the object's kind.
+            CommitConflict: with `engine`, if another version was committed meanwhile. Without it, this call retries.
         """
         from trinitylake.lakehouse.bulk.registration import RegistrationOptions, register
 
@@ -547,9 +546,9 @@ class Lakehouse(Statements):
     ) -> CatalogImport:
         """Import the namespaces, tables and views of a PyIceberg catalog in one version; `rollback` undoes it.
 
-        Nothing is copied. A table whose metadata is below this root becomes managed, and must not be written through
-        the other catalog any more. Any other becomes external: read-only, at its present state; another import with
-        `existing="replace"` moves it to its latest state. Namespaces that exist are kept as they are.
+        No files are copied. A table whose metadata is below this root becomes managed, and must no longer be written
+        through the other catalog. Any other table becomes external: read-only, in its present state. Another import
+        with `existing="replace"` moves it to its latest state. Existing namespaces do not change.
 
         Args:
             catalog: from `pyiceberg.catalog.load_catalog`.
@@ -563,7 +562,7 @@ class Lakehouse(Statements):
 
             progress: called from time to time with the numbers of tables and views that were read, and of all of them.
 
-        Raises `RegistrationFailed` that names every object that cannot be read, and otherwise as `register` does.
+        Raises `RegistrationFailed` with all objects that cannot be read, and otherwise as `register` does.
         """
         from trinitylake.lakehouse.bulk.catalog_import import import_catalog
 
@@ -580,7 +579,7 @@ class Lakehouse(Statements):
             progress=progress,
         )
 
-    # What `Reader` and `Statements` need
+    # Implementations of the abstract methods of `Reader` and `Statements`
 
     @property
     def _core(self) -> _core.Lakehouse:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class LakehouseVersion(Reader):
     """Read-only handle on one version of a lakehouse, from `lake.at(...)`.
 
-    Safe to share between threads; a pickle of it opens the same version again. Tables of it can be read, not written.
-    A federated table is the exception to the freeze: it answers as the other catalog does now (format §9).
+    Safe to share between threads. A pickle of it opens the same version again. Its tables are read-only and do not
+    change, except federated tables, which are read from the other catalog in their present state (format §9).
     """
 
     __slots__ = ("_files", "_version")

@@ -22,8 +22,8 @@ COLUMNS = {
 def append_log(handle: Handle, name: str, oldest_kept: int, note: CommitInfo) -> None:
     """Append the log entries of versions before `oldest_kept` to the table `name`, which is created if it is missing.
 
-    Versions that the table already has are skipped. The transaction is serializable, so that of two concurrent runs
-    only one appends an entry.
+    Versions that the table already has are skipped. The transaction is serializable, so that two concurrent runs do not
+    append the same entries.
     """
     oldest = handle.core.oldest()
     entries = list(VersionLog(handle.core, oldest_kept))

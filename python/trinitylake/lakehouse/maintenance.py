@@ -54,10 +54,10 @@ LAST_STEPS_MAX_VERSIONS = 1_000
 
 
 class LastStep(NamedTuple):
-    """The newest version that a step of maintenance made.
+    """The newest version that a step of maintenance committed.
 
     Attributes:
-        step: one of `STEPS`; "compact" is of tables or of the tree.
+        step: one of `STEPS`; "compact" is a compaction of a table or of the tree.
         version, created_at, author, message: of the version, as in the log.
     """
 
@@ -132,10 +132,10 @@ class LakehouseMaintenance:
         )
 
     def last_steps(self) -> list[LastStep]:
-        """The newest version of each step of maintenance in the log, by whichever process; the newest step first.
+        """The newest version of each maintenance step in the log, of any process; the newest step first.
 
-        A step that had nothing to do makes no version, and `expire` never makes one. The newest
-        `LAST_STEPS_MAX_VERSIONS` versions are searched.
+        A step with nothing to do commits no version, and `expire` never does. The newest `LAST_STEPS_MAX_VERSIONS`
+        versions are searched.
         """
         found: dict[str, LastStep] = {}
         for info in self._handle.core.log(LAST_STEPS_MAX_VERSIONS):
@@ -149,9 +149,9 @@ class LakehouseMaintenance:
     def stats(self, *, files: bool = False, progress: Progress | None = None) -> Stats:
         """Counts of objects and tree nodes in the latest version; with `files` also of all files by purpose.
 
-        The latter are files and bytes by kind and by table, small data files, what older versions hold, and what
-        `expire` and `vacuum` would free. Every node, definition, metadata file and manifest that a version reaches is
-        read once, and all files are listed once, as by `vacuum`. Nothing is changed.
+        Files are counted by kind and by table, with their bytes: also small data files, files of older versions, and
+        files that `expire` and `vacuum` would delete. Every node, definition, metadata file and manifest that a version
+        reaches is read once, and all files are listed once, as by `vacuum`.
 
         Args:
             files: measure the files, too.
@@ -182,24 +182,24 @@ class LakehouseMaintenance:
     ) -> Expired:
         """Delete old versions; returns their numbers, ascending, with sizes.
 
-        A saved transaction that can still be resumed keeps the version that it began on and all later ones. One that
-        cannot, and that began on a version that is deleted, is rolled back and its files are deleted. A tag keeps its
-        version. Ids of transactions that committed in deleted versions can be used again. `vacuum` deletes the files
-        that only these versions reached.
+        A saved transaction that can still be resumed keeps its base version and all later ones. A saved transaction
+        that can no longer be resumed is rolled back if its base version is deleted, and its files are deleted. A tag
+        keeps its version. Ids of transactions that committed in deleted versions can be used again. `vacuum` deletes
+        the files that only these versions reached.
 
         Args:
-            before: expire all versions older than this one, a reference as for `lake.at`, such as 14, "tag:q3" or
-                "2 weeks ago". Their age does not matter then.
-            older_than: a timedelta or text such as "7 days", instead of the setting `maximum_version_age_millis`. The
-                clock of the store counts, not that of this machine.
-            keep: the least number of versions to keep, instead of `minimum_versions_to_keep`. Without `older_than`
-                exactly this many are kept, whatever their age. Versions with an age of their own
-                (`maximum_version_age_millis_overrides`) are kept for that long, and so are all later ones.
+            before: expire all versions before this one regardless of their age. A reference as for `lake.at`, such as
+                14, "tag:q3" or "2 weeks ago".
+            older_than: a timedelta or a string such as "7 days", instead of the setting `maximum_version_age_millis`.
+                Ages are measured by the clock of the store, not of this machine.
+            keep: the least number of versions to keep, instead of `minimum_versions_to_keep`. Without `older_than`,
+                exactly this many are kept regardless of their age. A version with its own maximum age
+                (`maximum_version_age_millis_overrides`) is kept until that age, with all later versions.
             dry_run: report what would be deleted, and delete nothing.
             message: stored in the log, with the versions that remove records of transactions, if any.
             author: stored in the log.
 
-        Raises `InvalidArgument` for `before` together with one of the others, or beyond the latest version.
+        Raises `InvalidArgument` for `before` with `older_than` or `keep`, or if it is after the latest version.
         """
         if before is not None and (older_than is not None or keep is not None):
             raise InvalidArgument("give `before`, or `older_than` and `keep`, not both")
@@ -233,18 +233,18 @@ class LakehouseMaintenance:
     ) -> Vacuumed:
         """Delete files that no kept version, no tag and no open saved transaction reaches.
 
-        `expire` ends versions; this deletes the files that only they reached, and those of writers that died or rolled
-        back: tree nodes, definitions, files of managed tables, records of transactions, temporary files. Files of
-        external and federated tables are kept, and so are all files that this format does not write.
+        These are files that only versions deleted by `expire` reached, and files of writers that died or rolled back:
+        tree nodes, definitions, files of managed tables, records of transactions, temporary files. Files of external
+        and federated tables are kept, and so are all files that this format does not write.
 
-        It makes a version, so that a writer that began before `grace` and has not committed fails with
-        `TransactionExpired` instead of committing files that are gone. It may be killed at any moment and run again,
-        and several may run at the same time (format §7).
+        It commits a version, so that a transaction that began before `grace` and is still open fails with
+        `TransactionExpired` instead of committing deleted files. It may be killed at any moment and run again, and
+        several may run at the same time (format §7).
 
         Args:
-            grace: a timedelta or text such as "1 day": files younger than this by the clock of the store are kept. By
-                default the lakehouse's `txn_ttl_millis`, so no transaction that can be resumed is affected. Files
-                younger than the oldest open saved transaction are kept in any case.
+            grace: a timedelta or a string such as "1 day": files younger than this by the clock of the store are kept.
+                The default is the setting `txn_ttl_millis`, so that no transaction that can be resumed is affected.
+                Files younger than the oldest open saved transaction are always kept.
             dry_run: report what would be deleted, and delete nothing.
             paths: report all paths that are deleted or unknown, not only the first thousand of each.
             progress: called from time to time with "marked" or "swept", and the number of files.
@@ -256,7 +256,7 @@ class LakehouseMaintenance:
         Raises:
             CorruptFile: a reachable file is damaged or missing, so the files that it reaches are unknown; nothing was
                 deleted.
-            CommitConflict: other writers committed so often that it could not.
+            CommitConflict: other writers were faster in each attempt to commit its version.
         """
         examples = sys.maxsize if paths else EXAMPLES
         if engine is not None:
@@ -272,11 +272,11 @@ class LakehouseMaintenance:
     ) -> TreeCompaction:
         """Rebuild the tree of the latest version: full leaves, empty buffers, fewer files to read when it is opened.
 
-        It makes a version with the same objects, and keeps what others commit meanwhile. It does nothing if it would
-        save too little (no node, or less than a fifth of them while buffers hold few changes), unless `force`.
-        `table.maintenance.compact` compacts the data files of a table. `vacuum` deletes the old nodes.
+        It commits a version with the same objects, and includes concurrent commits. Without `force`, it does nothing if
+        it would save too little: no node, or less than a fifth of them while buffers hold few changes. `vacuum` deletes
+        the old nodes. To compact the data files of a table, use `table.maintenance.compact`.
 
-        Raises `CommitConflict` if other writers rolled back, or registered objects, again and again.
+        Raises `CommitConflict` if other writers rolled back or registered objects during each attempt.
         """
         return compact_tree(self._handle.core, force, dry_run, message, author)
 
@@ -302,14 +302,14 @@ class LakehouseMaintenance:
         Files that several versions share are read once. Memory use does not depend on the sizes of files.
 
         Args:
-            version: by default the latest one; a number, a range such as `(3, 7)`, or "all": all that are kept or
-                tagged, and the files that no version refers to.
-            files: check also that the files of managed tables exist, with the sizes that are recorded: metadata,
-                manifests, data files, statistics.
+            version: a number, a range such as `(3, 7)`, or "all" for all kept and tagged versions and the files that no
+                version references; by default the latest version.
+            files: check also that the files of managed tables exist with the recorded sizes: metadata, manifests, data
+                files, statistics.
             data: check also the content of these tables' Parquet files: their checksums and numbers of rows. It reads
                 every data file once, and includes `files`.
-            repair: first repair the latest version, by making a new one of what is left. Nothing is deleted. Stop all
-                writers before.
+            repair: first repair the latest version, by committing a new one from what can be read. Nothing is deleted.
+                Stop all writers before.
             dry_run: report what would be repaired, and write nothing.
             message: of the new versions, stored in the log.
             author: of the new versions, stored in the log.
@@ -320,7 +320,7 @@ class LakehouseMaintenance:
             key: path of the key of the certificate; also check that certificate and filter are the original ones.
 
         Raises `VersionNotFound` or `VersionExpired` for versions that do not exist, and `InvalidArgument` for a file
-        that is no certificate, or another key or filter than its own.
+        that is not a certificate, or if it has another key or filter.
         """
         from trinitylake.lakehouse.fsck import fsck, with_certificate
 
@@ -356,15 +356,15 @@ class LakehouseMaintenance:
     ) -> Relocation:
         """Record the present root, after the lakehouse was moved or copied; until then it is read-only.
 
-        This commits one version. Files whose recorded names are below a former root are read below the present one,
-        in older versions too, and never at the former root. Other engines do not know that rule, so by default the
-        Iceberg files of managed tables that name other files are rewritten: metadata, manifest lists, manifests, and
-        position deletes in Parquet, whose rows name data files. Data files, equality deletes and statistics name none.
+        This commits one version. Afterwards a file that is recorded below a former root is read below the present one,
+        in older versions too, and never at the former root. Other engines do not follow this rule, so by default the
+        Iceberg files of managed tables that contain names of files are rewritten: metadata, manifest lists, manifests,
+        and position deletes in Parquet. Data files, equality deletes and statistics contain none.
 
         Args:
             rewrite: False leaves the files of tables as they are: fast, and enough for this library and its server.
-            former: former roots of a lakehouse that has not recorded any.
-            dry_run: read everything, report what would be done, and write nothing.
+            former: former roots, for a lakehouse that has not recorded any.
+            dry_run: report what would be done, and write nothing.
             message: stored in the log.
             author: stored in the log.
             progress: called from time to time with the numbers of tables that were read, and of all of them.

@@ -1,7 +1,7 @@
 """The maintenance policy of a lakehouse, and the maintenance of its tables.
 
-The policy is stored in the definition of the lakehouse: settings say how long versions are kept (format §6), properties
-say the rest. A table can override parts of it in its own properties.
+The policy is stored in the definition of the lakehouse: its settings determine how long versions are kept (format §6),
+its properties everything else. A table can override parts of the policy in its own properties.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Skipped(NamedTuple):
     """Why a table was skipped.
 
     Attributes:
-        kind: of the error (docs/reference/errors.md), or "too_large" or "ended_process"; for metrics.
-        message: for people.
+        kind: the kind of the error for metrics (docs/reference/errors.md), or "too_large" or "ended_process".
+        message: the reason in words.
     """
 
     kind: str
@@ -58,13 +58,13 @@ class Policy:
     Attributes:
         compact: compact managed tables, as `table.maintenance.compact()` does.
         min_files: partitions with fewer small files are not compacted.
-        min_deleted_percent: of the rows of a data file whose delete files are applied.
+        min_deleted_percent: percentage of deleted rows from which a data file is rewritten without them.
         expire_snapshots: expire Iceberg snapshots of tables by the retention of versions, unless the table's
             properties keep them.
         compact_tree: rebuild the tree if that is worth it, as `lake.maintenance.compact()` does.
         expire: delete versions that `maximum_version_age_millis` and `minimum_versions_to_keep` do not keep.
         vacuum: delete unreachable files.
-        grace: the age from which `vacuum` deletes them; None for `txn_ttl_millis`.
+        grace: the age from which `vacuum` deletes unreachable files; None for `txn_ttl_millis`.
     """
 
     compact: bool
@@ -116,7 +116,7 @@ class MaintenanceReport:
 
 
 def policy_of(properties: Mapping[str, str]) -> Policy:
-    """The policy in the properties of a lakehouse. Raises `InvalidArgument` for a misspelt property."""
+    """The policy in the properties of a lakehouse. Raises `InvalidArgument` for an unknown or malformed property."""
     _check_names(properties, DEFAULTS)
     given = {name: properties.get(name, default) for name, default in DEFAULTS.items()}
     if given[GRACE]:

@@ -1,5 +1,5 @@
-"""Registration of many objects, and the import of another catalog, each in one version.
+"""Registration of many objects and import of another catalog. Each is one version.
 
-`definition_writer.py` writes definition files, here or on executors. `registration.py` registers objects on this
-machine, or through an engine (`engines.py`). `catalog_import.py` imports another catalog.
+`definition_writer.py` writes definition files, in this process or on executors. `registration.py` registers objects in
+this process, or through an engine (`engines.py`). `catalog_import.py` imports another catalog.
 """

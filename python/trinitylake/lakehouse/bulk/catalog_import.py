@@ -2,7 +2,7 @@
 
 Nothing is copied. A table whose metadata file is below the root becomes managed. Any other table becomes external: it
 is read-only and stays at the metadata file of the import (format §9). A later import with `existing="replace"` moves
-external tables to their newest metadata. Views are copied with their texts.
+external tables to their newest metadata. Views are copied with their SQL.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CatalogImport:
     """Result of an import.
 
     Attributes:
-        version: the version with all of it; None after a dry run, or if there was nothing to import.
+        version: the version with all imported objects; None after a dry run, or if there was nothing to import.
         namespaces, tables, views: their full names, in the order in which the lakehouse lists them.
         skipped: existing objects that were not changed, as "kind name".
     """
@@ -102,7 +102,7 @@ def import_catalog(
 
 
 def _list(catalog: Catalog, chosen: Iterable[Identifier] | None) -> Iterator[ObjectRow]:
-    """Everything in the catalog, or in some namespaces and those nested in them; no row has a definition yet."""
+    """List the objects in the catalog, or in the `chosen` namespaces at any depth. The rows have no definitions yet."""
     if chosen is None:
         waiting = list(catalog.list_namespaces())
     else:
@@ -131,14 +131,14 @@ def _views(catalog: Catalog, namespace: tuple[str, ...]) -> list[str]:
 
 
 def _skipped(lake: Handle, rows: list[ObjectRow], existing: Existing) -> list[bool]:
-    """Mask of the existing objects that are not changed: namespaces, and with `existing="skip"` tables and views.
+    """Mask of existing objects to leave unchanged: namespaces, and with `existing="skip"` also tables and views.
 
-    Raises `ObjectAlreadyExists` if tables or views exist, with `existing="fail"`.
+    Raises `ObjectAlreadyExists` if a table or view exists and `existing` is "fail".
     """
     version = lake.core.latest()
     exists = []
     for row in rows:
-        # One by one: a name that no key can hold is reported later, with all others.
+        # One by one, because a name that no key can hold is reported later, together with all other errors.
         try:
             exists.append(version.exists(cast("_core.Kind", row.kind), row.namespace, row.name))
         except TrinityLakeError:
@@ -161,7 +161,7 @@ def _read(
         except TrinityLakeError as error:
             return row.refused(error)
         except Exception as error:
-            # Whatever the other catalog or its storage raises: the user learns of all objects at once.
+            # Any error of the other catalog or its storage, so that the errors of all objects are reported together.
             return RefusedObject(row.kind, row.full_name, "error", f"{type(error).__name__}: {error}")
 
     found: list[ObjectRow] = []

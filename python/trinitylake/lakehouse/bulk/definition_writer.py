@@ -29,7 +29,7 @@ OBJECT_KINDS = ("namespace", "table", "view")
 DEFINITION_PATH = r"^[01]{4}/[01]{4}/[01]{4}/[01]{8}-(namespace|table|view)-[^/\x00-\x1f\x7f]*\.binpb$"
 
 
-#: The lakehouse, and the version that a registration began on.
+#: The lakehouse, and the base version of a registration.
 Opened = tuple[_core.Lakehouse, _core.Version]
 
 
@@ -38,11 +38,11 @@ class ObjectRow(NamedTuple):
 
     Attributes:
         kind: "namespace", "table" or "view".
-        namespace, name: the name is empty for a namespace.
-        location: of a definition file that exists; without one, the rest says what to write.
+        namespace, name: `name` is empty for a namespace.
+        location: the path of an existing definition file. Without it, a definition is made from the other fields.
         definition: the bytes of the definition.
-        metadata_location: of a table: the URI of its Iceberg metadata file.
-        properties: of a namespace.
+        metadata_location: for a table, the URI of its Iceberg metadata file.
+        properties: for a namespace.
     """
 
     kind: str
@@ -55,9 +55,9 @@ class ObjectRow(NamedTuple):
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> ObjectRow:
-        """From a row of a table, which may lack columns or have nulls."""
+        """Make an object from a row, which may lack columns or have nulls."""
         given = {name: columns[name] for name in cls._fields if columns.get(name) is not None}
-        if isinstance(given.get("properties"), list):  # as Arrow has maps
+        if isinstance(given.get("properties"), list):  # Arrow returns maps as lists of pairs
             given["properties"] = dict(given["properties"])
         return cls(**{"kind": "", "namespace": "", "name": "", **given})
 
@@ -67,14 +67,14 @@ class ObjectRow(NamedTuple):
         return full_name(self.namespace, self.name)
 
     def refused(self, error: TrinityLakeError) -> RefusedObject:
-        """Report of an object that cannot be registered."""
+        """The report that this object cannot be registered because of `error`."""
         return RefusedObject(self.kind, self.full_name, error.kind, str(error))
 
 
 def require_uncollected(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> None:
-    """Refuse files that do not exist, or that gc up to a version may still delete.
+    """Raise `TransactionExpired` for files that do not exist, or that gc up to version `since` may still delete.
 
-    Nothing is asked of the store if nothing was collected. Raises `TransactionExpired`.
+    Sends no request if there was no garbage collection.
     """
     transaction = core.begin(base=since)
     try:
@@ -89,9 +89,9 @@ class DefinitionWriter:
 
     Attributes:
         carried: the storage of the lakehouse.
-        sizes: of the parts of keys.
-        path_max_size_bytes: the longest path of a definition file.
-        version: base version of the registration, which itself handles later garbage collections.
+        sizes: the sizes of the parts of keys.
+        path_max_size_bytes: the maximum length of the path of a definition file.
+        version: the base version of the registration. The registration itself handles later garbage collections.
         file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
     """
 
@@ -107,7 +107,7 @@ class DefinitionWriter:
         return self.carried.storage
 
     def check(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
-        """Like `locate`, without writing: "" is the location of a definition to be written. Raises `StorageError`."""
+        """Like `locate`, but writes nothing: a definition to be written has the location "". Raises `StorageError`."""
         return [one if isinstance(one, RefusedObject) else "" for one in self.prepare(rows)]
 
     def prepare(self, rows: Iterable[ObjectRow]) -> Iterator[bytes | RefusedObject | None]:
@@ -118,7 +118,7 @@ class DefinitionWriter:
             yield from pool.map(partial(self._prepare, opened), rows)
 
     def locate(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
-        """The location of each row's definition, which is written if there is none. Raises `StorageError`."""
+        """The location of each row's definition. Writes missing definitions. Raises `StorageError`."""
         files: list[tuple[str, bytes]] = []
         located: list[str | RefusedObject] = []
         for row, prepared in zip(rows, self.prepare(rows), strict=True):
@@ -153,7 +153,7 @@ class DefinitionWriter:
             _core.encode_keys(cast("_core.Kind", row.kind), pa.array([row.namespace]), names, self.sizes)
             return self._definition(opened, row)
         except StorageError as error:
-            if error.retryable:  # of no use to tell object by object
+            if error.retryable:  # an error of the storage, not of this object
                 raise
             return row.refused(error)
         except TrinityLakeError as error:

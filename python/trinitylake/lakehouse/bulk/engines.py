@@ -1,6 +1,6 @@
-"""Bulk work on the executors of a Spark session that a user hands over.
+"""Bulk work on the executors of a Spark session that the caller passes.
 
-The modules for it belong to a layer above this one, so they are named here and imported when they are needed.
+The modules for it belong to a layer above this one, so they are imported by name when they are needed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from trinitylake.errors import InvalidArgument
 
 
 def engine_module(session: object, work: str) -> Any:
-    """The module for a sort of work: "registration", "export", "fsck" or "vacuum".
+    """Import the module for `work`: "registration", "export", "fsck" or "vacuum".
 
-    Raises `InvalidArgument` for an object that is no session of Spark.
+    Raises `InvalidArgument` if `session` is not a Spark session.
     """
     if not any(kind.__module__.startswith("pyspark.") for kind in type(session).__mro__):
         raise InvalidArgument(f"engine must be a session of pyspark, got {type(session).__name__}")

@@ -1,7 +1,7 @@
 """Registration of many objects in one version.
 
-A transaction carries its changes through the root's buffer, which suits thousands of objects; this builds the whole
-new tree, which suits millions. The new tree depends on the whole version before it.
+A transaction writes its changes into the buffer of the root, which suits thousands of objects. A registration builds a
+complete new tree, which suits millions. So it conflicts with every other commit since its base version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.lakehouse.handle import Handle
 
-#: Required columns of a frame of objects, and columns that describe objects without a definition file.
+#: Required columns of a table of objects, and optional columns with their definition files or what describes them.
 REQUIRED = ("kind", "namespace", "name")
 OPTIONAL = ("location", "definition", "metadata_location", "properties")
 
@@ -58,7 +58,7 @@ class Registration:
     """The result of a registration.
 
     Attributes:
-        version: the version with all of it; None after a dry run.
+        version: the version with all registered objects; None after a dry run.
         namespaces, tables, views: the number of registered objects of each kind.
     """
 
@@ -96,9 +96,9 @@ def register(
 
 
 def _require_uncollected(lake: Handle, since: _core.Version, table: pa.Table) -> None:
-    """Refuse unreferenced definition files that are so old that gc may have deleted them by version `since`.
+    """Raise `TransactionExpired` for unreferenced definition files that gc up to version `since` may have deleted.
 
-    The registration itself handles later garbage collections. Raises `TransactionExpired`.
+    The registration itself handles later garbage collections.
     """
     given = pc.drop_null(table["location"].cast(pa.string()).combine_chunks())
     try:
@@ -109,7 +109,7 @@ def _require_uncollected(lake: Handle, since: _core.Version, table: pa.Table) ->
 
 
 def definition_writer(lake: Handle, since: _core.Version, file_io_properties: Mapping[str, str]) -> DefinitionWriter:
-    """A writer of definitions for a registration that began on a version."""
+    """A writer of definitions for a registration with the base version `since`."""
     return DefinitionWriter(
         StorageForTasks(lake.storage),
         KeySizes.of(lake.definition),
@@ -120,7 +120,7 @@ def definition_writer(lake: Handle, since: _core.Version, file_io_properties: Ma
 
 
 def read_objects(objects: Any) -> pa.Table:
-    """Objects as an Arrow table. Raises `InvalidArgument` for missing and unknown columns, `InvalidLocation`."""
+    """Convert objects to an Arrow table. Raises `InvalidArgument` for wrong columns, and `InvalidLocation`."""
     table = read_all(objects.toArrow() if hasattr(objects, "toArrow") else objects)
     check_columns(table.schema.names)
     if "location" in table.column_names:
@@ -152,7 +152,7 @@ def _with_locations(table: pa.Table, writer: DefinitionWriter, dry_run: bool, pr
     locations: list[str | None] = []
     for batch in table.to_batches(max_chunksize=BATCH_OBJECTS):
         rows = [ObjectRow.of(row) for row in batch.to_pylist()]
-        # After the first error nothing will be registered, and the rest is only checked.
+        # After the first error nothing will be registered, so the other objects are only checked.
         results = writer.check(rows) if dry_run or refused else writer.locate(rows)
         refused += [one for one in results if isinstance(one, RefusedObject)]
         locations += [one if isinstance(one, str) else "" for one in results]
