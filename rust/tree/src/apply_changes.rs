@@ -22,7 +22,7 @@ pub struct NextTree {
     pub tally: Tally,
 }
 
-/// Applies the changes of a new version on top of `root`. `changes` contains at most one message of each key;
+/// Applies the changes of a new version to `root`. `changes` contains at most one message of each key;
 /// `usual_size_bytes` is the size of recent commits.
 pub async fn apply_changes(
     nodes: &NodeStore,
@@ -54,7 +54,7 @@ pub async fn apply_changes(
     Ok(NextTree { root, tally: flush.tally, nodes: flush.into_staged() })
 }
 
-/// Applies messages to the rows of the root: in a leaf all messages, in an inner node the messages for its own keys.
+/// Applies messages to the rows of the root: all messages if the root is a leaf, otherwise messages for its own keys.
 fn settle(root: &mut MutableNode) {
     if root.is_leaf() {
         root.apply_to_leaf(Vec::new());
@@ -64,14 +64,14 @@ fn settle(root: &mut MutableNode) {
 }
 
 /// Rule 7: removes older messages of the keys that this version writes. Rows of the root take the new values
-/// immediately (rule 15): a row hidden by a message must not be separated from it later, when its value may already be
-/// deleted.
+/// immediately (rule 15): otherwise a split could separate a row from the message that hides it, and show an old value
+/// whose file may be deleted.
 fn remove_older_messages(root: &mut MutableNode, changes: &[Message]) {
     let newer: HashMap<&str, &Message> = changes.iter().map(|change| (&*change.key, change)).collect();
     let mut buffer = std::mem::take(&mut root.buffer);
     buffer.retain(|message| match newer.get(&*message.key) {
         None => true,
-        // The key is deleted again: the parked delete stays, so that the row is hidden while the tree below changes.
+        // If the key is deleted again, keep the parked delete: the row must stay hidden while the tree changes.
         Some(change) => change.value.is_none() && root.is_parked(message),
     });
     root.buffer = buffer;
@@ -90,7 +90,7 @@ fn remove_older_messages(root: &mut MutableNode, changes: &[Message]) {
     }
 }
 
-/// Replaces a root without keys by its only child; without a child it becomes a leaf.
+/// Replaces a root without keys by its only child. A root without children becomes a leaf.
 async fn reduce(flush: &mut Flush<'_>, root: &mut MutableNode) -> Result<()> {
     while !root.is_leaf() && root.rows.is_empty() {
         match root.children.as_slice() {
@@ -108,8 +108,8 @@ async fn reduce(flush: &mut Flush<'_>, root: &mut MutableNode) -> Result<()> {
     Ok(())
 }
 
-/// Creates a new root above the pieces of the old one. Messages stay in the new root, whose range contains every key; a
-/// parked delete moves with its row (rule 15).
+/// Creates a new root above the pieces of the old root. All messages stay in the new root, except that a parked delete
+/// moves with its row (rule 15).
 fn grow(flush: &mut Flush<'_>, mut root: MutableNode, order: usize) -> MutableNode {
     flush.tally.grown += 1;
     let height = root.height + 1;

@@ -1,9 +1,8 @@
 //! Bulk build: a whole tree from sorted keys, bottom up.
 //!
 //! The number of keys is known, so the nodes of a level get equal shares and none is underfull. The shares depend only
-//! on that number. Therefore several machines that write parts of the leaves ([`super::distributed_bulk_build`]) write the same
-//! leaves as one machine, and [`build_above`] builds the same tree above them.
-//! machine, and [`build_above`] builds the same tree above them.
+//! on this number. Therefore several machines that write parts of the leaves ([`super::distributed_bulk_build`]) write
+//! the same leaves as one machine, and [`build_above`] builds the same tree above them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,14 +20,14 @@ use trinitylake_format::node::codec::encode;
 use trinitylake_format::node::mutable_node::{MutableNode, Row, Text, node_system_rows};
 use trinitylake_storage::Storage;
 
-/// Number of keys of a new node: seven eighths of the maximum. That leaves space for some inserts before a leaf splits,
-/// and a listing still reads few leaves.
+/// Number of keys of a new node: seven eighths of the maximum. This leaves space for some inserts before a leaf splits,
+/// without many more leaves for a listing to read.
 fn fill(order: usize) -> usize {
     ((order - 1) * 7 / 8).max(1)
 }
 
-/// Distribution of the rows of one level: each row goes into a node, or is the separator between two nodes and moves
-/// up.
+/// Distribution of the rows of one level: each row is in a node, or is a separator between two nodes and moves to the
+/// level above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub rows: usize,
@@ -37,17 +36,17 @@ pub struct Level {
 
 impl Level {
     pub fn new(rows: usize, order: usize) -> Level {
-        // With small orders, the share of the last nodes could be below the minimum.
+        // If the order is small, the last nodes could otherwise get fewer keys than the minimum.
         let most = (rows + 1) / (min_keys(order) + 1);
         let nodes = if rows < order { 1 } else { (rows + 1).div_ceil(fill(order) + 1).clamp(2, most) };
         Level { rows, nodes }
     }
 
-    /// The first row of a node; also of the node that would follow the last one.
+    /// Returns the first row of a node. `node` may be one above the last node.
     pub fn start(&self, node: usize) -> usize {
         let keys = self.rows - (self.nodes - 1);
-        // Number of keys in the nodes before this node, the first of which have one more key, plus the separators
-        // between these nodes.
+        // The keys in all nodes before this one, where the first nodes have one more key, plus one separator for each
+        // of them.
         node * (keys / self.nodes) + node.min(keys % self.nodes) + node
     }
 
@@ -55,12 +54,12 @@ impl Level {
         self.start(node)..self.separator(node)
     }
 
-    /// The separator after a node; for the last node, which has none, the number of rows.
+    /// Returns the row of the separator after a node. The last node has no separator: returns the number of rows.
     pub fn separator(&self, node: usize) -> usize {
         self.start(node + 1) - 1
     }
 
-    /// The first node that starts at this row or later; the number of nodes if there is none.
+    /// Returns the first node that starts at this row or later; the number of nodes if no node does.
     pub fn node_from(&self, row: usize) -> usize {
         let (mut low, mut high) = (0, self.nodes);
         while low < high {

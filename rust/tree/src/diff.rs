@@ -1,7 +1,7 @@
 //! Difference of two trees, at a cost in proportion to the difference (rule 12).
 //!
-//! Equal paths are equal subtrees, so only files that one side alone has are read. Their keys are candidates. Only
-//! candidates whose effective location differs are reported, because a flush moves rows without changing the contents.
+//! Equal paths are equal subtrees, so only nodes that are in one tree alone are read. Their keys are candidates. A
+//! candidate is reported if its effective location differs: a flush moves rows without changing the contents.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use trinitylake_format::node::Node;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub key: String,
-    /// Location before; `None` if the object was added.
+    /// Location in the first tree; `None` if the object was added.
     pub before: Option<String>,
-    /// Location after; `None` if the object was removed.
+    /// Location in the second tree; `None` if the object was removed.
     pub after: Option<String>,
 }
 
@@ -62,8 +62,8 @@ pub async fn diff_between(
     Ok(differences.collect())
 }
 
-/// The node files below a root that another tree does not reference; without another tree, all of them. Leaves are read
-/// only if they have to be distinguished from nodes of a higher tree.
+/// Returns the node files below a root that the tree `old` does not reference; all node files if `old` is `None`. Reads
+/// leaves only if they have to be distinguished from inner nodes of a higher tree.
 pub async fn new_nodes(
     old: Option<(&NodeStore, &Arc<Node>)>,
     (new_nodes, after): (&NodeStore, &Arc<Node>),
@@ -126,8 +126,8 @@ impl Frontier {
 
     async fn descend(&mut self, nodes: &NodeStore, candidates: &mut BTreeSet<String>) -> Result<()> {
         let mut paths = std::mem::take(&mut self.paths);
-        // A child with two parents is damage. If it was read twice on every level, the walk would take exponential
-        // time.
+        // In a damaged tree a node can have two parents. If it were read twice on every level, the walk would take
+        // exponential time.
         let mut seen = HashSet::new();
         paths.retain(|path| seen.insert(path.clone()));
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();

@@ -1,16 +1,16 @@
 //! Leaves of a tree that several workers build together.
 //!
-//! A worker knows the total number of rows and the number of its first row, so it knows where leaves start, and writes the
-//! leaves within its rows. It returns the rows of leaves that begin before its rows or end after them as loose rows.
-//! [`assemble`] writes the few leaves that consist of loose rows, and the levels above. A root references the leaves only
-//! after that, so a worker that fails or runs twice leaves unreferenced files with unique names.
+//! A worker knows the total number of rows and the number of its first row, and so the rows of each leaf. It writes the
+//! leaves that are completely within its rows, and returns its other rows as loose rows. [`assemble`] writes the few
+//! leaves that consist of loose rows, and the levels above. Only then a root references the leaves, so a worker that
+//! fails or runs twice leaves only unreferenced files with unique names.
 
 use super::bulk_build::{Level, NodeWriter, build_above, does_not_ascend, leaf};
 use super::node_store::NodeStore;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::mutable_node::{MutableNode, Row, Text};
 
-/// Number of leaves that are read back before the levels above are built, evenly distributed.
+/// Number of leaves, evenly distributed, that are read again before the levels above are built.
 pub const LEAVES_CHECKED: usize = 256;
 
 /// A leaf that a worker wrote.
@@ -22,10 +22,10 @@ pub struct Leaf {
     pub separator: Option<Row>,
 }
 
-/// A row of a leaf that spans the rows of several workers, with its number.
+/// Number and content of a row whose leaf contains rows of several workers.
 pub type LooseRow = (usize, Row);
 
-/// Writer of the leaves of consecutive rows. Its memory contains less than one leaf and the rows of one call.
+/// Writer of the leaves of consecutive rows. It holds less than one leaf and the rows of one call in memory.
 #[derive(Debug)]
 pub struct LeafWriter {
     level: Level,
@@ -41,12 +41,12 @@ impl LeafWriter {
     /// `rows` is the total of all workers, `first_row` the number of the first row that is pushed here.
     pub fn new(rows: usize, order: usize, first_row: usize) -> LeafWriter {
         let level = Level::new(rows, order);
-        // A single leaf is the root, which no worker writes.
+        // If the tree is a single leaf, this leaf is the root, which no worker writes.
         let next_leaf = if level.nodes == 1 { 1 } else { level.node_from(first_row) };
         LeafWriter { level, next_leaf, first_row, pending: Vec::new(), last_key: None, loose: Vec::new() }
     }
 
-    /// Adds the next rows; writes and returns the leaves that they complete.
+    /// Adds the next rows. Writes and returns the leaves that are complete with these rows.
     pub async fn push(&mut self, writer: &NodeWriter<'_>, rows: Vec<Row>) -> Result<Vec<Leaf>> {
         check_ascent(&mut self.last_key, rows.iter())?;
         self.pending.extend(rows);
@@ -81,7 +81,7 @@ impl LeafWriter {
         Ok(leaves)
     }
 
-    /// Ends the writer; returns the rows of leaves that are not complete here.
+    /// Ends the writer. Returns the rows of leaves that this writer did not complete.
     pub fn finish(mut self) -> Vec<LooseRow> {
         self.set_loose(self.first_row + self.pending.len());
         self.loose
@@ -96,10 +96,10 @@ impl LeafWriter {
 }
 
 /// Builds the tree from the results of all workers, in any order. Writes all missing nodes except the root, and returns
-/// the root. `InvalidArgument` if the parts do not fit together: each row once, keys ascending from leaf to leaf. Some of
-/// the leaves are read again; `CorruptFile` if one of them has other content.
+/// the root. `InvalidArgument` unless the parts contain each row once, with keys that ascend from leaf to leaf. Reads
+/// some of the leaves again; `CorruptFile` if one of them has other content.
 ///
-/// Not checked: the keys within leaves that are not read again, and whether the files of those exist.
+/// Of leaves that are not read again, neither the inner keys nor the existence of the files are checked.
 pub async fn assemble(
     nodes: &NodeStore,
     writer: &NodeWriter<'_>,
@@ -164,7 +164,7 @@ pub async fn assemble(
     build_above(writer, paths, separators).await
 }
 
-/// Checks that the rows ascend and begin after `last_key`, which then becomes the key of the last row.
+/// Checks that the keys ascend and begin above `last_key`. Sets `last_key` to the key of the last row.
 fn check_ascent<'a>(last_key: &mut Option<Text>, rows: impl Iterator<Item = &'a Row>) -> Result<()> {
     for row in rows {
         if last_key.as_ref().is_some_and(|last| *last >= row.key) {
@@ -175,7 +175,7 @@ fn check_ascent<'a>(last_key: &mut Option<Text>, rows: impl Iterator<Item = &'a 
     Ok(())
 }
 
-/// Reads some of the leaves back, and checks that they contain the expected keys.
+/// Reads some of the leaves again, and checks that they contain the expected keys.
 async fn read_back(
     nodes: &NodeStore,
     writer: &NodeWriter<'_>,

@@ -1,7 +1,7 @@
 //! Flushing: moves messages into children, and performs the resulting splits and merges.
 //!
-//! The rules are those of `docs/architecture.md` (rules of the tree). All changed nodes are staged in memory under new
-//! paths. Nothing is written here, so an abandoned commit leaves no files.
+//! Rule numbers refer to `docs/architecture.md` (rules of the tree). All changed nodes are staged in memory under new
+//! paths. This module writes no files, so an abandoned commit leaves none.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use trinitylake_format::node::mutable_node::{Message, MutableNode, Text};
 /// The transaction id of a message that moves a separator to another node; no transaction has the nil UUID.
 pub const REHOMED: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Counts of tree changes by kind, for tests, statistics and benchmarks.
+/// Counts of tree changes by type, for tests, statistics and benchmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub flushes: u64,
@@ -44,7 +44,7 @@ impl std::ops::AddAssign for Tally {
 
 /// Result of pushing messages into a node: its replacement, of the same height.
 pub enum Subtree {
-    /// No keys and messages are left.
+    /// Neither keys nor messages are left.
     Empty,
     Nodes(Split),
 }
@@ -134,15 +134,15 @@ impl<'a> Flush<'a> {
             draft.rows.insert(child + offset, separator);
             draft.children.insert(child + offset + 1, path);
         }
-        // Rule 5: at the front of the buffer, so that every message already there is newer. Rule 2: there may be
-        // messages for a promoted key.
+        // Rule 5: deletes go to the front of the buffer, because all its messages are newer. Rule 2: the buffer may
+        // have messages for a promoted key.
         draft.buffer.splice(0..0, split.promoted_deletes);
         draft.absorb();
         Ok(())
     }
 
-    /// Removes an empty subtree together with one of its separators. Without a parked delete the separator is a live
-    /// object, so it becomes a message that is older than all others.
+    /// Removes an empty subtree together with one of its separators. Unless a delete is parked for it, the separator is
+    /// an existing object, so it becomes a message that is older than all others.
     fn remove_child(&mut self, draft: &mut MutableNode, child: usize) {
         self.tally.emptied += 1;
         draft.children.remove(child);
@@ -176,8 +176,8 @@ impl<'a> Flush<'a> {
         }
         self.tally.merges += 1;
         let is_leaf = node.is_leaf();
-        // Rule 14: between leaves, a parked delete of the separator is applied; otherwise it moves with the separator
-        // (rule 15).
+        // Rule 14: between leaves, a parked delete of the separator is applied; between inner nodes, it moves with the
+        // separator (rule 15).
         let parked = draft.take_parked(left);
         let separator = draft.rows.remove(left);
         let is_applied = is_leaf && parked.is_some();
@@ -220,7 +220,7 @@ impl<'a> Flush<'a> {
         Subtree::Nodes(pieces)
     }
 
-    /// A new inner node over the pieces of a split, which are staged.
+    /// Stages the pieces of a split, and returns a new inner node above them.
     pub fn parent_of(&mut self, pieces: Split, height: u32) -> MutableNode {
         let mut parent = MutableNode { height, buffer: pieces.promoted_deletes, ..MutableNode::default() };
         parent.children.push(self.stage(pieces.first));

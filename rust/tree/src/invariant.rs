@@ -5,7 +5,7 @@
 //! 3. no node has two parents;
 //! 4. all key tables have the same number of rows, the order of the lakehouse.
 //!
-//! Tests, `stats`, `tree` and consistency checks use this walk.
+//! Tests, the commands `stats` and `tree`, and consistency checks use [`walk`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ pub struct NodeShape {
     pub last_key: Option<String>,
 }
 
-/// All nodes of a tree, parents before children, and the broken rules.
+/// All nodes of a tree, parents before children, and all violations of the invariants.
 #[derive(Debug, Default)]
 pub struct Shape {
     pub nodes: Vec<NodeShape>,
     pub problems: Vec<String>,
 }
 
-/// Reads a whole tree. Damaged files are errors; broken rules between nodes are problems in the result.
+/// Reads a whole tree. Fails on damaged files; the result lists violations of invariants between nodes.
 pub async fn walk(nodes: &NodeStore, root: &Arc<Node>, root_path: &str) -> Result<Shape> {
     let height = nodes.height_of(root).await?;
     let mut walk = Walk { nodes, order: root.order(), seen: HashSet::new(), shape: Shape::default() };
@@ -47,8 +47,8 @@ pub async fn walk(nodes: &NodeStore, root: &Arc<Node>, root_path: &str) -> Resul
     Ok(walk.shape)
 }
 
-/// The rules that a node breaks at its place: at this height of a tree whose key tables have `order` rows, between two
-/// exclusive bounds of its keys (`None` is unbounded).
+/// Returns the invariants that a node violates at its place in a tree: at this height, with key tables of `order` rows,
+/// and with keys between two exclusive bounds (`None` is unbounded).
 pub fn rules_broken(
     node: &Node,
     height: u32,

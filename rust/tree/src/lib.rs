@@ -2,12 +2,12 @@
 //!
 //! Every node is an immutable file; a change writes new files from the changed node up to a new root. Changes enter at
 //! the root as messages and are flushed downwards in batches. A [`Node`](trinitylake_format::node::Node) is a decoded
-//! node, a [`MutableNode`](trinitylake_format::node::mutable_node::MutableNode) is a node that is being changed. A tree is identified by
-//! its root.
+//! node, a [`MutableNode`](trinitylake_format::node::mutable_node::MutableNode) is a node that is being changed. A tree
+//! is identified by its root.
 //!
-//! Decisions about nodes are pure functions: of one node in `node::mutable_node`, of splits and merges in [`split_and_merge`].
-//! Only `node_store` accesses storage; the WebAssembly build has another implementation of [`node_source`] and only reads.
-//! Publishing a root is not part of this crate.
+//! Decisions about nodes are pure functions, in `node::mutable_node` for one node and in [`split_and_merge`] for
+//! several. Only `node_store` accesses storage; the WebAssembly build only reads, by its own implementation of
+//! [`node_source`]. The crate `version` publishes roots.
 
 #[cfg(not(target_family = "wasm"))]
 pub mod apply_changes;

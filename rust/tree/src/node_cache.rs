@@ -1,8 +1,8 @@
 //! LRU cache of decoded nodes.
 //!
-//! Node files are immutable and their names unique, so a cached node is never stale. Inner nodes and leaves have separate
-//! caches, so that a scan over leaves does not evict the few nodes that every search needs. Each process has its own
-//! caches, because a lock of the parent may be held by a thread that a forked child does not have.
+//! Node files are immutable and their names unique, so a cached node is never stale. Inner nodes and leaves have
+//! separate caches, so that a scan over leaves does not evict the few nodes that every search needs. A forked child
+//! begins with empty caches, because another thread of the parent may have locked the parent's caches during the fork.
 
 use std::sync::Arc;
 

@@ -12,10 +12,10 @@ pub const PARALLEL_REQUESTS: usize = 64;
 
 /// Nodes by their paths.
 pub trait Nodes: Debug + Send + Sync {
-    /// The node at `path`. `height` is the height that its parent expects ([`checked`]).
+    /// Returns the node at `path`. `height` is the height that its parent expects ([`checked`]).
     fn load(&self, path: &str, height: Option<u32>) -> impl Future<Output = Result<Arc<Node>>> + Send;
 
-    /// Children of one node, in order.
+    /// Returns children of one node, in the order of `paths`.
     fn load_many(&self, paths: &[&str], height: Option<u32>) -> impl Future<Output = Result<Vec<Arc<Node>>>> + Send;
 }
 
@@ -35,7 +35,7 @@ pub fn checked(node: Arc<Node>, path: &str, height: Option<u32>) -> Result<Arc<N
         (Some(expected), Some(actual)) if expected != actual => {
             Err(Error::corrupt(path, format!("height is {actual}, its parent expects {expected}")))
         }
-        // Some writers do not record heights. Without this check, a cycle of their nodes would be followed forever.
+        // Some writers do not record heights. Without this check, readers would follow a cycle of such nodes forever.
         (Some(0), None) => Err(Error::corrupt(path, "has children, its parent expects a leaf")),
         _ => Ok(node),
     }

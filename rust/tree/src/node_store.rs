@@ -31,7 +31,7 @@ impl Nodes for NodeStore {
 }
 
 impl NodeStore {
-    /// `cache_size_bytes` limits the size of the decoded nodes.
+    /// `cache_size_bytes` is the maximum size of all decoded nodes in the cache.
     pub fn new(storage: Arc<dyn Storage>, cache_size_bytes: u64) -> Self {
         NodeStore { storage, cache: NodeCache::new(cache_size_bytes) }
     }
@@ -44,7 +44,7 @@ impl NodeStore {
         self.cache.get(path)
     }
 
-    /// Removes a deleted file from the cache.
+    /// Removes the node of a deleted file from the cache.
     pub fn forget(&self, path: &str) {
         self.cache.remove(path);
     }
@@ -55,7 +55,7 @@ impl NodeStore {
             Some(node) => node,
             None => {
                 let bytes = match self.storage.get(path).await {
-                    // A root may have expired; any other node exists as long as a tree references it.
+                    // A missing root may have expired. Any other node exists as long as a tree references it.
                     Err(Error::FileNotFound { path }) if root_version(&path).is_none() => {
                         return Err(Error::corrupt(path, "the tree references this node file, which is missing"));
                     }
@@ -96,7 +96,7 @@ impl NodeStore {
         self.storage.sync(&paths).await
     }
 
-    /// Like [`NodeStore::write`] without the sync, which is left to the creator of the next root.
+    /// [`NodeStore::write`] without the sync, which the caller performs before it creates the next root.
     pub async fn write_unsynced(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         stream::iter(nodes)
             .map(|(path, encoded)| async move {
@@ -109,7 +109,7 @@ impl NodeStore {
             .await
     }
 
-    /// Height of a tree: recorded in its root, or counted on the way down.
+    /// Returns the height of a tree, as recorded in its root or counted on the way down.
     pub async fn height_of(&self, root: &Node) -> Result<u32> {
         if let Some(height) = root.height() {
             return Ok(height);

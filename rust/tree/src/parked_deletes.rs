@@ -1,5 +1,5 @@
-//! Parked deletes: deletes of separators, which wait in the buffer because a separator cannot be removed alone. Rules 3
-//! and 4 of the tree (`docs/architecture.md`).
+//! Parked deletes: deletes of separators. They wait in the buffer, because a separator cannot be removed without a
+//! replacement. Rules 3 and 4 of the tree (`docs/architecture.md`).
 
 use futures::future::BoxFuture;
 
@@ -8,8 +8,7 @@ use trinitylake_base::error::Result;
 use trinitylake_format::node::mutable_node::{Message, MutableNode, Row};
 
 impl Flush<'_> {
-    /// Resolves parked deletes once they take more than half of the buffer, because they cannot be
-    /// flushed.
+    /// Resolves parked deletes if they take more than half of the buffer, because a flush cannot remove them.
     pub async fn resolve_parked(&mut self, draft: &mut MutableNode, buffer_cap_bytes: usize) -> Result<()> {
         loop {
             let parked = draft.buffer.iter().filter(|message| draft.is_parked(message));
@@ -42,7 +41,7 @@ impl Flush<'_> {
         }
     }
 
-    /// Removes the greatest key from a subtree, after applying the messages for its right spine.
+    /// Flushes the messages along the right edge of a subtree, and removes and returns its greatest key.
     fn pop_max(
         &mut self,
         mut draft: MutableNode,

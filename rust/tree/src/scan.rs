@@ -1,8 +1,8 @@
 //! Scan: iterates over keys in order, batch by batch (rule 11).
 //!
-//! Messages of upper nodes are newer than anything below. On the way down, each frame carries the newest message of
-//! every key in its range, and a child is visited for its pending messages even if it has no row of its own. Where no
-//! messages are pending, whole leaves are copied as slices.
+//! Messages of upper nodes are newer than all rows and messages below. On the way down, each frame carries the newest
+//! message of every key in its range. A child without rows is visited if it has pending messages. A leaf without
+//! pending messages is copied as a slice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl<N: Nodes> Scan<N> {
         scan
     }
 
-    /// The next rows in key order, at most about [`BATCH_ROWS`]; `None` at the end.
+    /// Returns the next rows in key order, at most about [`BATCH_ROWS`]; `None` at the end.
     pub async fn next_batch(&mut self) -> Result<Option<ScanBatch>> {
         while self.rows < BATCH_ROWS && self.remaining > 0 {
             let Some(frame) = self.stack.last_mut() else { break };
@@ -140,7 +140,7 @@ impl<N: Nodes> Scan<N> {
         Ok(())
     }
 
-    /// Pushes a node onto the stack, with its own messages merged below the pending ones.
+    /// Pushes a node onto the stack. Its own messages count only for keys without a pending message from above.
     fn enter(&mut self, node: Arc<Node>, pending: Pending) {
         let pending = overlay(&node, pending, &self.range);
         let position = match node.search_table(&self.range.start) {
@@ -206,7 +206,7 @@ impl<N: Nodes> Scan<N> {
 }
 
 fn append(builder: &mut StringBuilder, texts: &StringArray) {
-    // Fails only if a batch exceeded 2 GiB of text, but a batch has about ten thousand rows.
+    // Fails only for strings of more than 2 GiB, and a batch has about ten thousand rows.
     if builder.append_array(texts).is_err() {
         for text in texts.iter() {
             builder.append_option(text);
@@ -214,8 +214,7 @@ fn append(builder: &mut StringBuilder, texts: &StringArray) {
     }
 }
 
-/// The newest message of every key in the range: the message from above if there is one, otherwise the node's own
-/// message.
+/// Returns the newest message of every key in the range: from above if there is one, otherwise from the node's buffer.
 fn overlay(node: &Node, from_above: Pending, range: &KeyRange) -> Pending {
     if node.n_messages() == 0 {
         return from_above;

@@ -11,7 +11,7 @@ use super::node_source::Nodes;
 use trinitylake_base::error::{Error, Result};
 use trinitylake_format::node::{Found, Node};
 
-/// The location of an object, if it exists.
+/// Returns the location of a key; `None` if the object does not exist.
 pub async fn get<N: Nodes>(nodes: &N, root: &Arc<Node>, key: &str) -> Result<Option<String>> {
     let mut node = root.clone();
     for _ in 0..=MAX_HEIGHT {
@@ -40,7 +40,7 @@ pub enum DecidedBy {
     Transaction(String),
 }
 
-/// Like [`get`], with the origin of the value. `root_path` is the path of the root file.
+/// [`get`], with the row or message that determines the value. `root_path` is the path of the root file.
 pub async fn decide<N: Nodes>(nodes: &N, root: &Arc<Node>, root_path: &str, key: &str) -> Result<Decision> {
     let (mut node, mut path) = (root.clone(), root_path.to_string());
     for _ in 0..=MAX_HEIGHT {
@@ -82,8 +82,8 @@ pub async fn get_many<N: Nodes>(nodes: &N, root: &Arc<Node>, keys: &StringArray)
     Ok(found)
 }
 
-/// A location, borrowed from its node, which stays in memory: copying a million locations takes longer than finding
-/// them.
+/// A location that is borrowed from its node and keeps the node in memory: copying a million locations takes longer
+/// than finding them.
 #[derive(Clone, Debug)]
 pub struct Location {
     node: Arc<Node>,

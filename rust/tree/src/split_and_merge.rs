@@ -9,9 +9,9 @@ pub fn min_keys(order: usize) -> usize {
 
 /// Number of rows of each piece of a table with `rows` rows; one row between two pieces is promoted.
 ///
-/// The pieces have equal sizes, unless the rows were added at the right end. Then all pieces but the last are filled to
-/// nine tenths, because with ascending keys no more rows are added to them. No piece has fewer than [`min_keys`] or
-/// more than `order - 1` rows.
+/// The pieces have equal sizes, unless `ascending`: if new keys are added at the right end, all pieces except the last
+/// are filled to nine tenths, because they get no more rows. No piece has fewer than [`min_keys`] or more than `order -
+/// 1` rows.
 pub fn piece_sizes(rows: usize, order: usize, ascending: bool) -> Vec<usize> {
     if rows < order {
         return vec![rows];
@@ -33,12 +33,12 @@ pub fn piece_sizes(rows: usize, order: usize, ascending: bool) -> Vec<usize> {
     (0..pieces).map(|piece| keys / pieces + usize::from(piece < keys % pieces)).collect()
 }
 
-/// Whether a node has so few keys that it should be merged with a neighbour, if [`fit_into_one`].
+/// Whether a node has so few keys that it should be merged with a neighbour if they [`fit_into_one`].
 pub fn is_underfull(draft: &MutableNode, order: usize) -> bool {
     draft.rows.len() < (order / 4).max(1)
 }
 
-/// Whether the node merged from two neighbours and their separator has space to grow.
+/// Whether two neighbours and their separator fit into one node with space to grow.
 pub fn fit_into_one(left: &MutableNode, right: &MutableNode, order: usize) -> bool {
     left.rows.len() + 1 + right.rows.len() <= order * 3 / 4
 }
@@ -51,7 +51,7 @@ pub struct Split {
     pub promoted_deletes: Vec<Message>,
 }
 
-/// Splits a node after [`MutableNode::absorb`]. Each message moves with its range, except deletes of promoted rows.
+/// Splits a node after [`MutableNode::absorb`]. Each message moves with its key range, except deletes of promoted rows.
 pub fn split(mut draft: MutableNode, order: usize, ascending: bool) -> Split {
     let sizes = piece_sizes(draft.rows.len(), order, ascending);
     let height = draft.height;
@@ -85,7 +85,7 @@ pub fn split(mut draft: MutableNode, order: usize, ascending: bool) -> Split {
     Split { first, rest, promoted_deletes }
 }
 
-/// Rule 14: merges left, separator, right; without the separator if a delete was parked for it.
+/// Rule 14: merges two neighbours and their separator. `separator` is `None` if a delete was parked for it.
 pub fn merge(left: MutableNode, separator: Option<Row>, right: MutableNode) -> MutableNode {
     let mut merged = left;
     merged.rows.extend(separator);

@@ -1,5 +1,4 @@
-//! The tree compared with a dictionary. A test that relies on splits, merges or other phenomena fails if they did not
-//! happen.
+//! The tree compared with a dictionary. A test that relies on splits, merges or similar events checks that they occur.
 
 mod bulk_build;
 mod damage;

@@ -139,7 +139,7 @@ async fn an_intact_tree_has_no_problems() {
     }
 }
 
-/// Readers did not end on a node that was its own child, or on two nodes that were children of each other.
+/// Readers end with an error on a node that is its own child, and on two nodes that are children of each other.
 #[tokio::test]
 async fn mode_35_cycles_end_in_an_error() {
     for heights in [Heights::Recorded, Heights::Absent] {
@@ -156,7 +156,7 @@ async fn mode_35_cycles_end_in_an_error() {
     }
 }
 
-/// The leftmost path ends at a leaf and determines the height, but another path does not end.
+/// Readers also end if only another path than the leftmost one, which determines the height, is a cycle.
 #[tokio::test]
 async fn mode_35_a_cycle_next_to_an_intact_branch_ends_in_an_error() {
     for heights in [Heights::Recorded, Heights::Absent] {
@@ -193,7 +193,7 @@ async fn mode_35_a_shared_child_is_a_problem() {
     }
 }
 
-/// Each level has the same child four times, so that there are 4^38 paths to a leaf.
+/// Nodes shared on every level are read once: each node has the same child four times, so 4^38 paths lead to a leaf.
 #[tokio::test]
 async fn mode_35_children_shared_on_every_level_are_read_once() {
     let height = MAX_HEIGHT - 1;

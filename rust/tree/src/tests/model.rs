@@ -125,9 +125,9 @@ impl Model {
         assert_eq!(own, messages.len(), "rows of the version stand outside of the tail");
     }
 
-    /// Rule 15: the nodes of a version reference only locations that the previous version referenced, and new ones. A
-    /// hidden row became visible in a new root above the old one, although its definition had been deleted: every later
-    /// collection failed.
+    /// Rule 15: the nodes of a version reference only new locations and locations that the previous version referenced.
+    /// A hidden row became visible again in a new root, although its definition had been deleted, and every later
+    /// garbage collection failed.
     async fn check_named(&mut self, messages: &[Message]) {
         let mut named = BTreeSet::new();
         let mut waiting = vec![self.root.clone()];
