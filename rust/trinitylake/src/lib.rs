@@ -1,10 +1,9 @@
 //! A lakehouse catalog that consists of files only: a versioned, copy-on-write B-epsilon tree of Arrow IPC node files
 //! on plain storage. A commit is the creation of the next root file, which the store allows only once.
 //!
-//! Layers are crates. Each crate depends only on crates before it: `base` (errors, root URIs, environment), `storage`
-//! (files, and creating a file if absent), `format` (names, keys, definitions, one node), `tree` (many nodes),
-//! `version` (finding, reading and publishing roots). This crate is the top layer and re-exports the modules of the
-//! others:
+//! Layers are crates. Each depends only on crates before it: `base` (errors, root URIs, environment), `storage` (files,
+//! and creation of a file if absent), `format` (names, keys, definitions, one node), `tree` (many nodes), `version`
+//! (finding, reading and publishing roots). This crate is the top layer and re-exports the modules of the others:
 //!
 //! - `lakehouse`: the handle that all transactions of a process share.
 //! - `transaction`: statements, reads, commit, saved transactions.

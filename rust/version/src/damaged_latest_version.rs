@@ -3,13 +3,13 @@
 use trinitylake_base::error::Error;
 use trinitylake_format::file_names::{LATEST_HINT_PATH, root_path};
 
-/// Damage of the newest version. Older versions can be read. Nothing is written, because the content of the damaged
-/// version is unknown.
+/// Damage of the newest version. Older versions can be read. No version can be committed, because the content of the
+/// damaged version is unknown.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
     /// The highest version that is known to have existed.
     pub newest: u64,
-    /// Whether its root is missing. Readers then use the newest existing version.
+    /// Whether the root of that version is missing. If so, readers use the newest existing version.
     pub is_missing: bool,
     pub error: Error,
 }

@@ -2,8 +2,8 @@
 //!
 //! The search starts at the hint, which may be stale, damaged or missing, and continues with a [`GallopingSearch`].
 //!
-//! A hint is written after its root was created, and the newest root is never deleted. So a hint above all roots shows that
-//! roots were lost ([`Found::missing`]); it is read twice before that is reported.
+//! A hint is written after its root was created, and the newest root is never deleted. So a hint above all roots shows
+//! that roots were lost ([`Found::missing`]). Such a hint is read again before the loss is reported.
 
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
@@ -22,7 +22,7 @@ pub async fn read_hint(storage: &dyn Storage) -> Option<u64> {
     version_of_hint(&bytes)
 }
 
-/// Writes the hint. Best effort: if that fails, or an older hint overwrites it, later readers send some more requests.
+/// Writes the hint. Best effort: if it fails, or if an older hint overwrites this one, readers send more requests.
 pub async fn write_hint(storage: &dyn Storage, version: u64) {
     let _ = storage.put_hint(LATEST_HINT_PATH, Bytes::from(version.to_string())).await;
 }
@@ -36,7 +36,7 @@ pub struct Found {
     pub missing: Option<u64>,
 }
 
-/// The latest version. Two rounds of dependent requests if the hint is up to date.
+/// Finds the latest version. Takes two rounds of dependent requests if the hint is up to date.
 pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Result<Found> {
     latest_by(storage, Some(environment)).await
 }
@@ -58,13 +58,13 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
             }
             look => look?,
         };
-        // If versions expire during the search, the next one may be missing because it was deleted.
+        // If versions expire during the search, the version after the found one may exist no longer.
         let was_quick = clock.zip(started).is_some_and(|(clock, started)| started.is_within(QUICK_LOOK_MILLIS, clock));
         if !(found.hint.is_some() && was_quick) && boundary(storage).await? > found.version {
             continue;
         }
         let missing = found.hint.filter(|hint| *hint > found.version);
-        // On a local disk a hint is written in place, so a concurrent reader may see a mixture.
+        // On a local disk a hint is overwritten in place, so a reader may see parts of two hints.
         if missing.is_some() && missing != suspected {
             suspected = missing;
             continue;
@@ -99,7 +99,7 @@ async fn look_for_latest(storage: &dyn Storage) -> Result<Look> {
         Err(error) if !error.is_file_not_found() => return Err(error),
         Err(_) => {}
     }
-    // The root of the hint does not exist: list the roots. Those below the boundary are void.
+    // The root of the hint does not exist: list the roots. Roots below the boundary are void.
     let Some(highest) = list_roots(storage).await?.last().copied() else {
         return Err(Error::NotALakehouse("there is no root node file: no lakehouse was created here".into()));
     };
@@ -133,17 +133,17 @@ async fn root_of(storage: &dyn Storage, version: u64) -> Result<(u64, Bytes)> {
 pub async fn root(storage: &dyn Storage, version: u64) -> Result<Bytes> {
     match storage.get(&root_path(version)).await {
         Ok(root) => Ok(root),
-        // A root of format revision 000, or one that was just deleted.
+        // The root has the name of format revision 000, or was deleted just now.
         Err(error) => storage.get(&root_path_000(version)).await.or(Err(error)),
     }
 }
 
-/// The highest existing version, from one that is probably not far below it.
+/// Returns the highest existing version, searched from `known`, which is probably a little lower.
 pub async fn last_existing(storage: &dyn Storage, known: u64) -> Result<u64> {
     ascend(storage, GallopingSearch::near(known)).await
 }
 
-/// The highest existing version, from one that is perhaps hundreds below it.
+/// Returns the highest existing version, searched from `known`, which may be hundreds of versions lower.
 pub async fn last_existing_far(storage: &dyn Storage, known: u64) -> Result<u64> {
     ascend(storage, GallopingSearch::far(known)).await
 }

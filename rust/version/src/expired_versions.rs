@@ -1,8 +1,8 @@
 //! Retention: versions from the boundary on and tagged versions are retained (format §7).
 //!
-//! A reader that misses a file checks whether its version is still retained. If not, nothing is damaged; a retained
-//! version has all of its files. The boundary, or the version that removes a tag, is published before any file is
-//! deleted. The check is therefore reliable if it is made after the file was found to be missing.
+//! If a reader does not find a file, it checks whether its version is still retained. If it is not, the file may have
+//! been deleted; otherwise the lakehouse is damaged. The check must follow the failed read: the boundary, or the
+//! version that removes a tag, is published before any file is deleted.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::expiry_boundary::boundary;
 use crate::read_definition::lakehouse_definition;
 use crate::root_metadata::RootMetadata;
 
-/// `VersionExpired` if a version is no longer retained, according to a new read of the boundary and the tags.
+/// Reads the boundary and the tags. Returns `VersionExpired` if a version is no longer retained.
 pub async fn check_retained(nodes: &Arc<NodeStore>, number: u64) -> Result<()> {
     let oldest = boundary(nodes.storage().as_ref()).await?;
     if oldest <= number {
@@ -31,7 +31,7 @@ pub async fn check_retained(nodes: &Arc<NodeStore>, number: u64) -> Result<()> {
     check_retained_by(&definition, oldest, number)
 }
 
-/// `VersionExpired` if a version is below the boundary `oldest` and has no tag in the latest definition.
+/// Returns `VersionExpired` if a version is below the boundary `oldest` and has no tag in the latest definition.
 pub fn check_retained_by(latest: &LakehouseDefinition, oldest: u64, number: u64) -> Result<()> {
     if oldest <= number || latest.pinned_versions().any(|pinned| pinned == number) {
         return Ok(());

@@ -21,7 +21,7 @@ pub async fn published(storage: &dyn Storage) -> Result<Option<(u64, u64)>> {
     Ok(boundaries.max())
 }
 
-/// Publishes a boundary, before anything below it is deleted. An existing one is left unchanged.
+/// Publishes a boundary, which must precede the deletion of a file below it. Does not overwrite an existing file.
 pub async fn publish(storage: &dyn Storage, version: u64) -> Result<()> {
     storage.put_if_absent(&boundary_path(version), Bytes::new()).await.map(drop)
 }

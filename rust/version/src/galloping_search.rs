@@ -1,22 +1,22 @@
 //! Galloping search for the latest version (format §7): decides the next probes, and sends no requests.
 //!
-//! From the boundary on, versions are contiguous: if one is missing, so are all above it. Therefore steps of growing
-//! size from an existing version, followed by a bisection, find the latest one. The caller requests all
-//! [`GallopingSearch::probes`] at the same time and passes the answers to [`GallopingSearch::learn`] until no probe is
-//! left. Callers are the library, which lists the roots if the hint names none, and a browser, which cannot list.
+//! From the boundary on, versions are contiguous: if one is missing, all higher ones are missing as well. Therefore
+//! growing steps upwards from an existing version, followed by a bisection, find the latest version. The caller
+//! requests all [`GallopingSearch::probes`] at the same time and passes the answers to [`GallopingSearch::learn`],
+//! until no probe is left. The library and the web page use this search; the page cannot list roots.
 
 use trinitylake_format::file_names::VERSION_MAX;
 
-/// A hint is one number; a longer file is not a hint.
+/// Maximum size of a hint, which is one number. A longer file is not a hint.
 const HINT_MAX_SIZE_BYTES: usize = 20;
-/// Steps of the first probes if probably one or two newer versions exist. A round takes time, whereas a probe is one
-/// cheap request.
+/// Steps of the first probes if probably one or two newer versions exist. Many probes save rounds: a round takes time,
+/// and a probe is a cheap request.
 const NEAR: [u64; 6] = [1, 2, 4, 8, 16, 32];
-/// Steps of the first probes above an old hint. Up to 384 versions above it, the second round finds the latest one.
+/// Steps of the first probes above an old hint. If the latest version is at most 384 higher, the second round finds it.
 pub const FAR: [u64; 16] = [1, 2, 4, 8, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384];
-/// Number of probes in a gap that is too wide to request every version in it.
+/// Number of probes between two versions that are too far apart to request all versions between them.
 const CUTS: u64 = 6;
-/// Maximum width of a gap whose versions are all requested in one round.
+/// Maximum distance of two versions for which all versions between them are requested in one round.
 const NARROW: u64 = 32;
 
 /// The version that the content of a hint file names, if it is a number.
@@ -37,14 +37,14 @@ pub struct GallopingSearch {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// All probes existed so far; the next ones are this much higher.
+    /// All probes existed so far. The next probes are higher than `low` by these steps.
     Gallop { steps: Vec<u64> },
     /// Version `high` is missing.
     Bisection { high: u64 },
 }
 
 impl GallopingSearch {
-    /// From an existing version, probably not far below the last one.
+    /// Starts at an existing version that is probably a little lower than the last one.
     pub fn near(known: u64) -> GallopingSearch {
         GallopingSearch { low: known, phase: Phase::Gallop { steps: NEAR.to_vec() } }
     }
@@ -75,7 +75,7 @@ impl GallopingSearch {
     /// Takes the answers to the probes: whether each version exists.
     pub fn learn(&mut self, exist: &[bool]) {
         let probes = self.probes();
-        // Versions may be created during the round, so a lower probe may be answered before a higher one.
+        // Versions may be created during the round, so a lower probe may be missing although a higher one exists.
         let highest = probes.iter().zip(exist).rposition(|(_, exists)| *exists);
         let above = probes.get(highest.map_or(0, |i| i + 1)).copied();
         if let Some(i) = highest {

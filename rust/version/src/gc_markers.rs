@@ -1,8 +1,8 @@
 //! Markers of garbage collections that may still delete files (format §7).
 //!
 //! A collection creates a marker below `_collecting/` before it publishes its fence, and removes it after the store has
-//! answered all deletions. If there is no marker, all collections whose fences are known are complete, and do not
-//! delete files that exist then.
+//! answered all deletions. If no marker exists, all collections with known fences have ended, and cannot delete a file
+//! that exists at that time.
 
 use bytes::Bytes;
 
@@ -15,11 +15,11 @@ use trinitylake_storage::Storage;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collecting {
     pub path: String,
-    /// Unreferenced files older than this, by the clock of the store, are deleted.
+    /// Unreferenced files older than this time of the store are deleted.
     pub before_millis: u64,
 }
 
-/// Collections that have published their fence or are about to.
+/// Lists the collections that have published their fence or are about to.
 pub async fn under_way(storage: &dyn Storage) -> Result<Vec<Collecting>> {
     let files = storage.list(GC_MARKER_PREFIX).await?;
     let collecting = files.into_iter().filter_map(|file| {

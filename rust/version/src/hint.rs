@@ -1,9 +1,9 @@
 //! Writer of the hint, which names the latest version.
 //!
-//! Best effort: no commit waits for a slow store. While a write runs, only the newest version is kept for the next one.
-//! All writers overwrite one object, and some stores accept one write per second to an object. Therefore, on a remote
-//! store, all processes together write about once per second: a process that finds a newer hint leaves the next write
-//! to the process that wrote it. A process writes its newest version after it has stopped committing
+//! Best effort: no commit waits for a slow store. While a write runs, only the newest version is remembered for the
+//! next write. All writers overwrite one object, and some stores accept one write per second to an object. Therefore,
+//! on a remote store, all processes together write about once per second: a process that finds a newer hint postpones
+//! its write, because the writer of that hint continues. When a process stops committing, it writes its newest version
 //! (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl HintWriter {
         self.0.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Updates the hint to `version` or a later one. Returns a task for which the committer waits.
+    /// Updates the hint to `version` or a later one. Returns the part of the work for which the committer waits.
     pub fn announce(
         self: &Arc<Self>,
         storage: Arc<dyn Storage>,

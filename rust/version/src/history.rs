@@ -15,7 +15,7 @@ pub const PAGE: u64 = 32;
 /// Number of versions per page when the log is searched for a transaction.
 const LOG_PAGE: usize = 64;
 
-/// A version of the history. An unreadable one is a gap and does not end the history.
+/// A version of the history. An unreadable version is a gap and does not end the history.
 #[derive(Clone, Debug)]
 pub struct Past {
     pub number: u64,
@@ -34,7 +34,7 @@ pub struct History<'a> {
 }
 
 impl History<'_> {
-    /// At most `limit` versions, and at most [`PAGE`]; none at the end.
+    /// Returns the next versions, at most `limit` and at most [`PAGE`]; none at the end.
     pub async fn page(&mut self, limit: usize) -> Result<Vec<Past>> {
         if limit > 0
             && let Some(lost) = self.lost.take()
@@ -49,7 +49,7 @@ impl History<'_> {
         }
         let loads = join_all((next - wanted..next).rev().map(|number| self.versions.load_version(number)));
         let (versions, boundary) = self.versions.with_boundary(loads).await?;
-        // If some of these versions have expired, so have all older ones.
+        // If some of these versions have expired, all older versions have expired as well.
         self.oldest = boundary;
         for (number, version) in (next - wanted..next).rev().zip(versions) {
             match version {
@@ -64,7 +64,7 @@ impl History<'_> {
 }
 
 impl Versions {
-    /// The history from the version before `before` (or the latest) downwards.
+    /// Returns the history downwards from the version before `before`, or from the latest version.
     pub async fn history(&self, before: Option<u64>) -> Result<History<'_>> {
         let (newest, lost) = match (self.damage(), self.latest().await) {
             (Some(damage), _) if !damage.is_missing => (damage.newest, None),
@@ -78,8 +78,8 @@ impl Versions {
         Ok(History { versions: self, next, oldest: self.oldest_version().await?, lost })
     }
 
-    /// At most `limit` versions, newest first, from the one before `before` or from the latest. `CorruptFile` if one of them
-    /// is unreadable.
+    /// Returns at most `limit` versions, newest first, from the version before `before` or from the latest version.
+    /// `CorruptFile` if one of them is unreadable.
     pub async fn log(&self, limit: usize, before: Option<u64>) -> Result<Vec<Arc<Version>>> {
         let mut history = self.history(before).await?;
         let mut log: Vec<Arc<Version>> = Vec::new();

@@ -1,9 +1,9 @@
 //! The versions that changed a given key. The number of requests is proportional to the number of these versions.
 //!
-//! One row or message determines the value of a key (rule 1). Node files never change, and an ordinary commit never
-//! restores an old one. Therefore, if the same row of the same file, or a message of the same transaction, determines
-//! the value in two versions without a rollback between them, the key did not change in between: one comparison
-//! excludes a whole range of versions. Otherwise the range is split into halves.
+//! One row or message determines the value of a key (rule 1). Node files never change, and a commit references no node
+//! that an earlier version had and the previous version has not, unless it is a rollback. Therefore, if the same row of
+//! the same file, or a message of the same transaction, determines the value in two versions without a rollback between
+//! them, the key did not change between them. Otherwise the range of versions is split into halves.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Look {
         Ok(Look { number: version.number, decision, last_rollback: version.metadata.last_rollback })
     }
 
-    /// Whether it is certain that no version after `older`, up to this one, changed the key.
+    /// Whether certainly no version after `older`, up to this one, changed the key.
     fn is_unchanged_since(&self, older: &Look) -> bool {
         let no_rollback = match self.last_rollback {
             LastRollback::Never => true,
@@ -50,8 +50,8 @@ impl Look {
 }
 
 impl Versions {
-    /// At most `limit` versions after `oldest`, up to `newest`, that changed the key, newest first. The change of
-    /// `oldest` itself is not included, because that needs the version before it.
+    /// Returns versions after `oldest`, up to `newest`, that changed the key: at most `limit`, newest first. `oldest`
+    /// is not included, because to find its change, the version before it is needed.
     pub async fn key_history(&self, key: &str, newest: u64, oldest: u64, limit: usize) -> Result<Vec<KeyStep>> {
         let look = async |number: u64| Look::at(&self.version(number).await?, key).await;
         let mut steps = Vec::new();

@@ -1,7 +1,7 @@
 //! Observations of the newest version and of the boundary, and their freshness.
 //!
 //! An expiry waits between publishing a boundary and deleting the first root below it
-//! ([`wait_before_deleting::wait_for_older_observations`]). Within less than that time, a root cannot be created, expire and be
+//! ([`wait_before_deleting::wait_for_older_observations`]). In a shorter time, a root cannot be created, expire and be
 //! deleted. Therefore an observation younger than [`wait_before_deleting::QUICK_LOOK_MILLIS`] is reliable.
 //!
 //! Age is measured by the clocks of this machine, which stop in a suspended virtual machine and may be set. That is
@@ -24,13 +24,13 @@ pub(crate) struct Observation {
 }
 
 impl Observation {
-    /// Whether no clock shows that it is too old at the store time `now`. An unknown store time does not exclude it.
+    /// Whether no clock shows that the observation is too old at the store time `now`. An unknown `now` shows nothing.
     fn is_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_apart = self.answered.zip(now).is_some_and(|(before, now)| !now.is_close_to(before));
         !is_apart && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
     }
 
-    /// Whether all clocks show that it is recent. Required if there is no later check.
+    /// Whether all clocks show that the observation is recent. Required if no later check follows.
     fn is_certainly_recent(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> bool {
         let is_close = self.answered.zip(now).is_some_and(|(before, now)| now.is_close_to(before));
         is_close && self.asked.is_within(wait_before_deleting::QUICK_LOOK_MILLIS, environment)
@@ -69,15 +69,15 @@ impl Seen {
 pub(crate) struct Observations {
     /// The boundary. A version may expire at any age, so this observation must be recent.
     boundary: Mutex<Option<Seen>>,
-    /// No version above this one exists or has ever existed.
+    /// A version above which no version exists or ever existed.
     newest: Mutex<Option<Seen>>,
     hint_read: Mutex<Option<Moment>>,
-    /// Store time of its last dated answer.
+    /// Time of the store in its last answer with a date.
     heard: Mutex<Option<StoreMoment>>,
 }
 
 impl Observations {
-    /// The boundary, and the certainty of it at the store time `now`.
+    /// Returns the last observed boundary, and how certain it is at the store time `now`.
     pub fn boundary(&self, now: Option<StoreMoment>, environment: &dyn Environment) -> Option<(u64, Trust)> {
         let seen = (*lock(&self.boundary))?;
         let trust = seen.trust(now, environment);
@@ -101,9 +101,9 @@ impl Observations {
         }
     }
 
-    /// Certainty that no root of this version had been deleted when the store answered at `now`. If so, a root of that
-    /// name is the first one, and an absent root was never created. If the version did not exist a moment before, it
-    /// cannot have been created, have expired and have been deleted since.
+    /// How certain it is that no root of version `number` was deleted before the store answered at `now`: the version
+    /// did not exist a moment earlier, and cannot have been created, expired and been deleted since. Then an existing
+    /// root is the first one with this name, and an absent root was never created.
     pub fn is_name_unused(&self, number: u64, now: Option<StoreMoment>, environment: &dyn Environment) -> Trust {
         match *lock(&self.newest) {
             Some(newest) if newest.number < number => newest.trust(now, environment),

@@ -39,7 +39,7 @@ impl Versions {
         let config = TreeConfig::of(&definition)?;
         let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
         let root_file = root_path(0);
-        // Any root counts, because the first versions of a lakehouse may have expired.
+        // Any root shows that a lakehouse exists, because its first versions may have expired.
         let (roots, oldest) = join(discovery::list_roots(storage.as_ref()), boundary(storage.as_ref())).await;
         if !roots?.is_empty() || oldest? > 0 {
             return Err(exists());
@@ -62,8 +62,8 @@ impl Versions {
         if let Claim::Refused(error) | Claim::Unknown(error) = claim {
             return Err(error);
         }
-        // If version 0 has expired, the root proves nothing: the first one, possibly of this process, may have been
-        // deleted.
+        // If version 0 has expired, this root 0 proves nothing: an earlier root 0, possibly created by this process,
+        // may have been deleted.
         let unknown = |why: String| {
             Err(Error::CommitStateUnknown(format!(
                 "it is unknown whether this process or another one created the lakehouse: {why}; nothing was deleted"

@@ -39,7 +39,7 @@ pub enum Race {
 
 /// Outcome of a root that this process created below the boundary.
 enum Expired {
-    /// It was created in time, and later versions are based on it.
+    /// The root was created before its version expired, and later versions are based on it.
     Committed(Arc<Version>),
     /// The version had expired before its root was created.
     Void,
@@ -58,9 +58,9 @@ pub struct Created {
     pub version: Arc<Version>,
     /// See [`Claim::Won`].
     sent_once: bool,
-    /// Before the first request for the root, no such version existed, and therefore none above it.
+    /// Before the first request for the root, this version and higher ones did not exist.
     none_above: Observation,
-    /// Whether its name was certainly unused when it was created (format §7).
+    /// Whether the name of the root had certainly never been used when the root was created (format §7).
     was_in_time: bool,
 }
 
@@ -75,7 +75,7 @@ pub enum Unpublished {
     NameTaken(Error),
     /// The version had expired before its root was created, so no reader uses it.
     Void(Error),
-    /// It may have been published, or may still be.
+    /// The root may have been published, or may still be published.
     InDoubt { error: Error, version: u64 },
 }
 
@@ -123,7 +123,7 @@ impl Publisher {
         RootMetadata {
             version: previous.number + 1,
             commit_id: self.versions.environment().uuid().to_string(),
-            // Creation times ascend with versions, whatever the clock of this machine shows.
+            // Creation times ascend with versions, even if the clock of this machine shows an earlier time.
             created_at_millis: self.versions.environment().now_millis().max(previous.metadata.created_at_millis + 1),
             lakehouse_definition: previous.metadata.lakehouse_definition.clone(),
             inline_definition: Some(previous.definition.encode_file(&previous.metadata.lakehouse_definition)),
@@ -146,8 +146,8 @@ impl Publisher {
         nodes.into_iter().map(encoded).collect()
     }
 
-    /// Publishes a root that depends on everything in `latest`. Makes one attempt; `CommitConflict` if another writer
-    /// was faster.
+    /// Publishes a root that is correct only directly after `latest`. Makes one attempt; `CommitConflict` if another
+    /// writer was faster.
     pub async fn publish_alone(
         &self,
         latest: &Version,
@@ -159,8 +159,8 @@ impl Publisher {
         self.publish_repair(latest, metadata, draft, what).await
     }
 
-    /// Like [`Publisher::publish_alone`], but also in a moved lakehouse: a repair references no URI, and `relocate`
-    /// needs a readable version.
+    /// [`Publisher::publish_alone`] without the check that the lakehouse was not moved: a repair writes no URI, and
+    /// `relocate` needs a readable version.
     pub async fn publish_repair(
         &self,
         latest: &Version,
@@ -180,7 +180,7 @@ impl Publisher {
         }
     }
 
-    /// Encodes the root after `previous`. Callers check that the lakehouse was not moved.
+    /// Encodes the root after `previous`. The caller must check that the lakehouse was not moved.
     pub fn prepare(
         &self,
         previous: &Version,
@@ -193,15 +193,14 @@ impl Publisher {
         let config = &previous.config;
         let system = metadata.system_rows()?;
         let encoded = encode(&system, draft, config.order, config.compression)?;
-        // The buffer is not indexed here, because the next commit looks up only a few keys before it creates the next
-        // root.
+        // Do not build an index of the buffer, because the next commit looks up only a few keys in this root.
         let root = Arc::new(encoded.node);
         let version = Version::new(number, root, metadata, definition, self.versions.nodes().clone())?;
         Ok(Prepared { version: Arc::new(version), bytes: encoded.bytes })
     }
 
-    /// Creates the root, unless another writer has created the root of this version. It is valid after
-    /// [`Publisher::confirm`].
+    /// Creates the root, unless another writer has created the root of this version. The root is certainly valid only
+    /// after [`Publisher::confirm`].
     pub async fn claim(&self, root: Prepared, deadline_millis: u64) -> Result<Race, Unpublished> {
         let Prepared { version, bytes } = root;
         let number = version.number;
@@ -211,8 +210,8 @@ impl Publisher {
         let (claim, answered) = dated(claim).await;
         match claim {
             Claim::Won { sent_once } => {
-                // Measured until the answer arrived, because the root may have been created just before. A repeated
-                // request may have been executed late.
+                // The root may have been created just before the answer, so the time until the answer counts. It proves
+                // nothing if the request was repeated, because the store may have executed a request late.
                 let answered = answered.filter(|_| sent_once);
                 let trust = self.versions.observations().is_name_unused(number, answered, environment);
                 let (none_above, was_in_time) = (Observation { asked, answered }, trust == Trust::Certain);
@@ -224,14 +223,14 @@ impl Publisher {
         }
     }
 
-    /// Reads the root that won the race, and searches for the latest version. Below the boundary the outcome is
-    /// unknown: the first root of that name, possibly of this process, may have expired, and a suspended writer may
-    /// have created another one.
+    /// Searches for the latest version, from the root that won the race. If that root is below the boundary, the
+    /// outcome is unknown: the first root with this name, possibly of this process, may have expired and been deleted
+    /// before a suspended writer created this one.
     async fn lost_to(&self, number: u64, root: Bytes) -> Result<Arc<Version>, Unpublished> {
         let next = number + 1;
         let storage = self.versions.storage().as_ref();
         let next_file = root_path(next);
-        // An absent next root proves something only if this version has not expired, so both are requested.
+        // Request the boundary as well: an absent next root proves nothing if this version has expired.
         let (next_exists, oldest) = match self.versions.with_boundary(storage.exists(&next_file)).await {
             Ok((next_exists, oldest)) => (next_exists, Ok(oldest)),
             Err(error) => (Ok(false), Err(error)),
@@ -264,9 +263,9 @@ impl Publisher {
         }
     }
 
-    /// Updates the hint after this process created a root, and checks that its version had not expired before (format
-    /// §7). That takes a request for the boundary, unless recent observations prove it (docs/decisions/0034).
-    /// `TransactionExpired` if the version had expired before; in doubt if that cannot be determined.
+    /// Updates the hint after this process created a root, and checks that the version number had not expired before
+    /// (format §7). This takes a request for the boundary, unless recent observations prove it (docs/decisions/0034).
+    /// `TransactionExpired` if the number had expired before; in doubt if this cannot be determined.
     pub async fn confirm(&self, created: Created) -> Result<Arc<Version>, Unpublished> {
         let version = created.version.clone();
         let number = version.number;
@@ -313,8 +312,8 @@ impl Publisher {
         }
     }
 
-    /// Outcome of a root that this process created below the current boundary. Either its version had expired before,
-    /// so that no reader uses it, or it was created in time, later versions are based on it, and then it expired.
+    /// Determines the outcome of a root that this process created and that is now below the boundary. Either its number
+    /// had expired before, so that no reader uses the root, or the root was created in time and expired afterwards.
     async fn look_back(&self, created: Created, published_millis: u64) -> Result<Expired> {
         let Created { version, sent_once, .. } = created;
         let latest = self.versions.rediscover().await?;
@@ -322,8 +321,8 @@ impl Publisher {
         let mut committed = BTreeSet::new();
         for message in version.root.messages().rev() {
             // Names of definition files are unique, so a definition in the tree proves that its transaction was
-            // committed, possibly by the root of another process that resumed it or found its intent. It proves that
-            // the other transactions of this root were committed only if this root committed it.
+            // committed. It does not prove that this root and its other transactions were committed: another process
+            // may have committed the transaction, after it resumed it or found its intent.
             if let Some(location) = message.value
                 && version.metadata.commits(message.txn)
                 && !committed.contains(message.txn)
@@ -338,10 +337,10 @@ impl Publisher {
                 }
             }
         }
-        // A name becomes unused again only after a boundary was published. If the file is older than the current
-        // boundary, that proves nothing, because there may have been an earlier one. Nor is it a proof if a repeated
-        // request may have been executed late, or if the file is another writer's: the root of this process may have
-        // been created in time and deleted before.
+        // A name becomes unused again only after a boundary was published. A file older than the current boundary
+        // proves nothing, because there may have been an earlier boundary. A file after a repeated request, which may
+        // have been executed late, or of another writer, proves nothing either: the root of this process may have been
+        // created in time and deleted before.
         let storage = self.versions.storage();
         let (root, file) = join(storage.get(&version.root_path), storage.head(&version.root_path)).await;
         let came_late = match (root, file) {
@@ -356,7 +355,7 @@ impl Publisher {
         };
         Ok(match committed.is_empty() {
             true if came_late => Expired::Void,
-            // The version has expired, and the committed one was probably this one.
+            // The version has expired, and this root was probably the committed one.
             false if is_alone && !came_late => Expired::Committed(version),
             _ => Expired::Unclear,
         })

@@ -20,7 +20,7 @@ pub async fn read_definition(nodes: &NodeStore, location: &str) -> Result<Bytes>
     }
 }
 
-/// The lakehouse definition of a root. `known` is a definition that was already read, with its path.
+/// Returns the lakehouse definition of a root. `known` is a definition that was already read, with its path.
 pub(crate) async fn lakehouse_definition(
     nodes: &NodeStore,
     metadata: &RootMetadata,

@@ -1,4 +1,4 @@
-//! Search for the latest version by a handle that knows an older one, and for the root after it.
+//! Search for the latest version by a handle that knows an older one, and a check whether a next root exists.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ use trinitylake_storage::response_dates::{StoreMoment, dated, dated_last};
 /// If the hint is further ahead than this, the search starts at the hint instead of the next version.
 const FAR_AHEAD: u64 = 32;
 
-/// State of the root file after the latest known version.
+/// Whether the root file after the latest known version exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextRoot {
     Absent,
     Exists,
-    /// Absent, because versions up to it have expired: a root of that name would be void.
+    /// Absent, but versions up to this number have expired, so that a root with this name would be void.
     Expired,
 }
 
 impl Versions {
-    /// The latest version. Takes one round of requests if that is the known version or the next one: usually two
-    /// requests, from time to time four.
+    /// Returns the latest version. If this is the known version or the next one, takes one round of requests: usually
+    /// two requests, from time to time four.
     pub async fn latest(&self) -> Result<Arc<Version>> {
         match self.damage() {
             Some(damage) if damage.is_missing => return self.rediscover().await,
@@ -58,9 +58,9 @@ impl Versions {
             join3(dated(self.nodes().load(&next_file, None)), dated(storage.exists(&file_after)), look).await;
         self.observations().heard(other_answered.or(answered));
         let (hint, is_another) = (hint?, is_another?);
-        // Each answer counts only if the known version has certainly not expired. Otherwise this machine may have been
-        // suspended, so that an absent root may have been deleted and an existing one may be void. A suspension is also
-        // possible between two answers, so each of them is checked.
+        // An answer proves something only if the known version has certainly not expired. If it has, for instance while
+        // this machine was suspended, an absent root may have been deleted, and an existing root may be void. Check
+        // this for each answer, because the machine may also be suspended between two answers.
         let mut trust = self.trust_in(known.number, answered).await?;
         if root.is_ok() {
             trust = trust.min(self.trust_in(known.number, other_answered).await?);
@@ -84,7 +84,7 @@ impl Versions {
                 self.observations().saw_none_above(known.number, observation);
                 known
             }
-            // A repair continued after a damaged root.
+            // The root is damaged, and a repair has published later versions.
             Err(Error::CorruptFile { .. }) if is_another => known,
             Err(error) => return Err(error),
         };
@@ -93,7 +93,7 @@ impl Versions {
         if hint.is_some_and(|hint| hint > latest.number) { self.rediscover().await } else { Ok(latest) }
     }
 
-    /// Start of the search for the latest version: `number`, which exists, or the hint if that is far ahead.
+    /// Returns the version at which the search starts: `number`, which exists, or the hint if it is far ahead.
     async fn start(&self, number: u64, hint: Option<u64>) -> Result<u64> {
         Ok(match hint {
             Some(hint) if hint > number + FAR_AHEAD && self.storage().exists(&root_path(hint)).await? => hint,
@@ -106,8 +106,8 @@ impl Versions {
         self.observations().last_heard()
     }
 
-    /// The hint, if its last read is long enough ago. It shows that newer roots were lost, or that this handle is far
-    /// behind.
+    /// Reads the hint, if the last read is long enough ago. The hint can show that newer roots were lost, or that this
+    /// handle is far behind.
     async fn read_hint_now_and_then(&self) -> Option<u64> {
         match self.observations().reads_hint(self.environment().as_ref()) {
             true => read_hint(self.storage().as_ref()).await,
@@ -123,9 +123,9 @@ impl Versions {
         Ok(oldest)
     }
 
-    /// Certainty that version `number` had not expired when the store answered that the next one is absent. If it had,
-    /// that answer proves nothing, because the next version may have been created and deleted (format §7). Called after
-    /// the answer; sends a request if the last observation is too old.
+    /// How certain it is that version `number` had not expired when the store answered that the next version is absent.
+    /// If it had, the answer proves nothing, because the next version may have been created and deleted (format §7).
+    /// Call this after the answer. Sends a request if the last observation is too old.
     async fn trust_in(&self, number: u64, answered: Option<StoreMoment>) -> Result<Trust> {
         let environment = self.environment().as_ref();
         let untouched = self.observations().is_name_unused(number + 1, answered, environment);
@@ -164,15 +164,15 @@ impl Versions {
         Ok(NextRoot::Absent)
     }
 
-    /// Drops observations after the boundary has risen.
+    /// Forgets all observations after the boundary has risen.
     pub(crate) fn distrust_boundary(&self) {
         self.observations().forget();
     }
 
-    /// The latest version, searched from an existing one.
+    /// Returns the latest version, searched from the existing version `number`.
     pub(crate) async fn latest_from(&self, number: u64) -> Result<Arc<Version>> {
         let number = discovery::last_existing(self.storage().as_ref(), number).await?;
-        // Checked for a cached version as well: later versions may have expired during the search.
+        // Read the boundary even if the version is cached: it may have expired during the search.
         let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
         match version {
             // The process that expired the version knew a later one.
@@ -186,7 +186,7 @@ impl Versions {
         }
     }
 
-    /// The latest version, searched without the state of this handle.
+    /// Returns the latest version, searched without the observations of this handle.
     pub async fn rediscover(&self) -> Result<Arc<Version>> {
         let look = discovery::latest(self.storage().as_ref(), self.environment().as_ref());
         let (found, answered) = dated_last(look).await;

@@ -26,10 +26,10 @@ const COMMIT_ID: &str = "commit_id";
 const COMMITTED_TXNS: &str = "committed_txns";
 const GC_BEFORE_MILLIS: &str = "gc_before_millis";
 
-/// Maximum size of a lakehouse definition in a root: a larger one would cost every commit more than it saves readers.
+/// Maximum size of a lakehouse definition in a root. A larger one would cost writers more than it saves readers.
 const INLINE_DEFINITION_MAX_SIZE_BYTES: usize = 2048;
 
-/// Transaction property with the operation of a version that was not created by messages.
+/// Transaction property of a version whose changes are not messages in its root: the operation that created it.
 pub const OPERATION_PROPERTY: &str = "trinitylake.operation";
 pub const OPERATION_REGISTER: &str = "register";
 pub const OPERATION_ROLLBACK: &str = "rollback";
@@ -66,7 +66,7 @@ pub struct CommittedTransaction {
 /// The newest version, up to and including the recording one, that is a rollback of the lakehouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LastRollback {
-    /// The row is missing, because a writer does not know it or followed one that does not.
+    /// The row is missing, because the writer of this version or of an earlier one does not support it.
     #[default]
     Unknown,
     Never,
@@ -99,15 +99,15 @@ pub struct RootMetadata {
     /// Path of the lakehouse definition file.
     pub lakehouse_definition: String,
     pub inline_definition: Option<Bytes>,
-    /// Definitions of objects, by path, whose files may not exist. Includes all such definitions that this version
-    /// references (format §4). Each is the content of the file at its path, including the checksum.
+    /// Contents of definition files, with their checksums, by path. Contains every definition that this version
+    /// references and whose file may not exist (format §4).
     pub inline_definitions: BTreeMap<String, Bytes>,
     pub previous_root: Option<String>,
     pub rollback_from_root: Option<String>,
     pub last_rollback: LastRollback,
     /// Transactions in commit order.
     pub committed: Vec<CommittedTransaction>,
-    /// Maximum of this version and all before it; see [`COLLECTION_PROPERTY`].
+    /// Maximum of [`COLLECTION_PROPERTY`] in this version and all earlier ones.
     pub gc_before_millis: Option<u64>,
 }
 
@@ -117,8 +117,8 @@ impl RootMetadata {
         self.committed.iter().filter_map(CommittedTransaction::collects_before_millis).max()
     }
 
-    /// Parses the system rows of the root of `version`. Roots of other writers need only the row of the lakehouse
-    /// definition.
+    /// Parses the system rows of the root of `version`. Only the row of the lakehouse definition is required, because
+    /// other writers may omit the other rows.
     pub fn of(root: &Node, version: u64, path: &str) -> Result<RootMetadata> {
         let mut metadata = RootMetadata { version, ..RootMetadata::default() };
         let number = |key: &str, text: &str| -> Result<u64> {
@@ -136,7 +136,7 @@ impl RootMetadata {
                 CREATED_AT_MILLIS => metadata.created_at_millis = number(CREATED_AT_MILLIS, value)?,
                 LAKEHOUSE_DEF => metadata.lakehouse_definition = value.to_string(),
                 LAKEHOUSE_DEF_INLINE => metadata.inline_definition = from_hexadecimal(value).map(Bytes::from),
-                // The WebAssembly build must stay small, and looks up single definitions (`held_definition`).
+                // The WebAssembly build, which must stay small, uses `held_definition` instead.
                 #[cfg(not(target_family = "wasm"))]
                 INLINE_DEFINITIONS => metadata.inline_definitions = from_row(value),
                 PREVIOUS_ROOT => metadata.previous_root = Some(value.to_string()),
@@ -183,8 +183,8 @@ impl RootMetadata {
         Ok(rows)
     }
 
-    /// The messages in the root's buffer that this version wrote, each with the index of its transaction. They are all
-    /// changes of the version if [`RootMetadata::messages_tell_changes`].
+    /// Returns the messages in the root's buffer that this version wrote, each with the index of its transaction. They
+    /// contain all changes of the version if [`RootMetadata::messages_tell_changes`].
     pub fn own_messages<'a>(&self, root: &'a Node) -> impl Iterator<Item = (MessageRef<'a>, usize)> {
         let position: HashMap<&str, usize> =
             self.committed.iter().enumerate().map(|(index, txn)| (txn.id.as_str(), index)).collect();
@@ -201,7 +201,7 @@ impl RootMetadata {
         self.committed.iter().any(|transaction| transaction.gives_up() == Some(id))
     }
 
-    /// Value of the row in the next version, unless that is a rollback.
+    /// Returns the value for the next version, unless the next version is a rollback.
     pub fn last_rollback_for_next(&self) -> LastRollback {
         match self.rollback_from_root {
             Some(_) => LastRollback::Version(self.version),
@@ -209,13 +209,13 @@ impl RootMetadata {
         }
     }
 
-    /// The version whose tree this one has, if it is a rollback and records its target.
+    /// Returns the version whose tree this version restored, if it is a rollback that records its target.
     pub fn rollback_target(&self) -> Option<u64> {
         self.rollback_from_root.as_ref()?;
         self.committed.first()?.properties.get(ROLLBACK_TARGET_PROPERTY)?.parse().ok()
     }
 
-    /// Whether the messages in the root's buffer are all changes of this version.
+    /// Whether the messages in the root's buffer contain all changes of this version.
     pub fn messages_tell_changes(&self) -> bool {
         self.rollback_from_root.is_none()
             && !self.commit_id.is_empty()
@@ -237,13 +237,13 @@ fn lakehouse_row(bytes: &[u8]) -> Option<String> {
     (bytes.len() <= INLINE_DEFINITION_MAX_SIZE_BYTES).then(|| to_hexadecimal(bytes))
 }
 
-/// One line per definition: its path, a tab, its bytes in hexadecimal.
+/// Encodes one line per definition: its path, a tab, its bytes in hexadecimal.
 fn to_row(definitions: &BTreeMap<String, Bytes>) -> Option<String> {
     let lines = definitions.iter().map(|(path, bytes)| format!("{path}\t{}\n", to_hexadecimal(bytes)));
     (!definitions.is_empty()).then(|| lines.collect())
 }
 
-/// Parses the lines; skips each that is not an intact copy of the definition file at its path.
+/// Parses the lines. Skips lines that are not intact copies of the definition files at their paths.
 fn from_row(row: &str) -> BTreeMap<String, Bytes> {
     let definitions = row.split('\n').filter_map(|line| {
         let (path, text) = line.split_once('\t')?;
@@ -252,7 +252,7 @@ fn from_row(row: &str) -> BTreeMap<String, Bytes> {
     definitions.collect()
 }
 
-/// The inline definition of a path, if the root contains it: one of [`RootMetadata::inline_definitions`].
+/// Returns the inline definition of one path, if the root contains it ([`RootMetadata::inline_definitions`]).
 pub fn held_definition(root: &Node, path: &str) -> Option<Bytes> {
     let (_, row) = root.system_rows().find(|(key, _)| *key == INLINE_DEFINITIONS)?;
     row.split('\n').find_map(|line| definition_of(path, line.strip_prefix(path)?.strip_prefix('\t')?))

@@ -1,6 +1,6 @@
 //! Clock of a store, read from the date of a file that is created for it.
 //!
-//! Deletion by age uses this clock alone. The clocks of hosts may differ by days, but one store dates all files.
+//! Deletions by age use only this clock: the store dates all files, and the clocks of hosts may differ by days.
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ pub struct StoreTime {
     now_millis: u64,
 }
 
-/// Precision of file times: stores date files in steps of up to a second, and the clocks of their machines differ
+/// Tolerance for file times: stores date files in steps of up to a second, and the clocks of their machines differ
 /// slightly.
 pub const FILE_TIME_PRECISION_MILLIS: u64 = 2000;
 /// Maximum number of attempts to read the time.
@@ -34,7 +34,7 @@ impl StoreTime {
                 Ok(()) => storage.head(&path).await,
                 Err(error) => Err(error),
             };
-            // A file that stays below `_probe/` is left to garbage collection.
+            // If this fails, garbage collection deletes the file.
             let _ = storage.delete(&path).await;
             match dated {
                 Err(Error::FileNotFound { .. }) => {}
@@ -54,7 +54,7 @@ impl StoreTime {
         }
     }
 
-    /// Time of the store this long ago.
+    /// Returns the time of the store `age_millis` ago.
     pub fn millis_before(&self, age_millis: u64) -> u64 {
         self.now_millis.saturating_sub(age_millis)
     }
@@ -85,7 +85,7 @@ impl ClockCheck {
         Ok(ClockCheck { begun, begun_elapsed_millis, checked_elapsed_millis: None })
     }
 
-    /// `StorageRefused` if the clock was set back since [`ClockCheck::begin`]: files written after that would look old.
+    /// Returns `StorageRefused` if the clock was set back since [`ClockCheck::begin`]: new files would look old.
     pub async fn check(&mut self, storage: &dyn Storage, environment: &dyn Environment) -> Result<()> {
         let elapsed_millis = environment.elapsed_millis();
         if self.checked_elapsed_millis.is_some_and(|checked| elapsed_millis < checked + CHECK_INTERVAL_MILLIS) {

@@ -1,8 +1,8 @@
 //! Summary of a transaction in one line of text: the `summary` of an entry of the log (format §4).
 //!
-//! A summary consists of clauses, one for each object, such as `append +3,000 rows shop.orders`. If there are many,
-//! they are grouped and counted by operation. Whatever names it contains, it is one line of at most
-//! [`SUMMARY_MAX_SIZE_BYTES`] of printable characters, and no name looks like a clause.
+//! A summary consists of clauses, one for each object, such as `append +3,000 rows shop.orders`. If there are many
+//! clauses, they are grouped and counted by operation. A summary is always one line of at most
+//! [`SUMMARY_MAX_SIZE_BYTES`] of printable characters, and no name in it looks like a clause.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -37,11 +37,11 @@ pub struct Clause {
 pub struct Rows {
     pub added: u64,
     pub removed: u64,
-    /// Rows that were kept with changed values.
+    /// Rows that were updated.
     pub changed: u64,
 }
 
-/// Change of a table, described by the layer above: `append`, 3000 rows, or `schema`, none, `+1 column`.
+/// Change of a table, described by the layer above, e.g. `append` with 3000 rows, or `schema` with tail `+1 column`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableChange {
     pub verb: String,

@@ -1,10 +1,10 @@
 //! Search for the version that was the latest at a given time (time travel). This module decides which versions to
 //! request; the library or a browser sends the requests.
 //!
-//! Creation times ascend with versions, so the search is a bisection. The caller passes the answer to each
-//! [`AtMoment::probe`] until there is none. A browser cannot list expired versions, so a missing version counts as
-//! older than the given time. A retained tagged version below a missing one is then not a result: it was not the latest
-//! version at that time.
+//! Creation times ascend with versions, so the search is a bisection. The caller answers each [`AtMoment::probe`] until
+//! no probe is left. A missing version counts as older than the given time, because a browser cannot list expired
+//! versions. A tagged version below a missing version is never a result, because it may not have been the latest
+//! version at the given time.
 
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::iso_8601::iso_8601;
@@ -62,7 +62,7 @@ impl<T> AtMoment<T> {
         }
     }
 
-    /// The version, once there is no further probe. `VersionNotFound` if the lakehouse is younger than the given time,
+    /// Returns the version, after the last probe. `VersionNotFound` if the lakehouse is younger than the given time,
     /// `VersionExpired` if the version no longer exists.
     pub fn found(self) -> Result<T> {
         if let Some(version) = self.old_enough {

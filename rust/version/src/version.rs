@@ -63,7 +63,7 @@ impl Version {
         Ok(Version { number, root_path, root, metadata, definition, config, nodes, changes, are_definitions_written })
     }
 
-    /// The inline definitions of its root whose files may not exist. The next root must contain them as well, unless
+    /// Returns the definitions in the root whose files may not exist. The next root must contain them as well, unless
     /// their files are written before it.
     pub fn unwritten_definitions(&self) -> BTreeMap<String, Bytes> {
         match self.are_definitions_written.load(Ordering::Relaxed) {
@@ -99,8 +99,8 @@ impl Version {
         self.unless_expired(search::get(&self.nodes, &self.root, key).await).await
     }
 
-    /// Replaces `CorruptFile` by `VersionExpired` if this version has expired, because its files may have been deleted
-    /// then. If the store does not answer, its error is returned.
+    /// Replaces the error `CorruptFile` by `VersionExpired` if this version has expired, because its files may have
+    /// been deleted. If the boundary cannot be read, returns the error of the store.
     pub async fn unless_expired<T>(&self, read: Result<T>) -> Result<T> {
         let Err(error @ Error::CorruptFile { .. }) = read else { return read };
         match expired_versions::check_retained(&self.nodes, self.number).await {
@@ -149,8 +149,8 @@ impl Version {
             .collect()
     }
 
-    /// Changes of this version: the messages of its transactions in the root's buffer. A rollback or a bulk
-    /// registration has none, so its tree is compared with that of the previous version.
+    /// Returns the changes of this version: the messages of its transactions in the root's buffer. A rollback or a bulk
+    /// registration has no messages, so its tree is compared with the tree of the previous version.
     pub async fn changes(&self, previous: &Version) -> Result<Arc<[KeyChange]>> {
         if let Some(changes) = self.recorded_changes() {
             return Ok(changes);

@@ -42,7 +42,7 @@ impl Versions {
         check_retained_by(&latest.definition, boundary(self.storage().as_ref()).await?, number)
     }
 
-    /// The version of a tag in the latest version; it may be below the boundary. `ObjectNotFound` if the tag does not exist.
+    /// Returns the version that a tag of the latest version names. `ObjectNotFound` if the tag does not exist.
     pub async fn tag(&self, name: &str) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
         let Some(root) = latest.definition.exported_snapshots().get(name) else {
@@ -65,7 +65,7 @@ impl Versions {
             Some(root) => root,
             None => {
                 let missing = self.why_missing(number).await?;
-                // It may have been created after the first request and before the latest version was read.
+                // The version may have been created after the first request.
                 self.root_of(number).await?.ok_or(missing)?
             }
         };

@@ -25,8 +25,8 @@ fn any_distance_takes_a_few_rounds() {
     }
 }
 
-/// A version was created between two requests of one round: the lower version was reported as missing, the higher one
-/// as existing.
+/// If a higher version exists, a lower one exists, too, although its answer says that it is missing: it was created
+/// between the two requests of one round.
 #[test]
 fn an_existing_higher_version_counts_more_than_a_missing_lower_one() {
     let mut galloping_search = GallopingSearch::near(10);
@@ -37,7 +37,7 @@ fn an_existing_higher_version_counts_more_than_a_missing_lower_one() {
     assert_eq!((galloping_search.last(), galloping_search.probes()), (16, vec![]));
 }
 
-/// A hint named the highest possible number, and that root existed: the search requested the same version forever.
+/// The search ends at the highest possible number. It requested that version forever, after a hint had named it.
 #[test]
 fn the_search_ends_at_the_highest_number() {
     for known in [VERSION_MAX, VERSION_MAX - 1, VERSION_MAX - 40] {

@@ -40,9 +40,9 @@ fn many_objects_are_counted_by_operation() {
     assert_eq!(Summary::of_counts("register", counts).as_str(), "register 1 namespace, 1,200 tables");
 }
 
-/// A table was named `a; drop table shop.b`, and the log said that a table was dropped. Another name contained a
-/// character that reverses the direction of the following text, and a third one an escape sequence of eight-bit
-/// terminals.
+/// Special characters in names are quoted or escaped. A table was named `a; drop table shop.b`, and the log said that a
+/// table was dropped. Other names contained a character that reverses the direction of the text that follows, and an
+/// escape sequence of eight-bit terminals.
 #[test]
 fn names_look_like_neither_clauses_nor_terminal_commands() {
     let drop = |name: &str| text(vec![Clause::of_object("create", ObjectKind::Table, "shop", name)]);

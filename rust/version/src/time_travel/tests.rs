@@ -33,7 +33,7 @@ fn the_current_time_takes_one_request() {
     assert_eq!(searched(0, 1_000_000, i64::MAX, Some).1, 1);
 }
 
-/// The message said `no version is as old as 946684800000: the lakehouse was created at 1795420800000 (milliseconds)`.
+/// Messages show times as ISO dates, and not as `946684800000 (milliseconds)`.
 #[test]
 fn errors_contain_iso_dates() {
     let created = |version| Some(1_795_420_800_000 + version);
@@ -54,8 +54,7 @@ fn errors_contain_iso_dates() {
     assert!(searched(0, 3, -1, created).0.unwrap_err().to_string().contains("1969-12-31T23:59:59.999Z"));
 }
 
-/// Below the expired versions, tagged ones are retained. Such a version is not a result for a time at which a later one
-/// was the latest.
+/// A tagged version below expired versions is not the result for a time at which a later version was the latest.
 #[test]
 fn a_tagged_version_below_a_gap_is_not_a_result() {
     for named in 0..40 {

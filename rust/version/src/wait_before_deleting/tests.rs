@@ -56,7 +56,7 @@ async fn waited_millis(storage: &dyn Storage, machine: &Machine) -> u64 {
     machine.time.elapsed_millis() - begun
 }
 
-/// A machine was suspended, and its clock jumped afterwards: it deleted roots on which others still relied.
+/// A jump of the machine's clock does not shorten the wait. After a suspension, an expiry deleted roots too early.
 #[tokio::test]
 async fn a_clock_that_jumps_does_not_shorten_the_wait() {
     let files = MemoryFiles::shared();
@@ -64,13 +64,13 @@ async fn a_clock_that_jumps_does_not_shorten_the_wait() {
     assert_eq!(waited_millis(files.as_ref(), &Machine::new(3_600_000, 100)).await, 1000);
 }
 
-/// The wait ends nevertheless.
+/// A clock that stands still doubles the wait, and the wait ends.
 #[tokio::test]
 async fn a_stopped_clock_doubles_the_wait() {
     assert_eq!(waited_millis(MemoryFiles::shared().as_ref(), &Machine::new(0, 0)).await, 2000);
 }
 
-/// A machine was migrated to a host on which its clocks ran at double speed: it waited for half of the time.
+/// The store's clock has to show the whole wait. On a host with clocks of double speed, the wait took half the time.
 #[tokio::test]
 async fn the_clock_of_the_store_has_to_show_the_whole_wait() {
     let machine = Machine::new(0, 100);
