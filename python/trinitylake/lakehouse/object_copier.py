@@ -55,7 +55,7 @@ class ExportedObject(NamedTuple):
 
 
 class FileToCopy(NamedTuple):
-    """A file that is copied without change. Unless it is new, the target may have it already."""
+    """A file that is copied unchanged. Unless `is_new`, the target may have it already."""
 
     path: str
     size_bytes: int | None
@@ -67,10 +67,10 @@ class ObjectCopier:
     """Copies from one root to another.
 
     Attributes:
-        source, target: with all of their options, also in a pickle.
+        source, target: the storages, with all of their options, also in a pickle.
         keeps_history: copy all snapshots of tables.
-        is_resumed: any file may be there.
-        is_same_store: whether both roots are in one store, which can copy files.
+        is_resumed: whether the target may have any of the files already.
+        is_same_store: whether both roots are in one store, so that the store can copy files.
     """
 
     source: StorageForTasks
@@ -148,7 +148,7 @@ class ObjectCopier:
 
 
 class ExportWorkers:
-    """Runs the work of an export in this process; a subclass, in tasks of an engine."""
+    """Runs the work of an export in this process. A subclass runs it in tasks of an engine."""
 
     def __init__(self, progress: OnProgress | None) -> None:
         self._progress = progress
@@ -176,7 +176,7 @@ class ExportWorkers:
 
 
 def objects_in(found: Iterable[pa.RecordBatch], sizes: tuple[int, int, int]) -> Iterator[ExportedObject]:
-    """Objects of batches of keys and locations."""
+    """Decode objects from batches of keys and locations."""
     for batch in found:
         kinds = _core.decode_keys(batch.column(0), sizes).column(0).to_pylist()
         for kind, location in zip(kinds, batch.column(1).to_pylist(), strict=True):

@@ -37,8 +37,8 @@ class ObjectChange:
         action: "created", "changed", "renamed", "dropped", or "restored" after a drop.
         kind: "namespace", "table" or "view".
         name: the full name of the object; after a drop its last name.
-        former_name: the full name before, if it was renamed; else None.
-        rollback_from: the version that was the latest before, if a rollback changed the object; else None.
+        former_name: the full name before a rename; else None.
+        rollback_from: if a rollback changed the object, the version that was the latest before it; else None.
         transaction: the transaction in the log; None if the log does not have it.
     """
 
@@ -78,9 +78,9 @@ class _Step(NamedTuple):
 
 
 def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator[ObjectChange]:
-    """All changes of the object with this name; of the last one with it if there is none now. Raises `ObjectNotFound`
-    immediately.
-    """
+    """All changes of the object with this name, or of the last object with it if the name is unused now.
+
+    Raises `ObjectNotFound` before the first change is requested."""
     return _Walk(core).changes(identifier)
 
 
@@ -110,7 +110,7 @@ class _Walk:
         return None
 
     def _found(self, identifier: Identifier) -> tuple[ObjectKey, str]:
-        """The key that the object has or had last, and its id."""
+        """The present or last key of the object, and its id."""
         latest = self._core.version(self._newest)
         keys = [ObjectKey("namespace", namespace_name(identifier), "")]
         try:
@@ -171,7 +171,7 @@ class _Walk:
     def _partner(
         self, step: _Step, key: ObjectKey, id: str, location_of: Callable[[dict[str, Any]], str | None]
     ) -> ObjectKey | None:
-        """The other key that the object had on the other side of a version."""
+        """The other key of the object before or after a version that renamed it."""
         for row in self._rows(step.version):
             location = location_of(row)
             other = ObjectKey(row["kind"], row["namespace"], row["name"])

@@ -42,9 +42,9 @@ class ObjectRollback:
 
     Attributes:
         version: the new version, or the latest one if nothing changed.
-        as_of: the version that the objects were taken from.
+        as_of: the version whose state the objects got.
         names: full names of the objects that were restored or changed, sorted.
-        copies: those that are copies of objects under another name.
+        copies: names among these that are copies, because the object still exists under another name.
     """
 
     version: int
@@ -119,8 +119,8 @@ class _Rollback:
     """One attempt, in one transaction.
 
     Attributes:
-        rolled_back: full names of the objects that were brought back or set back.
-        copies: those of them that are copies.
+        rolled_back: full names of the objects that were restored or changed.
+        copies: names among these that are copies.
     """
 
     def __init__(self, transaction: Transaction, past: LakehouseVersion, storage: _core.Storage) -> None:

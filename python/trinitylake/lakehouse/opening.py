@@ -41,15 +41,15 @@ def create(
             `abfss://` (format §2).
         name: for people.
         properties: properties of the lakehouse, as text.
-        exist_ok: open the lakehouse, as it is, if there is one.
+        exist_ok: open the lakehouse unchanged if it exists.
         storage_options: credentials, region, endpoint and the like, for the storage. Never written anywhere.
-        durability: on local disk "fsync" (the default) survives a power loss, "none" only a crash of the process.
-        pickle_secrets: let pickles of the handle, and of what is opened through it, hold the secrets among the storage
-            options. Otherwise a pickle names the environment variable that has a secret, and is refused without one.
+        durability: on local disk, "fsync" (the default) survives a power loss, "none" only a crash of the process.
+        pickle_secrets: whether pickles of the handle, and of objects opened through it, may contain secret storage
+            options. Otherwise a pickle names the environment variable with the secret; without one, pickling fails.
         **settings: `order`, `node_file_max_size_bytes` and the others of `FormatSettings` (`lakehouse/settings.py`).
 
     Raises:
-        ObjectAlreadyExists: there is a lakehouse, and not `exist_ok`.
+        ObjectAlreadyExists: the lakehouse exists, and `exist_ok` is False.
         InvalidLocation: the URI is not fully qualified, or is in an internal folder of another lakehouse.
         InvalidArgument: for a bad setting, or a storage that cannot create a file only if it is absent.
     """
@@ -147,6 +147,6 @@ def _is_lakehouse(root: str, storage_options: Mapping[str, str] | None) -> bool:
         _core.Lakehouse.open(_core.Storage(root, storage_options))
     except CorruptFile:
         return True
-    except TrinityLakeError:  # none, or no access
+    except TrinityLakeError:  # no lakehouse, or no access
         return False
     return True

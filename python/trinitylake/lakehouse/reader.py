@@ -1,7 +1,7 @@
-"""Reading the catalog: the same methods on the lakehouse (latest), on `at(...)` (frozen) and in a transaction.
+"""Methods for reading the catalog, in the latest version, in one version (`at(...)`) and in a transaction.
 
-Identifiers are strings such as `"nyc.flights"` or tuples (`qualified_names.py`). Names come back full and sorted
-bytewise. A name that no key can hold raises `InvalidName` everywhere (format §4).
+Identifiers are strings such as `"nyc.flights"` or tuples (`qualified_names.py`). Returned names are full names, sorted
+bytewise. Every method raises `InvalidName` for a name that no key can hold (format §4).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HINT_NAMESPACES = 100
 
 
 class Reader(ABC):
-    """The reading methods, over one state of the tree: the latest version, a version or a transaction."""
+    """The reading methods of the lakehouse, of a version and of a transaction."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class Reader(ABC):
 
     @abstractmethod
     def _table(self, namespace: str, name: str, definition: bytes, state: _core.Version | _core.Transaction) -> Table:
-        """A table of that state, given its definition."""
+        """The table with this definition in `state`."""
 
     def exists(self, identifier: Identifier) -> bool:
         """Whether an object with this name exists: a namespace (one part), a table, a view or a nested namespace."""
@@ -82,7 +82,7 @@ class Reader(ABC):
     def namespaces(self, parent: Identifier | None = None) -> list[str]:
         """Full names of all namespaces, or of those below `parent` at any depth.
 
-        Raises `ObjectNotFound` if there is neither a namespace `parent` nor anything below it.
+        Raises `ObjectNotFound` if neither the namespace `parent` nor anything below it exists.
         """
         state = self._state()
         above = None if parent is None else namespace_name(parent)
@@ -101,11 +101,11 @@ class Reader(ABC):
         return Namespace(name, definition.id, dict(definition.properties))
 
     def tables(self, namespace: Identifier | None = None) -> list[str]:
-        """Full names of the tables in exactly that namespace, or in all. Raises `ObjectNotFound` for the namespace."""
+        """Full names of the tables directly in the namespace, or in all. Raises `ObjectNotFound` for the namespace."""
         return self._names("table", namespace)
 
     def views(self, namespace: Identifier | None = None) -> list[str]:
-        """Full names of the views in exactly that namespace, or in all. Raises `ObjectNotFound` for the namespace."""
+        """Full names of the views directly in the namespace, or in all. Raises `ObjectNotFound` for the namespace."""
         return self._names("view", namespace)
 
     def table(self, identifier: Identifier) -> Table:
@@ -148,9 +148,9 @@ class Reader(ABC):
     ) -> Query:
         """Run a statement in DuckDB's SQL over tables and views by name: `SELECT … FROM nyc.flights`.
 
-        Needs DuckDB, `pip install 'trinitylake[sql]'`. Names are those of the lakehouse, in their case. Names that are
-        not SQL identifiers are written in double quotes, and a nested namespace in one pair of them: `"a.b.c".t`. A
-        view runs with its text for DuckDB, or else with its first text.
+        Needs DuckDB, `pip install 'trinitylake[sql]'`. Names are case-sensitive. Names that are not SQL identifiers are
+        written in double quotes, and a nested namespace in one pair of quotes: `"a.b.c".t`. A view runs with its SQL
+        for DuckDB if it has some, otherwise with its first SQL.
 
         Args:
             query: one statement. A query runs when its rows are read; `AT (VERSION => 14)` after a table reads another
@@ -160,14 +160,14 @@ class Reader(ABC):
             parameters: values for `?` in order, or for `$name` by name.
             default_namespace: namespace of names without one.
             data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.
-            allow_external: whether the query may read files, URLs, and all else that DuckDB reaches. Otherwise it
-                reaches only the lakehouse and `data`. It never sees variables of the program.
-            message: of a statement that writes outside of a transaction, for the log.
-            author: of a statement that writes outside of a transaction, for the log.
+            allow_external: whether the query may read files, URLs and everything else that DuckDB can read. Otherwise
+                it can read only the lakehouse and `data`. It never reads variables of the program.
+            message: stored in the log, for a statement that writes outside of a transaction.
+            author: stored in the log, for a statement that writes outside of a transaction.
 
         Raises:
             ObjectNotFound: for an unknown table or view.
-            InvalidArgument: for a text that DuckDB cannot parse, and for operations that are not allowed.
+            InvalidArgument: for SQL that DuckDB cannot parse, and for operations that are not allowed.
         """
         from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
         from trinitylake.tables.queries.query import Query
@@ -208,7 +208,7 @@ class Reader(ABC):
         parts = tuple(identifier.rpartition(".")[::2]) if isinstance(identifier, str) else identifier
         namespace, name = ".".join(parts[:-1]), parts[-1]
         state = self._state()
-        version = cast("_core.Version", getattr(state, "base", state))  # a look for a hint is no read of a transaction
+        version = cast("_core.Version", getattr(state, "base", state))  # a search for a hint must not count as a read
         found: list[str] = []
         kinds: tuple[Literal["table", "view"], ...] = "table", "view"
         with suppress(InvalidName):
@@ -231,7 +231,7 @@ class Reader(ABC):
         return _definition_in(self._state_for(kind, namespace, name), kind, namespace, name, self._place)
 
     def _state_for(self, kind: Kind, namespace: str, name: str) -> _core.Version | _core.Transaction:
-        """Like `state`, for reading the definition of one object."""
+        """Like `_state`, for reading the definition of one object."""
         return self._state()
 
     def _located(self, kind: Kind, namespace: str, name: str = "") -> errors_as:

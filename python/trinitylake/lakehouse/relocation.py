@@ -38,8 +38,8 @@ class Relocation:
     """Result of `Lakehouse.relocate`, also of a dry run.
 
     Attributes:
-        root: the present root, which is recorded now.
-        former_roots: earlier roots; files that older versions name there are read below `root`.
+        root: the present root, which the lakehouse now records.
+        former_roots: earlier roots. Files that older versions name below them are read below `root`.
         version: the new version; None after a dry run, or if nothing changed.
         tables: full names of the managed tables whose Iceberg files were rewritten, sorted.
         files: number of their files: metadata, manifest lists, manifests, position deletes.
@@ -135,7 +135,7 @@ def _rewrite_tables(
         try:
             path = relocation.run(metadata_path(definition, name), definition.id)
         except (CorruptFile, FileNotFoundError, ValueError) as error:
-            # It could not be read before either, or only by this lakehouse; the others need not wait for it.
+            # Skip the table: relocation does not make it less readable, and other tables must not fail because of it.
             own_io.discard()
             return _Rewritten(name, reason=str(error))
         return _Rewritten(name, path, relocation.files)

@@ -42,12 +42,12 @@ def restore(
 ) -> Lakehouse:
     """Copy a backup, or any other lakehouse, to a new root, and open the copy.
 
-    Files are copied as by `Lakehouse.export`; one more version then ends its role as an export. The backup does not
-    change. Run an interrupted restore again; it continues.
+    Files are copied as by `Lakehouse.export`. One more version then makes the copy an ordinary lakehouse, which is no
+    longer an export. The backup does not change. Run an interrupted restore again; it continues.
 
     Args:
         source: the backup.
-        to: the root of the new lakehouse, where nothing is yet.
+        to: the root of the new lakehouse, which must be empty.
         version: of the backup, as for `Lakehouse.at`; the latest one by default.
         mode: "full" copies all versions of the backup, under their numbers, "minimal" one version.
         source_storage_options: for the backup.

@@ -24,10 +24,10 @@ class Settings(TypedDict, total=False):
     """Settings that `lake.alter` can change.
 
     Attributes:
-        maximum_version_age_millis: how long a version can be read at least; 7 days.
-        minimum_versions_to_keep: versions that are kept however old they are; 3.
-        txn_ttl_millis: how long a transaction may stay open before its files may be collected; 1 day.
-        default_isolation: "snapshot", or "serializable", which also fails if data that was read has changed.
+        maximum_version_age_millis: the age from which versions may expire; by default 7 days.
+        minimum_versions_to_keep: the number of newest versions that never expire; by default 3.
+        txn_ttl_millis: how long a transaction may stay open before gc may delete its files; by default 1 day.
+        default_isolation: "snapshot" (the default), or "serializable", which also fails if data that was read changed.
     """
 
     maximum_version_age_millis: int
@@ -40,11 +40,11 @@ class FormatSettings(Settings, total=False):
     """Settings that only `create` accepts.
 
     Attributes:
-        order: children a tree node may have; 128.
-        node_file_max_size_bytes: the target size of a node, uncompressed; 1 MiB.
-        namespace_name_max_size_bytes, table_name_max_size_bytes, view_name_max_size_bytes: longest names in bytes
-            of UTF-8; 100. Keys are padded to them (§4).
-        file_path_max_size_bytes: the longest path that is stored; 200.
+        order: maximum number of children of a tree node; by default 128.
+        node_file_max_size_bytes: the target size of a node, uncompressed; by default 1 MiB.
+        namespace_name_max_size_bytes, table_name_max_size_bytes, view_name_max_size_bytes: maximum length of a name in
+            bytes of UTF-8; by default 100. Keys are padded to these lengths (format §4).
+        file_path_max_size_bytes: maximum length of a stored path in bytes; by default 200.
     """
 
     order: int

@@ -73,7 +73,7 @@ class Alter(Written):
     Attributes:
         kind: "table", "view" or "namespace".
         if_exists: whether a missing object is no error.
-        change: makes the change.
+        change: function that makes the change.
     """
 
     kind: str
@@ -279,7 +279,7 @@ def _altered_column(cursor: Cursor, path: tuple[str, ...]) -> Change:
 
 
 def _place(cursor: Cursor) -> Callable[[Any, tuple[str, ...]], Any]:
-    """Read FIRST, AFTER another column, or nothing; returns a function that moves a column there."""
+    """Read FIRST, AFTER another column, or nothing; returns a function that moves a column to this place."""
     if cursor.took("FIRST"):
         return lambda update, path: update.move_first(path)
     if cursor.took("AFTER"):

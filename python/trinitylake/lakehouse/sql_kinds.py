@@ -56,7 +56,7 @@ _UNSUPPORTED = {
 
 
 def writing_statement(sql: str) -> Statement | Alter | None:
-    """Parse a text as a writing statement; None for a query. Raises `InvalidArgument` for an unsupported statement."""
+    """Parse SQL as a writing statement; None for a query. Raises `InvalidArgument` for an unsupported statement."""
     word = first_word(sql)
     if why := _UNSUPPORTED.get(word):
         raise InvalidArgument(f"{shortened(sql)}: {word} is not supported: {why}")

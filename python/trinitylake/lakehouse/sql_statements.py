@@ -66,11 +66,10 @@ class Transaction(Definitions, Protocol):
 
 
 class StatementDone(Query):
-    """Result of a writing statement as a query: a row of the numbers of rows and the version. Printed as a sentence.
-
+    """Result of a writing statement as a query: one row of counts and the version. It is printed as a sentence.
     Args:
         done: None for a statement that changes no rows; then the numbers are 0.
-        version, base_version: those of the transaction; `version` is None if it is still open.
+        version, base_version: as in the transaction; `version` is None while it is open.
     """
 
     def __init__(self, names: Names, done: WriteResult | None, version: int | None, base_version: int) -> None:
@@ -106,7 +105,7 @@ class SqlStatements:
 
     Args:
         transaction: the transaction.
-        options: of the queries in them; positional parameters are named by their numbers.
+        options: for the queries in the statements; positional parameters are named by their numbers.
     """
 
     def __init__(self, transaction: Transaction, options: QueryOptions) -> None:

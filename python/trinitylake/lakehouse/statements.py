@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 class Statements(Reader):
     """Statements over namespaces, tables and views.
 
-    Outside of a transaction each takes `message` and `author`, which are kept in the log.
+    Outside of a transaction, each has the arguments `message` and `author`, which are stored in the log.
     """
 
     __slots__ = ()
@@ -57,20 +57,20 @@ class Statements(Reader):
         Args:
             statement: runs again on a newer version if its own transaction loses a race.
             note: commit message and author for the log.
-            base: version that its own transaction begins on, without a request for the latest one. For a statement
-                whose result holds if its commit succeeds. If it fails on a version that is not the latest any more,
-                it runs again on the latest.
+            base: version on which its own transaction begins, to save a request for the latest version. Only for a
+                statement whose result is valid if its commit succeeds. If the statement fails, and `base` is no longer
+                the latest version, it runs again on the latest.
 
         Raises `InvalidArgument` for a note in an open transaction, which has its own.
         """
 
     @abstractmethod
     def _recent_version(self) -> _core.Version | None:
-        """The latest version of a few seconds ago, if one is known; for `base` of `execute`."""
+        """The version that was the latest a few seconds ago, if known; for the argument `base` of `_execute`."""
 
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
-        """Convert a table of the transaction, which `execute` returned, for use after the statement."""
+        """Convert a table of the transaction, returned by `_execute`, to one for use after the statement."""
 
     def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
         from trinitylake.lakehouse.sql_kinds import writing_statement
@@ -101,9 +101,9 @@ class Statements(Reader):
         message: str = "",
         author: str = "",
     ) -> Namespace:
-        """Create a namespace; the ones above a nested one need not exist.
+        """Create a namespace. The parents of a nested namespace need not exist.
 
-        Raises `ObjectAlreadyExists` unless `exist_ok`, which leaves an existing one as it is.
+        Raises `ObjectAlreadyExists` unless `exist_ok`, which does not change an existing namespace.
         """
         name, note = namespace_name(identifier), CommitInfo(message, author)
         from trinitylake.definitions import new_namespace_def, serialize
@@ -195,7 +195,7 @@ class Statements(Reader):
         message: str = "",
         author: str = "",
     ) -> Table:
-        """Create a table (format §9): with `schema` an empty managed one, else one over Iceberg data outside.
+        """Create a table (format §9): with `schema` an empty managed table, otherwise an external or federated one.
 
         Args:
             identifier: its namespace must exist.
@@ -208,14 +208,14 @@ class Statements(Reader):
             primary_key: the columns that identify a row, which makes them required; `upsert` matches on them.
             metadata_location: the URI of an Iceberg `*.metadata.json`. The table is "external": read-only, and at this
                 metadata until `alter_table(identifier, metadata_location=…)`.
-            catalog: what `pyiceberg.catalog.load_catalog` takes, without secrets. The table is "federated": its reads
-                and writes go to that catalog at once, without isolation, rollback or time travel.
-            catalog_table: the name in that catalog; by default the same as here.
-            exist_ok: return the table if it exists, as it is.
+            catalog: properties for `pyiceberg.catalog.load_catalog`, without secrets. The table is "federated": its
+                reads and writes go to that catalog at once, without isolation, rollback or time travel.
+            catalog_table: the name of the table in that catalog; by default `identifier`.
+            exist_ok: return an existing table unchanged.
 
-        Raises `ObjectAlreadyExists` (for a view of that name too), `ObjectNotFound` for the namespace, and
-        `InvalidArgument` for a schema that Iceberg cannot have, or an expression that cannot be read or has no column,
-        and unless exactly one of `schema`, `metadata_location` and `catalog` is given.
+        Raises `ObjectAlreadyExists` (also for a view with the name), and `ObjectNotFound` for the namespace. Raises
+        `InvalidArgument` for a schema that Iceberg does not support, for an expression that cannot be parsed or names
+        no column, and unless exactly one of `schema`, `metadata_location` and `catalog` is given.
         """
         from trinitylake.definitions import as_schema
         from trinitylake.tables.partitioning_and_sorting import words
@@ -228,7 +228,7 @@ class Statements(Reader):
         # Read once, before the first attempt: a generator or a stream is empty in the second.
         given = dict(properties or {})
         declared = schema
-        if schema is not None and not type(schema).__module__.startswith("pyiceberg."):  # whose has default values
+        if schema is not None and not type(schema).__module__.startswith("pyiceberg."):  # with default values
             declared = as_schema(schema, 3 if given.get("format-version") == "3" else 2)
         spec, order = words(partition_spec, "partition_spec"), words(sort_order, "sort_order")
         keys = texts(primary_key, "primary_key")
@@ -366,9 +366,9 @@ class Statements(Reader):
         message: str = "",
         author: str = "",
     ) -> View:
-        """Replace parts of a view: all its representations, its schema, its default namespace, its properties.
+        """Replace parts of a view: all of its representations, its schema, its default namespace, its properties.
 
-        A part that is None does not change, except that a new text drops the old schema. The id never changes. Raises
+        A part that is None does not change, except that new SQL drops the old schema. The id never changes. Raises
         `ObjectNotFound`.
         """
         from trinitylake.definitions import as_schema, new_view_def, parse_view_def, serialize
@@ -471,7 +471,7 @@ class OpenTransaction(Statements):
     @property
     @abstractmethod
     def version(self) -> int | None:
-        """The version that the transaction committed; its base version if it wrote nothing; None until committed."""
+        """The version that the transaction committed, or its base version if it wrote nothing; None before that."""
 
     @property
     @abstractmethod

@@ -49,7 +49,7 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """All files below the root by purpose. Each is counted once, in the first group that it belongs to.
+    """All files below the root by purpose. Each file is counted once, in the first group below that includes it.
 
     Attributes:
         by_kind: files of the latest version, and internal files, by kind: also "tree nodes", "definitions", "roots".
@@ -58,7 +58,7 @@ class FileStats:
         expiring: files only of versions that `expire` would delete; a `vacuum` afterwards deletes them.
         garbage: unreachable files, which a `vacuum` deletes now.
         young: unreachable files younger than `txn_ttl_millis`, which a transaction may be about to commit.
-        unknown: what no release of this format makes.
+        unknown: files that no release of this format writes.
         foreign: files of external and federated tables.
         tables: folders of managed tables, the largest first.
     """
@@ -128,14 +128,14 @@ _KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts of one version. Only the tree and the names are read, never the tables, unless files are asked for.
+    """Counts of one version. Without `files`, only the tree is read, and no table.
 
     Attributes:
         version: the version that was measured.
         namespaces, tables, views: live objects.
         tree_height: edges from the root to a leaf; 0 if the root is a leaf.
-        tree_nodes: node files this version reaches, the root included.
-        tree_messages: messages in write buffers, on their way to a leaf.
+        tree_nodes: node files that this version reaches, including the root.
+        tree_messages: messages in write buffers, which have not reached a leaf.
         tree_size_bytes: the size of the node files, as stored.
         files: the files below the root by purpose; None unless requested.
     """

@@ -1,8 +1,8 @@
 """Repair of tables whose current rows lack files: a rollback to the newest version in which these files exist.
 
-Only the files of the current snapshot count: a rollback for the sake of an older snapshot, a tag or statistics would
-remove rows that readers can read. An engine that gets no answer to its commit may delete the data files that the
-commit names (docs/operate/fsck.md).
+Files can be missing because an engine that got no response to its commit deleted the data files of the commit
+(docs/operate/fsck.md). Only the files of the current snapshot count. A rollback because of an older snapshot, a tag or
+statistics would remove rows that can be read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tags: names of versions, which neither expiry nor vacuum deletes as long as they have one (format §7).
+"""Tags: names of versions. Neither expiry nor vacuum deletes a tagged version (format §7).
 
-A tag is an entry of `LakehouseDef.exported_snapshots`, so creating and dropping one are commits.
+A tag is an entry of `LakehouseDef.exported_snapshots`, so to create or drop a tag is a commit.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Tags:
 
     @checked_as(version=version_reference)
     def create(self, name: str, version: VersionReference | None = None, *, message: str = "", author: str = "") -> Tag:
-        """Tag a version, by default the latest one, by a commit. The version is kept until the tag is dropped.
+        """Commit a tag for a version, by default for the latest one. The version is kept until the tag is dropped.
 
-        `lake.at("tag:NAME")` reads the version, also after its neighbours have expired. Creating the same tag of the
-        same version again changes nothing.
+        `lake.at("tag:NAME")` reads the version, also after the versions around it have expired. To create the same tag
+        of the same version again changes nothing.
 
         Args:
             name: 1 to 100 of the characters `A-Z a-z 0-9 . _ -`; not `.` or `..`.
@@ -82,7 +82,7 @@ class Tags:
             definition.exported_snapshots[name] = root
 
         self._handle.change_definition(add, message or f"create tag {name}", author)
-        # An expiry reads the tags after it has published its boundary, so one of the two sees the other.
+        # An expiry publishes its boundary before it reads the tags: it finds this tag, or the boundary is seen here.
         if is_new and (oldest := core.oldest()) > target.number:
             self.drop(name, message=f"version of tag {name} has expired", author=author)
             raise VersionExpired(f"version {target.number} has expired; the oldest kept version is {oldest}")

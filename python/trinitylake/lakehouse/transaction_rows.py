@@ -82,8 +82,8 @@ class TransactionRowChanges(TransactionChanges):
     """Changes of one transaction, with the rows: an entry of `lake.changes(since, rows=True)`.
 
     Attributes:
-        rows: the tables that the transaction changed, dropped ones first. One of which only properties or the name
-            changed has no rows.
+        rows: the tables that the transaction changed, dropped ones first. A table has no rows if only its properties or
+            its name changed.
     """
 
     rows: tuple[TableRowChanges, ...] = field(repr=False, compare=False)
@@ -107,10 +107,10 @@ def changes_with_rows(
 
 
 class _Page:
-    """The tables that some consecutive versions changed, opened once, in the last state that they have there.
+    """The tables that some consecutive versions changed, each opened once, in its last state in these versions.
 
-    The metadata of that state lists the snapshots and schemas of most earlier ones. To open each of them took time in
-    proportion to the number of snapshots.
+    The metadata of that state lists the snapshots and schemas of most earlier states. To open each state would take
+    time in proportion to the number of snapshots.
     """
 
     def __init__(self, storage: _core.Storage, steps: Iterable[TableStep]) -> None:

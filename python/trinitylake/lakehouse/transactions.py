@@ -35,9 +35,9 @@ OutcomeStatus: TypeAlias = Literal["committed", "undone", "rolled back", "not co
 class Outcome(NamedTuple):
     """Outcome of a transaction.
 
-    `status` is "committed", with its `version`; "undone": committed in that `version`, and a later rollback undid it;
-    "rolled back": it ended without effect, and will never be committed; "not committed": it is not in the log,
-    but a running writer may still commit it; or "unknown": the versions that could have it have expired.
+    `status` is "committed" in `version`; "undone": committed in `version`, and undone by a later rollback; "rolled
+    back": it ended without effect, and can never be committed; "not committed": it is not in the log, but a running
+    writer may still commit it; or "unknown": the versions that could contain it have expired.
     """
 
     status: OutcomeStatus
@@ -79,9 +79,8 @@ class Transactions:
 
     @checked
     def is_committed(self, transaction_id: str) -> bool:
-        """Whether a transaction with this chosen id is committed in a version that is kept, rolled back since or not.
+        """Whether a transaction with this chosen id was committed in a kept version, even if a rollback undid it since.
 
-        One look-up in the latest version, where `outcome` reads the log. Raises `InvalidName` for a text that cannot
-        be an id.
+        One look-up in the latest version, whereas `outcome` reads the log. Raises `InvalidName` for an invalid id.
         """
         return self._handle.core.is_committed(transaction_id)

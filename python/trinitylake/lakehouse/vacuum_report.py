@@ -46,13 +46,13 @@ class Vacuumed:
     """Files that a vacuum deleted, or with `dry_run` would delete, and those that it kept.
 
     Attributes:
-        version: the new version, after which older unreferenced files cannot be committed any more;
-            None if there was nothing to delete, or in a dry run.
-        before: by the clock of the store; younger files stay.
+        version: the new version. After it, no transaction can commit the deleted files. None if there was nothing to
+            delete, or in a dry run.
+        before: the time, by the clock of the store, from which files were too young to be deleted.
         dry_run: whether nothing was deleted.
-        deleted: by the kind of file, such as "data files" or "tree nodes".
-        deleted_by_table: of these, the files of tables, by the folder of the table.
-        kept: files that a retained version, a tag or an open saved transaction reaches, and the format's own, by kind.
+        deleted: deleted files by kind, such as "data files" or "tree nodes".
+        deleted_by_table: deleted files of tables, by the folder of the table.
+        kept: files that a kept version, a tag or an open saved transaction reaches, and internal files, by kind.
         young: unreachable files that are too young.
         unknown: files below the root that no release of this format writes; they are not deleted.
         foreign: files below the root that belong to an external or federated table; they are not deleted.

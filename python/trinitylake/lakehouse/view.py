@@ -74,7 +74,7 @@ class View:
 
     @property
     def default_namespace(self) -> str:
-        """The namespace in which unqualified names of the text are looked up; "" if none was given."""
+        """The namespace in which unqualified names in the SQL are looked up; "" if none was given."""
         return self._definition.default_namespace
 
     @property

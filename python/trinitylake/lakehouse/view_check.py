@@ -17,8 +17,8 @@ from trinitylake.tables.queries.planning import planning
 def problems_of_views(lake: LakehouseVersion) -> Iterator[tuple[str, str]]:
     """The full name of each view with a problem, and the problem.
 
-    DuckDB parses the texts; those in a dialect that it cannot parse are skipped. Raises `InvalidArgument` if DuckDB is
-    not installed.
+    DuckDB parses the SQL; dialects that it cannot parse are skipped. Raises `InvalidArgument` if DuckDB is not
+    installed.
     """
     if not (names := lake.views()):
         return
@@ -45,8 +45,8 @@ def _problems(lake: LakehouseVersion, view: View, connection: Any, sql: str) -> 
 
 
 def _exists(lake: LakehouseVersion, parts: Parts, default_namespace: str) -> bool:
-    """Whether there is a table or view of a name. The first of three parts is a namespace, or any catalog of an engine;
-    a name in a catalog without such a namespace may be in another catalog."""
+    """Whether a table or view with the name exists. The first of three parts may be a namespace or a catalog of an
+    engine; if it is not a namespace, the name may be in another catalog, so it counts as existing."""
     catalog, schema, name = parts
     if catalog and _kind(lake, full_name(catalog, schema)) is None and _kind(lake, schema) is None:
         return True
