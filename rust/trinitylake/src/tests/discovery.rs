@@ -51,7 +51,7 @@ async fn assert_found(hint: Option<&'static [u8]>) {
     }
 }
 
-/// The hint is written after the commit and may be stale: a reader found one that was minutes old.
+/// A stale hint does not matter. A reader found one that was minutes old.
 #[tokio::test]
 async fn mode_6_stale_hint() {
     assert_found(Some(b"0")).await;
@@ -67,8 +67,8 @@ async fn mode_8_corrupt_or_empty_hint() {
     assert_found(Some(b" 12\n")).await;
 }
 
-/// Without a hint, a reader searched from version 0. That version had expired, and the reader reported that there is no
-/// lakehouse.
+/// Without a hint, the latest version is found. A reader searched from version 0, which had expired, and reported that
+/// no lakehouse exists.
 #[tokio::test]
 async fn mode_9_missing_hint_with_version_0_expired() {
     assert_found(None).await;
@@ -158,7 +158,7 @@ impl Storage for LongHistory {
     }
 }
 
-/// A job that had been suspended for a year read the versions after its hint one by one.
+/// A search from an old version takes few requests. A job that was suspended for a year read all versions one by one.
 #[tokio::test]
 async fn mode_12_a_million_versions_behind_takes_a_galloping_search() {
     for (hint, behind) in [(0, 1_000_000), (77, 999_983), (1 << 33, 1 << 20), (5, 1), (5, 0), (0, 6), (0, 7), (0, 64)] {
@@ -182,7 +182,7 @@ async fn galloping_ends_at_every_distance() {
     }
 }
 
-/// Opening with a hint that was a hundred versions old took eight sequential requests.
+/// A hint that is a hundred versions old costs at most two more rounds. Opening once took eight sequential requests.
 #[tokio::test(start_paused = true)]
 async fn a_stale_hint_takes_at_most_two_more_rounds() {
     for behind in [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 100, 383, 384] {
@@ -198,7 +198,7 @@ async fn a_stale_hint_takes_at_most_two_more_rounds() {
     }
 }
 
-/// The whole history was read at the same time: the roots of a million versions, and all of them in memory.
+/// The history is read in pages. The roots of all versions, a million of them, were read at once into memory.
 #[tokio::test]
 async fn reading_the_history_holds_one_page_of_roots() {
     let storage = Arc::new(LongHistory::new(1999, 1999));

@@ -149,8 +149,8 @@ async fn the_root_of_a_tagged_version_is_retained() {
     assert_eq!(open(files, &environment).await.known().number, 5);
 }
 
-/// A missing file was reported as an expired version. For a tagged version, which is below the boundary, that is data
-/// loss: a collection that deleted files of tagged versions looked like an expiry.
+/// A missing file of a tagged version is damage, although the version is below the boundary. It was reported as an
+/// expired version, so that a collection that deletes files of tagged versions looked like an expiry.
 #[tokio::test]
 async fn a_missing_file_is_damage_only_if_its_version_is_retained() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -174,8 +174,8 @@ async fn a_missing_file_is_damage_only_if_its_version_is_retained() {
     }
 }
 
-/// Mode 22: the collector died between two deletions. The remaining roots were never deleted, because the next expiry
-/// began at the boundary.
+/// Mode 22: an expiry also deletes roots below the boundary, which an interrupted expiry has left. Such roots once
+/// stayed forever, because the next expiry began at the boundary.
 #[tokio::test]
 async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -191,9 +191,9 @@ async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
     assert_eq!(roots(&files), [7, 8, 9, 10]);
 }
 
-/// A writer prepared version 2, and then its machine was suspended. Others committed up to version 10 and expired those
-/// below, so that the name of version 2 was free again. When the machine resumed, the writer created version 2, and
-/// reported a successful commit to its user. This is the known data loss of logs on object stores.
+/// A suspended writer does not report a commit with an expired number, the known data loss of logs on object stores. A
+/// writer prepared version 2 and was suspended. Others committed up to version 10 and expired lower versions, so that
+/// the writer could create version 2 again, and it reported success.
 #[tokio::test]
 async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -217,9 +217,9 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     assert_eq!(add_namespace(&asleep, "late").await.unwrap(), 11);
 }
 
-/// A virtual machine requested the next root and the one after it. It received the answer that the second one does not
-/// exist, and was suspended with its clocks for a minute. Others committed and expired all of these versions, and
-/// another suspended writer created the next root again. The virtual machine received that root as its other answer. It
+/// Each of two answers has to be recent. A virtual machine requested the next root and the one after it, received the
+/// answer that the second one does not exist, and was suspended for a minute. Others committed and expired all of these
+/// versions, and a suspended writer created the next root again. The machine received that root as its other answer,
 /// relied on the date of the first answer, and began a transaction on a void version.
 #[tokio::test]
 async fn a_root_that_is_read_after_a_suspension_is_not_the_next_version() {
@@ -248,7 +248,7 @@ async fn a_root_that_is_read_after_a_suspension_is_not_the_next_version() {
     assert_eq!(intruder.waiting(), 0);
 }
 
-/// The same for a rollback, which also depends on all concurrent commits.
+/// A rollback under an expired number fails. It depends on all concurrent commits as well.
 #[tokio::test]
 async fn mode_4_rollback_by_a_stalled_handle_is_void() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -266,8 +266,8 @@ async fn mode_4_rollback_by_a_stalled_handle_is_void() {
     assert_eq!(roots(&files), [8, 9]);
 }
 
-/// The handle has cached a version that has expired since. Files that only this version references may have been
-/// deleted, so a rollback to it is refused before it writes anything.
+/// A rollback to an expired version is refused before it writes a file, even if the handle has cached the version:
+/// files that only this version references may have been deleted.
 #[tokio::test]
 async fn a_rollback_to_a_version_that_has_expired_is_refused() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -282,8 +282,8 @@ async fn a_rollback_to_a_version_that_has_expired_is_refused() {
     assert_eq!(roots(&files), [8, 9]);
 }
 
-/// While a transaction was open, others committed four versions and expired all but the last. The transaction created
-/// the root of version 2 again, below the boundary, and its outcome stayed unknown.
+/// No root is created below the boundary. While a transaction was open, others committed four versions and expired all
+/// but the last one. The transaction created the root of version 2 again, and its outcome stayed unknown.
 #[tokio::test]
 async fn a_transaction_on_an_expired_version_creates_no_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -307,8 +307,8 @@ async fn a_transaction_on_an_expired_version_creates_no_root() {
     assert_eq!(add_namespace(&overtaken, "late").await.unwrap(), 6);
 }
 
-/// A handle opened at version 1 stayed there after others had expired that version. It read tables without the rows of
-/// four committed transactions, and wrote a root with an expired number.
+/// A handle notices that its version has expired. One did not: it read tables without the rows of four committed
+/// transactions, and wrote a root with an expired number.
 #[tokio::test]
 async fn a_handle_finds_the_latest_version_after_an_expiry() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -329,8 +329,8 @@ async fn a_handle_finds_the_latest_version_after_an_expiry() {
     }
 }
 
-/// The store took two seconds to answer that version 2 does not exist, and meanwhile versions 2 to 10 had expired. The
-/// handle's observation of the boundary was valid for one second only, but it treated its version as the latest.
+/// A slow answer needs a new look at the boundary. The store took two seconds to answer that version 2 does not exist,
+/// and versions 2 to 10 had expired meanwhile. The handle used its version as the latest one.
 #[tokio::test(start_paused = true)]
 async fn a_slow_negative_answer_does_not_hide_an_expiry() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -369,8 +369,8 @@ async fn a_transaction_whose_conflict_check_needs_expired_versions_has_expired()
     assert_eq!(roots(&files), [8, 9]);
 }
 
-/// A reader knew version 1, and others expired everything below 10. The reader did not find version 2, and therefore
-/// used version 1 for a week, until its observation was considered too old.
+/// A reader of an expired version finds the latest one. A reader knew version 1, others expired all versions below 10,
+/// and because version 2 did not exist, the reader used version 1 for a week.
 #[tokio::test]
 async fn a_handle_on_an_expired_version_finds_the_latest_within_seconds() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -385,8 +385,8 @@ async fn a_handle_on_an_expired_version_finds_the_latest_within_seconds() {
     }
 }
 
-/// The hint is stale, and an expiry of all old versions happens between the read of the boundary and that of the next
-/// root.
+/// A search with a stale hint finds the latest version, even if all older versions expire between its read of the
+/// boundary and its read of the next root.
 #[tokio::test(start_paused = true)]
 async fn discovery_is_correct_during_an_expiry() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -407,8 +407,8 @@ async fn discovery_is_correct_during_an_expiry() {
     assert_eq!(found.unwrap().known().number, 15);
 }
 
-/// A node was missing, and the store failed when it was asked whether the version had expired. The error said that the
-/// lakehouse is damaged, although the commit had only been late. (Found by the simulation, seed 5259.)
+/// A missing node is damage only if the version has certainly not expired. The store failed when it was asked, and the
+/// error of a late commit reported damage. (Found by the simulation, seed 5259.)
 #[tokio::test]
 async fn a_failure_to_read_the_boundary_is_reported_as_such() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

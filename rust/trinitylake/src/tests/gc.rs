@@ -64,7 +64,7 @@ pub(super) fn setting() -> (Arc<MemoryFiles>, Arc<TestEnvironment>) {
     (MemoryFiles::dated(environment.clone()), environment)
 }
 
-/// A lakehouse with a namespace and a table with a data file, all an hour old.
+/// A lakehouse with a namespace, a table and its data file, all of them an hour old.
 pub(super) async fn lake(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
     let lakehouse = create(files.clone(), environment).await;
     add_namespace(&lakehouse, "n").await.unwrap();
@@ -106,8 +106,8 @@ async fn referenced_and_young_files_are_retained() {
     );
 }
 
-/// An expiry published its boundary and waited until all older observations had expired. A collection in the same
-/// second did not wait and deleted the roots, so that a reader used an old version as the latest one.
+/// A collection deletes roots only after all older observations have expired. An expiry waited for that, a collection
+/// in the same second did not, and a reader used an old version as the latest one.
 #[tokio::test]
 async fn a_collection_waits_like_an_expiry_before_it_deletes_roots() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -121,8 +121,8 @@ async fn a_collection_waits_like_an_expiry_before_it_deletes_roots() {
     assert!(environment.elapsed_millis() - published_millis >= 1000, "the collection did not wait");
 }
 
-/// A writer was suspended between writing its files and its commit. A collection deleted the files, and then the writer
-/// committed them.
+/// A commit fails if a collection has deleted its files. A writer that was suspended between writing its files and its
+/// commit published files that a collection had deleted.
 #[tokio::test]
 async fn a_transaction_with_files_older_than_the_fence_has_expired() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -142,7 +142,8 @@ async fn a_transaction_with_files_older_than_the_fence_has_expired() {
     commit(&mut quick).await.unwrap();
 }
 
-/// A transaction missed a file that it had written hours ago, and its error said that the lakehouse is damaged.
+/// If a collection deleted an old file of a transaction, the error says that it has expired, and not that the lakehouse
+/// is damaged.
 #[tokio::test]
 async fn a_missing_file_of_an_old_transaction_means_that_it_has_expired() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -164,8 +165,8 @@ async fn a_missing_file_of_an_old_transaction_means_that_it_has_expired() {
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
-/// A rollback wrote its record and then lost a race to a collection, which deleted the record as unreferenced. The
-/// rollback committed a key whose file was missing, and the outcome of the transaction stayed unknown.
+/// A rollback that loses a race to a collection writes its record again: the collection may have deleted the record as
+/// unreferenced. Otherwise the rollback commits a key whose file is missing.
 #[tokio::test]
 async fn the_record_of_a_rollback_is_written_again_after_a_collection() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -197,8 +198,8 @@ async fn the_record_of_a_rollback_is_written_again_after_a_collection() {
     assert!(files.has(&record), "{record} is gone");
 }
 
-/// A disk could not sync a file that a collection had deleted. The whole group failed with the error of a missing file,
-/// including a transaction whose own files all existed.
+/// If a collection deleted a file of one member, the other members of its group commit. The whole group failed, because
+/// a disk could not sync the deleted file.
 #[tokio::test]
 async fn only_the_transaction_whose_files_were_collected_has_expired() {
     for slow_is_first in [true, false] {
@@ -226,7 +227,7 @@ async fn only_the_transaction_whose_files_were_collected_has_expired() {
     }
 }
 
-/// The clock of the writer's machine is three days ahead or behind.
+/// The age of a transaction is correct if the clock of the writer's machine is three days ahead or behind.
 #[tokio::test]
 async fn gc_ignores_the_clocks_of_writers() {
     for days in [-3i64, 3] {
@@ -246,9 +247,9 @@ async fn gc_ignores_the_clocks_of_writers() {
     }
 }
 
-/// A virtual machine was suspended for an hour, together with its clocks, while a collection deleted the files of its
-/// transaction. It considered the files to be seconds old and committed a table whose file was missing. The suspension
-/// shows in the dates of the store or, on a disk, in the wall clock once it is corrected.
+/// A suspension counts for the age of a transaction: the dates of the store show it or, on a disk, the wall clock after
+/// its correction. A virtual machine was suspended for an hour with its clocks, took its files to be seconds old, and
+/// committed a table whose file a collection had deleted.
 #[tokio::test]
 async fn a_suspended_machine_does_not_consider_its_files_young() {
     for is_remote in [true, false] {
@@ -272,8 +273,8 @@ async fn a_suspended_machine_does_not_consider_its_files_young() {
     }
 }
 
-/// A proxy answered for the store and removed the date. The duration of the suspension could not be measured, the
-/// machine's own clocks were used instead, and a table was committed whose file was missing.
+/// A commit fails if an answer has no date. A proxy answered for the store without a date, so that a suspension was not
+/// noticed, and a table was committed whose file was missing.
 #[tokio::test]
 async fn an_answer_without_a_date_does_not_prove_an_age() {
     let clock = TestEnvironment::seeded(1);
@@ -337,7 +338,7 @@ async fn the_files_of_an_open_saved_transaction_are_retained() {
     assert!(files.has(&data(1)));
 }
 
-/// The age of a transaction that was saved after a collection was counted from the time of its resumption.
+/// The age of a resumed transaction counts from its beginning, and not from the time of its resumption.
 #[tokio::test]
 async fn a_transaction_that_was_saved_too_late_has_expired() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -354,7 +355,7 @@ async fn a_transaction_that_was_saved_too_late_has_expired() {
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
 }
 
-/// A handle had cached an expired version and rolled back to it, although its files had been deleted.
+/// A rollback to an expired version is refused. A handle had cached the version, whose files had been deleted.
 #[tokio::test]
 async fn a_rollback_to_a_collected_version_is_refused() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -369,7 +370,7 @@ async fn a_rollback_to_a_collected_version_is_refused() {
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
-/// The clock was set back during the deletions, so that files written a moment ago looked old.
+/// If the store's clock is set back during a collection, the collection ends, because new files would look old.
 #[tokio::test]
 async fn a_clock_that_is_set_back_ends_the_collection() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -413,7 +414,7 @@ async fn a_missing_referenced_file_ends_the_collection() {
     assert!(files.has(&data(1)), "nothing is deleted after an incomplete mark");
 }
 
-/// A collection marked, others committed, and their files were treated as garbage.
+/// Versions that are committed during a mark are marked as well. Otherwise their files would be deleted as garbage.
 #[tokio::test]
 async fn versions_committed_during_the_mark_are_marked() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -468,8 +469,8 @@ async fn a_tagged_version_retains_its_files() {
     assert_whole(fresh.tag("q3").await.unwrap().as_ref()).await;
 }
 
-/// A version expired and was tagged a moment later, and the process died before it removed the tag again. From then on,
-/// every collection failed because of a damaged lakehouse.
+/// If an expired version has a tag, the error of a collection asks to drop the tag. A process tagged such a version and
+/// died before it removed the tag again, and then every collection reported a damaged lakehouse.
 #[tokio::test]
 async fn a_tag_on_an_expired_version_is_not_damage() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -499,8 +500,8 @@ async fn a_tag_on_an_expired_version_is_not_damage() {
     assert!(!matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
-/// Files that only older versions reference were reported as garbage, or as files of the latest version, so that the
-/// report did not show how much space an expiry would free.
+/// A report shows which files an expiry would free. Files that only older versions reference were reported as garbage
+/// or as files of the latest version.
 #[tokio::test]
 async fn files_are_counted_once_in_the_first_layer() {
     let (_, environment, lakehouse) = lake_with_old_files().await;
@@ -532,8 +533,7 @@ async fn files_are_counted_once_in_the_first_layer() {
     assert_eq!(report.deleted[&Kind::Data].files, 1, "a vacuum agrees on what is garbage");
 }
 
-/// The machines of a distributed collection had classified all files when a writer committed one of them that had
-/// become old.
+/// A file that is committed after the machines of a distributed collection have classified it is not deleted.
 #[tokio::test]
 async fn a_distributed_collection_retains_files_committed_after_its_mark() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -567,7 +567,7 @@ async fn a_distributed_collection_retains_files_committed_after_its_mark() {
     assert_whole(&lakehouse.latest().await.unwrap()).await;
 }
 
-/// References a file of an earlier kind.
+/// References a file of an earlier type.
 #[derive(Debug)]
 struct Backwards;
 
@@ -581,7 +581,7 @@ impl Contents for Backwards {
     }
 }
 
-/// Kinds are read one after the other, so a reference to a file of an earlier kind would be skipped.
+/// A reference to a file of an earlier type is an error: types are read in order, so the file would be skipped.
 #[tokio::test]
 async fn a_reference_to_an_earlier_kind_ends_a_distributed_collection() {
     let (_, _, lakehouse) = lake_with_old_files().await;

@@ -17,8 +17,8 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The handle published roots and used transactions for their outcomes, and transactions used the handle: neither could
-/// be understood or changed alone. Versions are now a crate of their own; this test checks the layers above.
+/// Modules of this crate import only modules of lower layers. Versions are a crate of their own, because the handle
+/// used transactions and transactions used the handle, so that neither could be understood or changed alone.
 #[test]
 fn transactions_do_not_use_the_layers_above() {
     let mut found = Vec::new();

@@ -40,8 +40,8 @@ async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
     }
 }
 
-/// The newest root was deleted. The next commit used its number again, and a process that knew version 3 from the hint,
-/// a saved transaction or an export found a different version 3.
+/// The number of a deleted newest root is not used again. A commit once used it, and a process that knew version 3 from
+/// the hint, a saved transaction or an export found a different version 3.
 #[tokio::test]
 async fn mode_56_writes_are_refused_after_a_lost_root() {
     let (files, environment, _) = lake().await;
@@ -87,8 +87,8 @@ async fn without_the_hint_the_newest_existing_root_is_the_latest() {
     assert_eq!(open(files, &environment).await.latest().await.unwrap().number, 3);
 }
 
-/// An open process knew version 1. It found version 2 but not the deleted version 3, and used that number for its own
-/// commit.
+/// An open process does not use the number of a lost root. One knew version 1, found version 2 but not the deleted
+/// version 3, and committed another version 3.
 #[tokio::test]
 async fn an_open_handle_finds_a_lost_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -128,8 +128,8 @@ async fn mode_7_hint_ahead() {
     }
 }
 
-/// All roots from the boundary on were lost. One below it was retained for an export and was used as the latest
-/// version.
+/// A root below the boundary is never the latest version. All roots from the boundary on were lost, and a tagged one
+/// below it was used as the latest version.
 #[tokio::test]
 async fn a_root_below_the_boundary_is_not_the_latest() {
     let (files, environment, lakehouse) = lake().await;
@@ -149,7 +149,7 @@ async fn a_root_below_the_boundary_is_not_the_latest() {
     }
 }
 
-/// While "19" becomes "20" on a local disk, a reader may see "29". One such read stopped all writes.
+/// One wrong read of the hint has no effect. While "19" becomes "20" on a local disk, a reader may see "29".
 #[tokio::test]
 async fn a_hint_is_read_twice_before_a_root_is_called_lost() {
     let (files, environment, _) = lake().await;
@@ -163,8 +163,7 @@ async fn a_hint_is_read_twice_before_a_root_is_called_lost() {
     assert_eq!(add_namespace(&opened, "d").await.unwrap(), 4);
 }
 
-/// A handle requests the next root and the hint at the same time. After a commit between these two reads, the new root
-/// looked lost.
+/// A root that is committed between the reads of the next root and of the hint is not reported as lost.
 #[tokio::test]
 async fn a_commit_between_two_reads_is_not_a_lost_root() {
     let (files, environment, writer) = lake().await;

@@ -187,8 +187,8 @@ async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
     assert!(matches!(opened, Err(Error::CorruptFile { ref message, .. }) if message.contains("order")), "{opened:?}");
 }
 
-/// Other processes use the lakehouse and expire its first versions. A creator that was suspended in the meantime
-/// creates the root of version 0 again.
+/// Commits versions and expires the first ones, like other processes while a creator is suspended. `late_root`: the
+/// creator then creates the root of version 0 again.
 async fn live_and_expire(files: Arc<MemoryFiles>, late_root: Option<Bytes>) {
     let lakehouse = open(files.clone(), &TestEnvironment::seeded(2)).await;
     for namespace in ["a", "b"] {
@@ -206,8 +206,8 @@ async fn assert_alive(files: &Arc<MemoryFiles>) {
     assert!(files.has(&latest.metadata.lakehouse_definition));
 }
 
-/// The reply to a creator was lost, and it found another creator's root under the name. It deleted the definition of
-/// the lakehouse, which was its own.
+/// A creator without a reply deletes no definition that may be in use. One found another creator's root 0 and deleted
+/// its own definition, which the lakehouse used.
 #[tokio::test]
 async fn a_creation_of_unknown_outcome_deletes_nothing() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -229,7 +229,7 @@ async fn a_creation_of_unknown_outcome_deletes_nothing() {
     assert_alive(&files).await;
 }
 
-/// The root of the creator got an expired number, and the creator reported a new, empty lakehouse.
+/// If version 0 expires while `create` runs, `create` fails. A creator once reported a new, empty lakehouse instead.
 #[tokio::test]
 async fn a_creation_after_an_expiry_fails() {
     let files = MemoryFiles::shared();
@@ -245,8 +245,8 @@ async fn a_creation_after_an_expiry_fails() {
     assert_alive(&files).await;
 }
 
-/// One bit of the newest root had flipped: the lakehouse could not be opened, and neither its log nor its intact
-/// versions could be read.
+/// If the newest root is damaged, older versions and the log can be read. After one flipped bit, the lakehouse could
+/// not even be opened.
 #[tokio::test]
 async fn mode_56_a_damaged_newest_root_hides_only_itself() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -340,7 +340,7 @@ impl Storage for LateRoot {
     }
 }
 
-/// A process requested the next version while that was being committed. It did not find the root, then found that the
+/// A version that is committed during a request for it is found. A process did not find the root, then found that the
 /// version was the latest one, and reported a corrupt file: 153 times in 15 seconds of polling.
 #[tokio::test]
 async fn mode_51_a_version_committed_during_its_read_is_not_corrupt() {

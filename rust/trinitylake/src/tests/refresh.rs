@@ -42,7 +42,7 @@ async fn start() -> (Arc<Lakehouse>, Follower, Arc<TestEnvironment>) {
     (writer, Follower { handle, storage }, environment)
 }
 
-/// A handle that was one version behind sent nine requests in three rounds to find the next version.
+/// To find the next version takes one round. A handle that was one version behind sent nine requests in three rounds.
 #[tokio::test(start_paused = true)]
 async fn a_refresh_by_at_most_one_version_is_one_round() {
     let (writer, follower, environment) = start().await;

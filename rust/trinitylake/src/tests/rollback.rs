@@ -41,8 +41,8 @@ async fn a_rollback_to_a_missing_version_is_refused() {
     assert!(matches!(lakehouse.rollback(1, "", "").await, Err(Error::VersionNotFound(_))));
 }
 
-/// A transaction committed between the read of the latest version and the rollback, which would have undone it without
-/// notice.
+/// A rollback fails if a transaction commits after the rollback has read the latest version, because the rollback would
+/// undo that transaction without notice.
 #[tokio::test]
 async fn a_rollback_conflicts_with_a_concurrent_commit() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

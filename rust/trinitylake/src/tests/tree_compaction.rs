@@ -73,8 +73,7 @@ async fn a_compaction_keeps_the_objects_in_fewer_nodes() {
     assert_whole(&on_top).await;
 }
 
-/// A compaction failed if a transaction committed while it built the tree, which on a busy lakehouse is always the
-/// case.
+/// A compaction succeeds while other transactions commit, which on a busy lakehouse is always the case.
 #[tokio::test]
 async fn concurrent_commits_are_applied_on_top_of_a_compaction() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -102,7 +101,7 @@ async fn concurrent_commits_are_applied_on_top_of_a_compaction() {
     assert_whole(&version).await;
 }
 
-/// The changes of a rollback are in no message, so they would be missing in the new tree.
+/// A concurrent rollback is a conflict: its changes are in no message, so they would be missing in the new tree.
 #[tokio::test]
 async fn a_concurrent_rollback_conflicts_with_a_compaction() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -68,9 +68,9 @@ impl Slow {
     }
 }
 
-/// One worker saved a load at the beginning of its commit, and another worker resumed it at that moment. The root of
-/// the first one was created, then the second one rolled back, and the data files of a committed transaction were
-/// deleted.
+/// A resumed transaction cannot be rolled back after another process has committed it. One worker saved a load at the
+/// beginning of its commit, and another one resumed it. The first one committed, then the second one rolled back, and
+/// data files of a committed transaction were deleted.
 #[tokio::test]
 async fn a_committed_transaction_is_not_rolled_back_by_another_process() {
     let (files, lakehouse, environment) = lake().await;
@@ -131,8 +131,8 @@ async fn a_rolled_back_transaction_is_not_committed_by_another_process() {
     assert_eq!(names(&lakehouse.latest().await.unwrap()).await, ["transaction job"]);
 }
 
-/// A commit timed out while its root was in flight. An operator rolled the transaction back successfully, and then the
-/// root arrived.
+/// A root that arrives after a rollback does not commit the transaction. A commit timed out while its root was in
+/// flight, an operator rolled the transaction back successfully, and then the root was created.
 #[tokio::test]
 async fn a_late_root_loses_to_the_rollback() {
     for is_saved in [true, false] {
@@ -199,8 +199,8 @@ async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {
     assert!(matches!(outcome, Outcome::Committed(_)));
 }
 
-/// The process of a transaction that waited in the queue died. An operator rolled the transaction back, but the next
-/// leader committed it.
+/// No leader commits an intent whose transaction was rolled back. Its process had died, an operator rolled it back, and
+/// the next leader committed it.
 #[tokio::test]
 async fn a_rolled_back_intent_is_not_committed() {
     for is_rolled_back in [true, false] {
@@ -298,8 +298,8 @@ async fn the_record_of_a_rollback_expires_with_its_version() {
     assert!(!has(&lakehouse, "slow").await);
 }
 
-/// Versions had expired together with the record of the commit. A rollback found no record, and deleted the files of
-/// the committed transaction.
+/// A rollback fails if versions that may contain the transaction have expired. It found no record, because that had
+/// expired as well, and deleted the files of a committed transaction.
 #[tokio::test]
 async fn a_transaction_of_unknown_outcome_is_not_rolled_back_after_an_expiry() {
     let (_, lakehouse, _) = lake().await;

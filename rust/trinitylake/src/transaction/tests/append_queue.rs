@@ -130,7 +130,7 @@ async fn a_leader_commits_appends_of_another_process() {
     assert_eq!(queue(&files), [] as [&str; 0]);
 }
 
-/// Both processes have the rows of both, so the root of the second one would contain them twice.
+/// If two processes lead with the same appends, only one commits: the second root would contain the rows twice.
 #[tokio::test]
 async fn two_leaders_of_the_same_appends_commit_them_once() {
     let files = start().await;
@@ -182,8 +182,8 @@ async fn withdrawn_appends_are_in_no_version() {
     assert_eq!(QueuedAppends::withdraw(&mut second.entries).await.unwrap(), Some(version));
 }
 
-/// Every fault at every operation of an append that leads with the append of another process, which waits. Each append
-/// is in one version or in none, as its process reports, and the other process always commits.
+/// A leader appends its rows and those of a waiting process, with any fault at any operation. Each append is in one
+/// version or in none, as its process reports, and the other process always commits.
 #[tokio::test]
 async fn a_fault_at_any_operation_loses_and_repeats_no_append() {
     let actions = [

@@ -52,8 +52,8 @@ fn denied(path: &str) -> Fault {
     Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(path), Action::Deny)
 }
 
-/// An append of ten rows waited for the store nine times, and a transaction on ten tables more than forty times,
-/// because each file was written only after the one before.
+/// Files are uploaded in parallel. An append of ten rows waited for the store nine times, and a transaction on ten
+/// tables more than forty times, because each file was written after the previous one.
 #[tokio::test(start_paused = true)]
 async fn a_commit_takes_two_rounds_for_any_number_of_files() {
     let lake = slow_lake(Vec::new()).await;
@@ -72,7 +72,7 @@ async fn a_commit_takes_two_rounds_for_any_number_of_files() {
     }
 }
 
-/// The data of a statement was uploaded during the next statement, and the root was sent without a wait for the upload.
+/// A root is sent after all uploads have ended. It was once sent while data of a statement was still being uploaded.
 #[tokio::test(start_paused = true)]
 async fn no_root_is_sent_before_all_of_its_files_exist() {
     let late = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("data/slow-1"), Action::Delay(Duration::from_secs(5)));
@@ -88,7 +88,7 @@ async fn no_root_is_sent_before_all_of_its_files_exist() {
     assert!(sent("data/slow-1") < sync && sync < root.unwrap(), "{log:?}");
 }
 
-/// A root referenced a file that the store had refused.
+/// A commit fails if an upload failed. A root referenced a file that the store had refused.
 #[tokio::test(start_paused = true)]
 async fn a_failed_upload_fails_the_commit_and_creates_no_version() {
     let lake = slow_lake(vec![denied("data/bad-1")]).await;
@@ -100,7 +100,7 @@ async fn a_failed_upload_fails_the_commit_and_creates_no_version() {
     assert!(!lake.files.paths().iter().any(|path| root_version(path) == Some(1)));
 }
 
-/// The upload of one member's file failed, and the whole group got its error, or waited for the upload.
+/// A member neither fails nor waits because of another member's upload. A whole group once failed, or waited.
 #[tokio::test(start_paused = true)]
 async fn members_neither_wait_for_nor_fail_with_files_of_others() {
     for fault in [
@@ -136,8 +136,8 @@ async fn members_neither_wait_for_nor_fail_with_files_of_others() {
     }
 }
 
-/// A transaction found no leader, came to wait because there was one by then, and led the next group: the members of
-/// that group waited for its files.
+/// A transaction that waits for a leader has written its files. One found no leader, then had to wait for another one,
+/// and led the next group, whose members waited for its files.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_with_running_uploads_does_not_delay_a_group() {
     let slow = Trigger::on(Verb::PutIfAbsent, 0).path("data/odd-0");
@@ -160,7 +160,7 @@ async fn a_transaction_with_running_uploads_does_not_delay_a_group() {
     assert!(first.as_secs() < 2 && last.as_secs() < 2, "{first:?} and {last:?}");
 }
 
-/// A saved state referenced definitions and files that did not exist yet when another process resumed it.
+/// A saved state is written after all files that it references, so that another process can resume it immediately.
 #[tokio::test(start_paused = true)]
 async fn a_save_waits_for_its_files() {
     let late =
@@ -181,7 +181,7 @@ async fn a_save_waits_for_its_files() {
     assert!(!lake.files.paths().iter().any(|path| path.starts_with("_txn/")), "{:?}", lake.files.paths());
 }
 
-/// Uploads continued after a rollback, and their files were never deleted.
+/// A rollback cancels uploads. Without that, uploads continued, and their files were never deleted.
 #[tokio::test(start_paused = true)]
 async fn a_rollback_cancels_uploads() {
     let lake = slow_lake(Vec::new()).await;
@@ -214,7 +214,7 @@ async fn a_commit_stops_waiting_for_files_at_its_deadline() {
     assert_eq!(storage.list("data/").await.unwrap().len(), 0);
 }
 
-/// Each commit read the boundary after its root had been created.
+/// A commit with a recent observation of the boundary does not read it after it has created its root.
 #[tokio::test(start_paused = true)]
 async fn a_quick_commit_sends_no_request_after_its_root() {
     let environment = TestEnvironment::seeded(1);

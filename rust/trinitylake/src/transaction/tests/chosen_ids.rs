@@ -52,8 +52,8 @@ fn assert_undone(error: &Error, version: u64, by: u64) {
     assert_eq!((winners[0].version, winners[0].message.as_str()), (by, "bad load"));
 }
 
-/// An operator rolled a load back. The job of the load, which had not received an answer, ran again and loaded
-/// everything a second time.
+/// A committed id commits no second time, even after a rollback of the lakehouse. An operator rolled a load back, and
+/// its job, which had not received an answer, loaded all rows again.
 #[tokio::test]
 async fn an_undone_id_does_not_commit_again() {
     let lakehouse = lake().await;
@@ -76,7 +76,7 @@ async fn an_undone_id_does_not_commit_again() {
     run(&lakehouse, "nightly-2").await.unwrap();
 }
 
-/// A job that ran again read the whole log to find its version: 202 requests after 200 versions.
+/// Few requests find the version of a committed id. A job once read the whole log: 202 requests for 200 versions.
 #[tokio::test]
 async fn an_id_is_found_without_reading_the_log() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -189,8 +189,8 @@ async fn expiry_removes_only_the_ids_of_expired_versions() {
     assert_eq!(lakehouse.latest().await.unwrap().number, latest + 1, "without expired ids there is no new version");
 }
 
-/// A process that queried the outcome of a transaction was suspended for a minute after it had read the latest version.
-/// Meanwhile an expiry removed the record of the id, and the query reported a damaged lakehouse.
+/// A record that an expiry has removed is not damage. A process that queried an outcome was suspended after it had read
+/// the latest version, and after an expiry the query reported a damaged lakehouse.
 #[tokio::test]
 async fn a_record_removed_by_a_concurrent_expiry_is_not_damage() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -239,7 +239,7 @@ async fn a_rollback_does_not_restore_removed_ids() {
     assert!(contents(&back).await.keys().all(|key| kind(key) != TransactionRecord));
 }
 
-/// The process died after it had published the boundary, and the records of the expired ids were never removed.
+/// An expiry also removes records that an interrupted expiry has left after publishing its boundary.
 #[tokio::test]
 async fn the_next_expiry_removes_the_ids_of_an_interrupted_one() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -90,8 +90,8 @@ fn chosen(lakehouse: &Arc<Lakehouse>) -> [Owned; 1] {
     [Owned(lakehouse.begin(lakehouse.known(), options).unwrap())]
 }
 
-/// The rows of an append with a chosen id were stored twice. Its group was in conflict with another process and was
-/// repeated in a new transaction, which began after another process had committed the id, and did not look for it.
+/// A group that is repeated after a conflict looks for the chosen ids of all companions again. Otherwise rows are
+/// stored twice if another process has committed one of these ids before the repeated transaction begins.
 #[tokio::test]
 async fn a_repeated_group_looks_for_the_id_of_a_companion_again() {
     let (files, lakehouse) = start().await;
@@ -113,8 +113,8 @@ async fn a_repeated_group_looks_for_the_id_of_a_companion_again() {
     assert_eq!(lakehouse.latest().await.unwrap().number, 3);
 }
 
-/// The other appends of a group were acknowledged although no version contained them: another process had committed
-/// the chosen id that the leader had in the log, and the leader took that version for its own.
+/// Companions are committed only by a version that contains them. Another process had committed the chosen id of the
+/// leader, the leader took that version for its own, and appends were acknowledged that no version contained.
 #[tokio::test]
 async fn companions_are_open_after_another_process_committed_the_id_of_the_leader() {
     let (files, lakehouse) = start().await;
@@ -143,8 +143,8 @@ async fn commit_on(files: Arc<dyn Storage>) -> (Result<Outcome>, Transaction, Tr
     (result, leader, companion)
 }
 
-/// Every fault at every operation of the commit. Afterwards both are in the log or neither, as the error says; a
-/// companion that was certainly not committed is open, and a rollback settles an unknown one.
+/// After any fault at any operation of the commit, the log contains both transactions or neither, as the error says. A
+/// companion that was certainly not committed is open, and a rollback settles an unknown outcome.
 #[tokio::test]
 async fn a_fault_at_any_operation_leaves_all_or_none() {
     let actions = [

@@ -32,8 +32,8 @@ async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes
     files.overwrite(&root_path(latest - 1), stale);
 }
 
-/// The winner of the race changed the object that the loser changes. The void root that the loser finds under the name
-/// did not change it.
+/// A loser of a race finds the conflict, although it finds a void root in place of the winner's root, which changed the
+/// same object.
 #[tokio::test]
 async fn no_update_is_lost_because_of_a_void_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -66,7 +66,7 @@ async fn no_update_is_lost_because_of_a_void_root() {
     assert_eq!(commit(&mut again).await.unwrap(), base + 3);
 }
 
-/// The commit had won the race without an answer, and then another root was created under the name.
+/// A commit without an answer has an unknown outcome if another root was created with its name.
 #[tokio::test]
 async fn a_commit_in_doubt_is_not_repeated_because_of_a_void_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -148,7 +148,7 @@ async fn the_definition_changes_once_in_a_group() {
     assert!(matches!(lost, Some(Error::CommitConflict { .. })), "{lost:?}");
 }
 
-/// The reply to the creation of the root is lost, in each possible way.
+/// All answers are correct if the reply to the creation of the root is lost, in each possible way.
 #[tokio::test(start_paused = true)]
 async fn mode_23_a_lost_answer_is_settled_for_every_member() {
     for action in [Action::FailBefore, Action::FailAfter, Action::AlreadyExistsAfter, Action::Late] {
@@ -172,7 +172,7 @@ async fn mode_23_a_lost_answer_is_settled_for_every_member() {
     }
 }
 
-/// A leader whose task is cancelled, at every point of its commit.
+/// A leader may be cancelled at every point of its commit; the members then commit without it.
 #[tokio::test(start_paused = true)]
 async fn mode_41_the_members_of_a_cancelled_leader_commit() {
     for millis in (1..200).step_by(7) {
@@ -229,7 +229,7 @@ async fn a_lone_commit_sends_three_requests() {
     assert_eq!((cost.put_if_absent, cost.put_hint, cost.list, cost.requests()), (2, 1, 0, 3));
 }
 
-/// A transaction was valid when it began to wait; the root for which it waited changed the same object.
+/// A member is compared with the root for which it waited. That root changed the same object.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_transaction_is_validated_against_the_root_in_flight() {
     for (own, is_refused) in [("a", true), ("b", false)] {

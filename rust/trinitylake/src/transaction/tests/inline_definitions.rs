@@ -55,7 +55,7 @@ async fn assert_readable(version: &Version) {
     }
 }
 
-/// A commit with one small definition waited for the store twice: for the definition, and then for the root.
+/// A commit with one small definition waits for the store once, and not first for the definition and then for the root.
 #[tokio::test(start_paused = true)]
 async fn a_small_definition_is_written_concurrently_with_its_root() {
     let memory = MemoryFiles::remote(TestEnvironment::seeded(1));
@@ -139,9 +139,8 @@ async fn rounds_each(committers: usize) -> f64 {
     start.elapsed().as_secs_f64() / Latency::S3_STANDARD.write.as_secs_f64() / COMMITS as f64
 }
 
-/// Transactions that share a root usually commit again at the same time. The first of them led alone, so that the
-/// others waited for two roots. If the definitions of a large group did not fit into one root, a part of it was ahead
-/// of the others, so that all waited for three roots.
+/// A group of transactions that commit again at the same time shares one root. The first of them led alone, so that the
+/// others waited for two roots. If the definitions of a large group did not fit into one root, all waited for three.
 #[tokio::test(start_paused = true)]
 async fn a_group_takes_one_round_and_a_large_one_two() {
     let (small, large) = (rounds_each(60).await, rounds_each(300).await);

@@ -43,8 +43,8 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     assert!(matches!(wait_in_queue(lakehouse.publisher(), 1, &[submission], u64::MAX).await, Waited::Lead(_)));
 }
 
-/// An intent referenced a definition that was not written yet; the leader put it into a root, and the file was never
-/// written.
+/// An intent is written after all files that it references. A leader put an intent into a root, and the definition that
+/// it referenced was never written.
 #[tokio::test]
 async fn an_intent_references_only_existing_files() {
     let (files, first, _) = two().await;
@@ -177,8 +177,7 @@ async fn damaged_intents_are_skipped() {
     assert_eq!(commit(&mut waiting).await.unwrap(), 3);
 }
 
-/// An unreadable intent stayed first in the queue. A process with a later intent waited for its owner to lead, which
-/// never happened.
+/// No process waits for the owner of an unreadable intent. It stayed first in the queue, and all later ones waited.
 #[tokio::test]
 async fn an_unreadable_intent_is_removed_without_a_wait() {
     let (files, owner, other) = two().await;
@@ -206,8 +205,7 @@ async fn an_unreadable_intent_is_removed_without_a_wait() {
     assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
 }
 
-/// A file that a user had put into the folder of the queue looked like an intent: all writers waited for its owner at
-/// each of their commits.
+/// A file of a user in the folder of the queue is not an intent. All writers waited for its owner at each commit.
 #[tokio::test]
 async fn foreign_files_in_the_queue_are_ignored() {
     let (files, _, other) = two().await;

@@ -95,8 +95,8 @@ async fn write_skew(isolation: Isolation) -> Result<u64> {
     commit(&mut second).await
 }
 
-/// Two doctors are on call; each sees that the other one is, and goes off call. The run under SNAPSHOT is the positive
-/// control: if it never shows the anomaly, the test proves nothing.
+/// Write skew: two doctors are on call, each sees that the other one is, and both go off call. SERIALIZABLE prevents
+/// it. The run under SNAPSHOT must show it, otherwise the test proves nothing.
 #[tokio::test]
 async fn mode_24_write_skew_is_allowed_under_snapshot_and_refused_under_serializable() {
     write_skew(Snapshot).await.unwrap();
@@ -177,7 +177,7 @@ async fn refusal_read(isolation: Isolation) -> Result<u64> {
     commit(&mut reader).await
 }
 
-/// A statement failed because the object existed, and its caller acted on that. This read was not recorded.
+/// A failed statement records its read, because the caller may act on the failure.
 #[tokio::test]
 async fn mode_24_the_read_of_a_refused_statement_counts_under_serializable() {
     refusal_read(Snapshot).await.unwrap();

@@ -21,8 +21,8 @@ async fn collect(lakehouse: &Arc<Lakehouse>) {
     lakehouse.publisher().publish_alone(&latest, metadata, draft, "the collection").await.unwrap();
 }
 
-/// The earlier version existed when the restoration began. Then it expired, and files that only it referenced were
-/// deleted before the root of the restoration was created, which therefore referenced missing files.
+/// A restoration fails if the earlier version expires before its commit. Otherwise the root of the restoration could
+/// reference files that garbage collection has deleted since the restoration began.
 #[tokio::test]
 async fn a_restoration_conflicts_with_an_earlier_collection() {
     for is_collected in [false, true] {

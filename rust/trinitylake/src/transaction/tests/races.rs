@@ -110,7 +110,7 @@ fn intrude(intruder: &Intruder, rival: &Arc<Lakehouse>, namespace: String) {
     });
 }
 
-/// A writer that lost every race retried forever, and the user did not know why the job hung.
+/// A writer that loses every race ends with an error that says so. One retried forever, and its job seemed to hang.
 #[tokio::test]
 async fn mode_26_a_livelock_ends_with_an_error() {
     let (intruder, lakehouse, rival, environment) = intruded().await;
@@ -172,7 +172,7 @@ async fn run_job(lakehouse: &Arc<Lakehouse>, table: &str) -> Result<u64> {
     commit(&mut transaction).await
 }
 
-/// A scheduler repeated a job that had been committed: every row was loaded twice.
+/// A repeated job with the same id commits once. A scheduler repeated a job, and every row was loaded twice.
 #[tokio::test]
 async fn mode_15_equal_transaction_ids_commit_once() {
     let (intruder, lakehouse, rival, environment) = intruded().await;
@@ -287,8 +287,8 @@ async fn every_version_records_its_exact_changes() {
     }
 }
 
-/// A writer that had been suspended for an hour read all versions since then at the same time: as many requests as
-/// versions, and all of them in memory.
+/// A late writer reads the versions since its base in pages. After an hour of suspension, a writer requested all of
+/// them at once and held all of them in memory.
 #[tokio::test(start_paused = true)]
 async fn missed_versions_are_read_page_by_page() {
     const VERSIONS: u64 = 300;
@@ -386,8 +386,8 @@ async fn a_commit_without_time_still_tries_once() {
     assert_eq!(outcome, Outcome::Committed(1));
 }
 
-/// `max_attempts` limited only the roots that were tried: after each rebase of a table the count began again, and a
-/// commit with three attempts rebased its table sixty times.
+/// `max_attempts` limits rebases as well. After each rebase of a table the count began again, and a commit with three
+/// attempts rebased its table sixty times.
 #[tokio::test]
 async fn the_limits_include_rebases() {
     for (max_attempts, timeout_millis, most) in [(3, 120_000, 4), (1, 120_000, 2), (1000, 100, 20)] {

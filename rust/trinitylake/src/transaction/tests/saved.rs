@@ -86,7 +86,7 @@ async fn the_running_root_is_a_readable_tree() {
     assert!(crate::tree::search::get(lakehouse.nodes(), &root, &key).await.unwrap().is_some());
 }
 
-/// Two workers resumed the same transaction: its rows were loaded twice.
+/// If two workers resume the same transaction, only one of them commits. Otherwise its rows would be loaded twice.
 #[tokio::test]
 async fn one_of_two_processes_that_resume_a_transaction_gets_an_error() {
     let (files, lakehouse, environment) = lake().await;
@@ -208,9 +208,9 @@ async fn a_saved_transaction_expires() {
     assert!(matches!(Transaction::resume(&lakehouse, "nobody").await, Err(Error::ObjectNotFound(_))));
 }
 
-/// A host whose clock was eight days ahead expired the base version of a transaction that had been saved a minute
-/// before, and refused to resume it. A host whose clock was eight days behind retained versions of expired
-/// transactions.
+/// The age of a saved transaction is measured by the store's clock. A host with a clock eight days ahead expired the
+/// base of a transaction saved a minute before. A host with a clock eight days behind retained versions of expired
+/// ones.
 #[tokio::test]
 async fn the_age_of_a_saved_transaction_is_measured_by_the_store() {
     const EIGHT_DAYS_MILLIS: u64 = 8 * 24 * 3600 * 1000;
@@ -237,8 +237,8 @@ async fn the_age_of_a_saved_transaction_is_measured_by_the_store() {
     }
 }
 
-/// The versions after the base of a load were expired while the load waited for its audit, so that it could not be
-/// committed any more.
+/// A saved transaction retains its base and all later versions. Versions once expired while a load waited for its
+/// audit, and the load could not be committed any more.
 #[tokio::test]
 async fn expiry_retains_the_base_of_a_saved_transaction() {
     for before in [Some(6), None] {

@@ -1,4 +1,4 @@
-//! Files of saved transactions that have ended: those still needed stay, all others are removed.
+//! Files of saved transactions that have ended: files that are still needed stay, all others are removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ async fn expire_all(lakehouse: &Arc<Lakehouse>) {
     }
 }
 
-/// Two concurrent expiries aborted the same transaction. The second one replaced the record of the first, each removed
-/// the file of the other, and the tree referenced a missing record.
+/// Of two concurrent expiries, one aborts a transaction. The second one replaced the record of the first one, each
+/// removed the file of the other, and the tree referenced a missing record.
 #[tokio::test]
 async fn concurrent_expiries_abort_a_transaction_once() {
     let (files, environment, lakehouse) = lake().await;
@@ -72,8 +72,8 @@ async fn concurrent_expiries_abort_a_transaction_once() {
     assert_eq!((first.len(), second.len()), (1, 0));
 }
 
-/// Every job that was passed between workers left a file for each step, so that listing the open transactions took
-/// longer every month.
+/// Saved states are removed after the commit. Each job left one file for each step, so that listing the open
+/// transactions took longer every month.
 #[tokio::test]
 async fn a_commit_removes_all_states_but_the_committed_one() {
     let (files, _, lakehouse) = lake().await;
@@ -107,8 +107,8 @@ async fn a_rollback_keeps_its_record() {
     assert!(matches!(&error, Error::ObjectNotFound(why) if why.contains("rolled back")), "{error}");
 }
 
-/// The id of a job was used again after its first run had expired. The states of the first run still existed, so the
-/// new one could not be saved.
+/// An id can be used and saved again after its first run has expired. The states of the first run still existed, and
+/// the new run could not be saved.
 #[tokio::test]
 async fn expiry_removes_ended_transactions_and_frees_their_ids() {
     let (files, _, lakehouse) = lake().await;
@@ -134,8 +134,8 @@ async fn expiry_removes_ended_transactions_and_frees_their_ids() {
     commit(&mut again).await.unwrap();
 }
 
-/// The states of workers that had died stayed forever. Their age does not prove that they are dead: a worker may be
-/// about to commit. Therefore they are aborted first, and a worker that is still alive gets an error.
+/// Old states are removed after their transactions were aborted. The states of dead workers stayed forever. Age alone
+/// does not prove that a worker is dead; a worker that is still alive gets an error.
 #[tokio::test]
 async fn transactions_that_cannot_be_resumed_are_aborted_and_removed() {
     let (files, environment, lakehouse) = lake().await;
@@ -164,8 +164,8 @@ async fn transactions_that_cannot_be_resumed_are_aborted_and_removed() {
     assert_eq!(files_of_transactions(&files).await, BTreeSet::new());
 }
 
-/// An expiry that was killed between the key of a record and its files left the files forever, or left a key whose
-/// record could not be read.
+/// An expiry completes one that was killed between removing the key of a record and removing its files. Otherwise the
+/// files stay forever, or a key remains whose record cannot be read.
 #[tokio::test]
 async fn the_next_expiry_completes_one_killed_at_any_request() {
     let (files, environment, lakehouse) = lake().await;
@@ -219,8 +219,8 @@ async fn the_next_expiry_completes_one_killed_at_any_request() {
     }
 }
 
-/// A listing of the open transactions held the files of all saved transactions in memory, and read them all at the same
-/// time.
+/// Open transactions are listed in steps. A listing read the files of all saved transactions at once and held them in
+/// memory.
 #[tokio::test]
 async fn saved_transactions_are_listed_page_by_page() {
     let (files, environment, lakehouse) = lake().await;

@@ -61,8 +61,7 @@ async fn summaries_contain_the_descriptions_of_tables() {
     assert_eq!(summaries(&lakehouse).await, ["create table a.new +3,000 rows; append +3,000 rows a.t"]);
 }
 
-/// A rename removes one key and adds another. After a save it could not be distinguished from a dropped and a new
-/// table.
+/// A rename is a rename in the summary, even after a save, and not a dropped and a new table.
 #[tokio::test]
 async fn a_rename_is_summarised_after_a_save() {
     let (_, lakehouse) = lake().await;

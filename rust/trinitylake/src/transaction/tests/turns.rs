@@ -107,8 +107,8 @@ async fn stage(transaction: &mut Transaction, name: &str) {
     transaction.replace(Table, "n", name, staged).await.unwrap();
 }
 
-/// A process that commits without a pause won each race against a process that had to rebase its transaction: of two
-/// servers that ingest with sequence numbers, one had requests without an answer for 21 seconds, until the other ended.
+/// A process that commits without a pause does not starve a process that has to rebase. Of two servers that ingest with
+/// sequence numbers, one did not answer requests for 21 seconds, until the other ended.
 #[tokio::test(start_paused = true)]
 async fn processes_that_change_one_table_without_a_pause_all_commit() {
     let (files, slow, environment) = store().await;
@@ -133,7 +133,7 @@ async fn processes_that_change_one_table_without_a_pause_all_commit() {
     assert_eq!(files.paths().iter().filter(|path| path.starts_with(INTENT_PREFIX)).count(), 0);
 }
 
-/// The turn of a process that died was waited for by each later transaction.
+/// The turn of a process that has died is removed. Each later transaction waited for it.
 #[tokio::test(start_paused = true)]
 async fn the_turn_of_a_dead_process_is_removed() {
     let (files, slow, environment) = store().await;
@@ -153,8 +153,7 @@ async fn the_turn_of_a_dead_process_is_removed() {
     assert!(!files.has(&left));
 }
 
-/// A process whose own turn or own intent was in the queue paid the requests of the queue although no other process
-/// wrote.
+/// A process that writes alone sends no requests for the queue, although it finds its own turn or intent there.
 #[tokio::test(start_paused = true)]
 async fn own_intents_are_not_those_of_others() {
     let (files, slow, environment) = store().await;

@@ -28,8 +28,8 @@ async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
     transaction
 }
 
-/// The first request for the root was late, the second was denied: the commit ended with `PermissionDenied`, its files
-/// were deleted, and then the first request arrived.
+/// A refusal is an outcome only if no earlier request is in flight. The first request for the root was late, the second
+/// one was denied, the files of the commit were deleted, and then the first request created the root.
 #[tokio::test]
 async fn a_certain_error_after_an_uncertain_one_is_uncertain() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -89,10 +89,10 @@ async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
     assert!(files.has(&root_path(base + 1)), "a root of another writer was deleted");
 }
 
-/// Two writers had a saved transaction in their roots: a suspended one, together with another transaction, and one that
-/// committed it in time. Versions expired, and the suspended writer created its root under the unused name. It found
-/// the definition of the saved transaction in the tree, and reported the other transaction as committed, although no
-/// version contained it.
+/// A void root commits none of its transactions, even if another root committed one of them. A suspended writer had a
+/// saved transaction and another one in its root, and a second writer committed the saved one in time. Versions
+/// expired, the first writer created its root, found the definition of the saved transaction in the tree, and reported
+/// the other transaction as committed, although no version contained it.
 #[tokio::test]
 async fn a_transaction_committed_by_another_root_does_not_prove_its_companions() {
     let there = answer_for_an_expired_number(true).await;
@@ -100,14 +100,15 @@ async fn a_transaction_committed_by_another_root_does_not_prove_its_companions()
     assert!(!there.contains(&"namespace companion".to_string()), "{there:?}");
 }
 
-/// The same without the other transaction: the saved one was reported with the version number of the void root.
+/// A void root is not reported as the commit of its only transaction, although another root committed that transaction.
 #[tokio::test]
 async fn a_transaction_committed_by_another_root_does_not_prove_the_own_root() {
     assert!(answer_for_an_expired_number(false).await.contains(&"namespace of the job".to_string()));
 }
 
-/// The objects that exist after a root with a transaction, and possibly a companion, was created under the number of
-/// the version with which another writer committed that transaction. The writer has to report an unknown outcome.
+/// Commits a transaction, expires its version, and creates a late root with the same number and transaction, and
+/// possibly a companion. Checks that the outcome of the late root is unknown. Returns the names of the objects that
+/// exist.
 async fn answer_for_an_expired_number(has_companion: bool) -> Vec<String> {
     let environment = TestEnvironment::seeded(1);
     let files = MemoryFiles::dated(environment.clone());
@@ -154,8 +155,8 @@ async fn answer_for_an_expired_number(has_companion: bool) -> Vec<String> {
     names(&open(files, &environment).await.known()).await
 }
 
-/// The outcome of a group commit was unknown. A member that was not admitted because of a conflict got
-/// `CommitStateUnknown` too.
+/// A member that was not admitted has a certain outcome, even if the outcome of its group is unknown. One got
+/// `CommitStateUnknown` like its group.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_was_not_admitted_is_not_in_doubt() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -187,8 +188,8 @@ async fn a_member_that_was_not_admitted_is_not_in_doubt() {
     assert_eq!((group[1].files(), matches!(group[2].files(), Files::Unreachable(_))), (Files::Kept, true));
 }
 
-/// A saved transaction was rebased on a newer definition, and another process committed it from the queue. Its owner
-/// found the id in the log, assumed that another process had resumed it, and reported an unknown outcome.
+/// The owner of a saved transaction recognises its commit by another process from the queue. An owner that had rebased
+/// the transaction assumed that the other process had resumed it, and reported an unknown outcome.
 #[tokio::test]
 async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -220,8 +221,8 @@ async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed
     assert_eq!(commit(&mut transaction).await.unwrap(), version.number);
 }
 
-/// After a conflict was resolved, the transaction still read its old version. Its next writes were never compared with
-/// the versions in between, so that another transaction's update was lost.
+/// After a conflict is resolved, the transaction reads the newer version. One still read its old version, its next
+/// writes were not compared with the versions in between, and another transaction's update was lost.
 #[tokio::test]
 async fn a_statement_after_a_conflict_reads_the_newer_version() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -253,7 +254,7 @@ async fn a_statement_after_a_conflict_reads_the_newer_version() {
     assert_eq!(conflicts.tables[0].name, "y");
 }
 
-/// A leader was cancelled after a member of its group had been made the leader, and from then on no group had a leader.
+/// A group always gets a leader, even if a leader is cancelled just after a member has become the next leader.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_leaves_while_it_waits_passes_on_the_leadership() {
     for patience_millis in [5, 20, 50, 51, 52, 60] {
@@ -274,8 +275,7 @@ async fn a_member_that_leaves_while_it_waits_passes_on_the_leadership() {
     }
 }
 
-/// A transaction with a short time limit waited for the root of another one, and the slow store delayed it
-/// without a limit.
+/// A transaction that waits for the root of another one keeps its own time limit, even if the store is slow.
 #[tokio::test]
 async fn a_waiting_member_ends_at_its_own_deadline() {
     use crate::environment::SystemEnvironment;
