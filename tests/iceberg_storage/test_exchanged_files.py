@@ -165,13 +165,13 @@ def test_flipped_bit_in_deletes_is_corrupt_and_found_by_fsck(tmp_path: Path, for
         return sorted(tuple(row.values()) for row in tl.open(lake.uri).table("n.a").to_arrow().to_pylist())
 
     damaged = 0
-    for position in range(0, len(whole), 5):
+    for position in range(0, len(whole), 11):
         file.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
         with suppress(tl.CorruptFile):
             assert rows() == expected, position
             continue
         damaged += 1
-        if damaged % 20 == 1:
+        if damaged % 10 == 1:
             (finding,) = lake.maintenance.fsck(data=True).findings
             assert (finding.kind, Path(finding.path).name) == ("damaged", file.name)
     assert damaged > 5
