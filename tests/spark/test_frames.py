@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import trinitylake as tl
+from trinitylake.spark import connect, disconnect
 from trinitylake.spark.batch_write import BatchWriter
 from trinitylake.spark.metadata_tables import MetadataReader, schema_of
 from trinitylake.spark.options import Options
@@ -188,6 +189,32 @@ def test_rows_without_nested_lists_and_tables_of_literals(spark: SparkSession, l
     tl.spark.write(spark.sql(nothing), lake.uri, "nyc.nested", mode="append")
     found = lake.table("nyc.nested").scan().to_arrow().sort_by("id").to_pylist()
     assert found == [{"id": 1, "s": {"a": 1}, "l": [["x"], []]}, {"id": None, "s": None, "l": None}]
+
+
+def test_null_structures_with_required_parts_are_written_as_iceberg_writes_them(
+    spark: SparkSession, lake: tl.Lakehouse
+) -> None:
+    """Spark sends a null structure with null parts. If a part was required, our writers refused it in lists, maps and
+    structures, and Iceberg's own took it."""
+    lake.create_namespace("nyc")
+    struct = "struct<a: bigint not null>"
+    kinds = {"s": struct, "l": f"array<{struct}>", "m": f"map<text, {struct}>", "n": f"struct<s: {struct}>"}
+    table = lake.create_table("nyc.required", {"id": "bigint", **kinds})
+    value = "if(id % 2 = 1, named_struct('a', id), null)"
+    values = value, f"array({value})", f"map('k', {value})", f"named_struct('s', {value})"
+    frame = spark.range(1, 3).selectExpr("id", *(f"{text} AS {name}" for text, name in zip(values, kinds, strict=True)))
+    tl.spark.write(frame, lake.uri, "nyc.required", mode="append")
+    connect(lake.uri, "java", spark=spark, durability="none")
+    try:
+        frame.selectExpr("id + 2 AS id", *kinds).writeTo("java.nyc.required").append()
+        read = [row.asDict(recursive=True) for row in spark.table("java.nyc.required").orderBy("id").collect()]
+    finally:
+        disconnect(spark, "java")
+    assert [{**row, "id": row["id"] - 2} for row in read[2:]] == read[:2]
+    assert [row["s"] for row in read] == [{"a": 1}, None] * 2
+    table.refresh()
+    ours = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert [{**row, "m": dict(row["m"])} for row in ours] == read
 
 
 def test_write_into_a_transaction_that_is_not_saved_names_the_next_step(lake: tl.Lakehouse, table: tl.Table) -> None:

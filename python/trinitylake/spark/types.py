@@ -70,20 +70,21 @@ def from_spark_batch(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
     Java leaves these out, and Arrow reads them. Spark ignores case in names.
     """
     schema = with_names_of(table, batch.schema)
-    columns = [_with_offsets(column).view(type) for column, type in zip(batch.columns, schema.types, strict=True)]
+    columns = [_with_offsets(column, kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _with_offsets(array: pa.Array) -> pa.Array:
-    kind = array.type
+def _with_offsets(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array as a type that differs in names only. Arrow's `view` takes no null structure with required parts."""
     if pa.types.is_struct(kind):
-        parts = [_with_offsets(array.field(place)) for place in range(kind.num_fields)]
+        parts = [_with_offsets(array.field(place), field.type) for place, field in enumerate(kind)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null()) if parts else array
     if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
         return array
     if not len(array):
         return pa.array([], kind)
-    values = [_with_offsets(array.values)]
+    entries = pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
+    values = [_with_offsets(array.values, entries)]
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, values)
 
 
