@@ -337,10 +337,5 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
         raise ValueError(f"Cannot add snapshot with {snapshot.added_rows} added rows")
 
 
-def later_than(metadata: TableMetadata) -> int:
-    """The current time in milliseconds since the epoch, or the last update of `metadata` if that is later."""
-    return max(_now_millis(), metadata.last_updated_ms)
-
-
 def _now_millis() -> int:
     return time.time_ns() // 1_000_000

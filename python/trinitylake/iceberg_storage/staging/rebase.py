@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 
 from trinitylake.iceberg_storage import row_ids
 from trinitylake.iceberg_storage.commit_errors import RowConflict, TableConflict
-from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder, later_than
+from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE, RowsRead
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
@@ -327,13 +327,10 @@ def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None
 
 
 def _as_of(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
-    """The snapshot as a successor of `metadata`: with its current schema, and not before its last update."""
-    update: dict[str, int] = {}
-    if snapshot.timestamp_ms < metadata.last_updated_ms:
-        update["timestamp_ms"] = later_than(metadata)
-    if snapshot.schema_id is not None and snapshot.schema_id != metadata.current_schema_id:
-        update["schema_id"] = metadata.current_schema_id
-    return snapshot.model_copy(update=update) if update else snapshot
+    """The snapshot as a successor of `metadata`, with its current schema."""
+    if snapshot.schema_id in (None, metadata.current_schema_id):
+        return snapshot
+    return snapshot.model_copy(update={"schema_id": metadata.current_schema_id})
 
 
 def _assert_ref(name: str, metadata: TableMetadata) -> AssertRefSnapshotId:
