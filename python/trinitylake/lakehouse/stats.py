@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,22 +19,19 @@ if TYPE_CHECKING:
 _NONE = Files(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class TableFiles:
-    """The files in the folder of one managed table.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesByPurpose:
+    """Files by purpose. Each is counted once, in the first group that it belongs to.
 
     Attributes:
-        name: of the table in the latest version; None if the table does not exist there.
-        folder: below the root; "" for files outside of table folders.
-        by_kind: files of the latest version, by kind: "data files", "delete files", "table metadata".
+        by_kind: files of the latest version, and internal files, by kind, such as "data files", "delete files", "table
+            metadata", "tree nodes", "definitions" and "roots".
         small: data files of the latest version that are smaller than 72 MiB.
         history: files of older versions and snapshots only.
-        expiring: files only of versions that `expire` would delete.
-        garbage: unreachable files, which `vacuum` would delete.
+        expiring: files only of versions that `expire` would delete; a `vacuum` afterwards deletes them.
+        garbage: unreachable files, which a `vacuum` deletes now.
     """
 
-    name: str | None
-    folder: str
     by_kind: dict[str, Files]
     small: Files
     history: Files
@@ -43,31 +40,34 @@ class TableFiles:
 
     @property
     def total(self) -> Files:
-        """All files of the folder, except files that are too young to classify."""
+        """All files, except files that are too young to classify."""
         return sum_of([*self.by_kind.values(), self.history, self.expiring, self.garbage])
 
 
-@dataclass(frozen=True, slots=True)
-class FileStats:
-    """All files below the root by purpose. Each file is counted once, in the first group below that includes it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles(FilesByPurpose):
+    """The files in the folder of one managed table.
 
     Attributes:
-        by_kind: files of the latest version, and internal files, by kind: also "tree nodes", "definitions", "roots".
-        small: data files of the latest version that are smaller than 72 MiB.
-        history: files of older versions and snapshots only.
-        expiring: files only of versions that `expire` would delete; a `vacuum` afterwards deletes them.
-        garbage: unreachable files, which a `vacuum` deletes now.
+        name: of the table in the latest version; None if the table does not exist there.
+        folder: below the root; "" for files outside of table folders.
+    """
+
+    name: str | None
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStats(FilesByPurpose):
+    """All files below the root by purpose.
+
+    Attributes:
         young: unreachable files younger than `txn_ttl_millis`, which a transaction may be about to commit.
-        unknown: files that no release of this format writes.
+        unknown: what no release of this format makes.
         foreign: files of external and federated tables.
         tables: folders of managed tables, the largest first.
     """
 
-    by_kind: dict[str, Files]
-    small: Files
-    history: Files
-    expiring: Files
-    garbage: Files
     young: Files
     unknown: Files
     foreign: Files
@@ -76,8 +76,7 @@ class FileStats:
     @property
     def total(self) -> Files:
         """All files below the root."""
-        others = (self.history, self.expiring, self.garbage, self.young, self.unknown, self.foreign)
-        return sum_of([*self.by_kind.values(), *others])
+        return sum_of([super(FileStats, self).total, self.young, self.unknown, self.foreign])
 
 
 def file_stats(found: _core.Usage) -> FileStats:
@@ -89,34 +88,24 @@ def file_stats(found: _core.Usage) -> FileStats:
         rows[folder].append((held, kind, Files(files, size_bytes)))
         names[folder] = None if name is None else full_name(*name)
     tables = [
-        TableFiles(
-            names[folder],
-            folder,
-            _by_kind(some),
-            small.get(folder, _NONE),
-            history=_held(some, "history"),
-            expiring=_held(some, "expiring"),
-            garbage=_held(some, "garbage"),
-        )
+        TableFiles(name=names[folder], folder=folder, small=small.get(folder, _NONE), **_by_purpose(some))
         for folder, some in rows.items()
     ]
     tables.sort(key=lambda table: (-table.total.size_bytes, table.folder))
     every = [(held, kind, Files(files, size_bytes)) for held, kind, files, size_bytes in found.by_kind]
     return FileStats(
-        _by_kind(every),
-        sum_of(small.values()),
-        history=_held(every, "history"),
-        expiring=_held(every, "expiring"),
-        garbage=_held(every, "garbage"),
+        small=sum_of(small.values()),
         young=_held(every, "young"),
         unknown=Files(*found.unknown),
         foreign=Files(*found.foreign),
         tables=tables,
+        **_by_purpose(every),
     )
 
 
-def _by_kind(rows: Iterable[tuple[str, str, Files]]) -> dict[str, Files]:
-    return {kind: files for held, kind, files in rows if held == "latest"}
+def _by_purpose(rows: Sequence[tuple[str, str, Files]]) -> dict[str, Any]:
+    by_kind = {kind: files for held, kind, files in rows if held == "latest"}
+    return {"by_kind": by_kind, **{name: _held(rows, name) for name in ("history", "expiring", "garbage")}}
 
 
 def _held(rows: Iterable[tuple[str, str, Files]], holder: str) -> Files:
