@@ -25,7 +25,7 @@ class Batch(NamedTuple):
         schema: the Iceberg schema of the table for which the rows were prepared.
         declared: the schema in the table's definition at that time, with declared limits.
         info: message and author of the append.
-        entry: the transaction that the append is in the log, which has done nothing else; None for a new one.
+        entry: the transaction of the append in the log, if it has one that has done nothing else; else None.
     """
 
     rows: pa.Table
@@ -46,9 +46,7 @@ class Batch(NamedTuple):
 
     @property
     def may_wait_in_queue(self) -> bool:
-        """Whether another process may commit these rows. A chosen transaction id excludes that, because its record must
-        be written.
-        """
+        """Whether another process may commit these rows: not for a chosen transaction id, which needs a record."""
         return self.entry is None or not self.entry.has_chosen_id
 
     def is_like(self, other: Batch) -> bool:
@@ -69,7 +67,7 @@ _COLUMNS = b"trinitylake.columns"
 
 
 def to_ipc(rows: pa.Table, columns: Schema | None = None) -> bytes:
-    """The rows as an Arrow IPC stream, which includes the columns of the table if the rows were prepared for them."""
+    """Encode rows as an Arrow IPC stream. `columns` is the schema for which they were prepared; it is included."""
     if columns is not None:
         rows = rows.replace_schema_metadata({_COLUMNS: columns.model_dump_json()})
     buffer = pa.BufferOutputStream()

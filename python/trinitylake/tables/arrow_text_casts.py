@@ -1,8 +1,8 @@
-"""Texts as values of other types, for texts that Arrow cannot cast, or casts with a loss.
+"""Casts strings to other types where Arrow cannot, or would lose digits.
 
-Rows from JSON have texts for numbers, dates and times, at any depth. The rules are those of `trinitylake load` for CSV
-(`duckdb_text_conversion.py`): a value is exact, or an error; only a fraction is rounded to the next floating-point
-number.
+Rows from JSON have strings for numbers, dates and times, at any depth. The rules are those of `trinitylake load` for
+CSV (`duckdb_text_conversion.py`): a value is exact, or an error; only fractions are rounded to the nearest
+floating-point number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHOWN_CHARACTERS = 100
 
 
 def is_parsed(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether `parsed` replaces Arrow's cast of texts to a type."""
+    """Whether `parsed` replaces Arrow's cast of strings to a type."""
     is_ = pa.types
     return given in (pa.string(), pa.large_string(), pa.string_view()) and (
         is_.is_boolean(kind) or is_.is_floating(kind) or is_.is_time(kind) or is_.is_timestamp(kind)
@@ -34,7 +34,7 @@ def is_parsed(given: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Texts as values of a type, if `is_parsed`; otherwise unchanged. Raises for a text that is none."""
+    """Parse strings as values of a type if `is_parsed`; otherwise return them unchanged. Raises for invalid strings."""
     if not is_parsed(texts.type, kind):
         return texts
     texts = texts.cast(pa.large_string())
@@ -70,7 +70,7 @@ def _without_zeros(texts: pa.Array, digits: int) -> pa.Array:
 
 
 def _floating(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Texts as floating-point numbers: an integer must be exact, and only the text of infinity is infinite."""
+    """Parse floating-point numbers: an integer must be exact, and only the words for infinity are infinite."""
     made = texts.cast(kind)
     if pc.any(pc.and_not(pc.is_inf(made), pc.match_substring_regex(texts, _INFINITE))).as_py():
         raise InvalidArgument("a number is out of range")
@@ -83,7 +83,7 @@ def _floating(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def plain_numbers(texts: pa.Array) -> pa.Array:
-    """Texts of numbers with at most 38 digits and without exponents, for which Arrow reads beyond its own tables."""
+    """Rewrite numbers with at most 38 digits without exponents, which Arrow reads beyond its own tables."""
     texts = texts.cast(pa.large_string())
     is_plain = pc.match_substring_regex(texts, r"^[-+]?(\d{1,38}|\d{1,19}\.\d{0,19}|\.\d{1,38})$")
     if pc.all(is_plain, min_count=0).as_py():
@@ -93,7 +93,7 @@ def plain_numbers(texts: pa.Array) -> pa.Array:
 
 
 def _plain_number(text: str) -> str:
-    """A text of a number without an exponent. Raises `InvalidArgument` for one that no decimal can be."""
+    """Rewrite a number without an exponent. Raises `InvalidArgument` if no decimal can hold it."""
     if not _NUMBER.fullmatch(text):
         raise InvalidArgument(f"{text[:_SHOWN_CHARACTERS]!r} is not a number")
     number = Decimal(text)

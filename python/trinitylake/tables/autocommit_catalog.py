@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
-    """A catalog of one table. Its errors are PyIceberg's, which decide what PyIceberg does next: after a
-    `CommitStateUnknownException` it deletes nothing, after a `CommitFailedException` the files that it wrote.
+    """A catalog of one table. It raises PyIceberg's errors, which decide what PyIceberg deletes: nothing after a
+    `CommitStateUnknownException`, the files that it wrote after a `CommitFailedException`.
 
     Args:
-        commit: commits requirements and updates on the table that its writer saw; returns the staged table.
+        commit: commits requirements and updates to the table in the state that its writer saw; returns the staged one.
         newest: the PyIceberg table in the latest version. Raises `ObjectNotFound`.
         identifier: namespace parts and name of the table.
     """

@@ -89,9 +89,9 @@ class LatestVersion(Protocol):
 class AutocommitTable(FrozenTable):
     """A table from `lake.table(...)`.
 
-    It reads the latest version at the time it was opened, or its last write, until `refresh`. A write is a transaction
-    on the latest version, which is repeated if it loses a race. The table is looked up by name; `CommitConflict` is
-    raised if another table has the name.
+    Until `refresh`, it reads the version that was the latest when it was opened, or the version of its last write. A
+    write is a transaction on the latest version, which is repeated if it loses a race. The table is looked up by name.
+    If another table has the name, `CommitConflict` is raised.
 
     Args:
         version: a version with this state of the table, if one is known.
@@ -213,7 +213,7 @@ class AutocommitTable(FrozenTable):
     def _lead_appends(
         self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch], batch: Batch | None = None
     ) -> Committed:
-        """Append the rows together with those of the members that `take` returns, and with those of other processes.
+        """Append the rows together with the rows of the members that `take` returns, and of other processes.
 
         Args:
             batch: the rows as the append of a transaction.
@@ -241,9 +241,9 @@ class AutocommitTable(FrozenTable):
         *,
         gives_way: bool = False,
     ) -> Committed:
-        """Append without other processes; if `batch` is given, in the name of its transaction.
+        """Append without rows of other processes. If `batch` is given, the append is the commit of its transaction.
 
-        Raises `LostRace` if another process changes the table first and `gives_way`.
+        With `gives_way`, raises `LostRace` if another process changes the table first.
         """
 
         def statement(transaction: TransactionWithTables) -> TransactionTable:
@@ -280,7 +280,7 @@ class AutocommitTable(FrozenTable):
         return entry
 
     def _append_in_queue(self, batch: Batch, take: Take, own: Member[Batch]) -> Committed:
-        """Append the rows together with those of other processes, here or in one of them."""
+        """Append the rows together with rows of other processes, in this process or in one of these."""
         members = take(lambda other: other.is_like(batch) and other.may_wait_in_queue)
         batches = [batch, *(member.batch for member in members if member.batch is not None)]
         entries = [self._log_entry(one) for one in batches]
@@ -321,10 +321,10 @@ class AutocommitTable(FrozenTable):
         others: list[bytes],
         own: Member[Batch],
     ) -> Committed:
-        """Append queued rows of this process and of others. Raises `LostRace` if a version contains some of them.
+        """Append queued rows of this and other processes. Raises `LostRace` if a version already contains some of them.
 
         Args:
-            columns: the columns that the table must have; None for any with which the rows fit.
+            columns: the columns that the table must have; None for any columns that the rows fit.
         """
         attempts = iter(range(1))
 
@@ -341,7 +341,7 @@ class AutocommitTable(FrozenTable):
                 for position, data in enumerate(others):
                     try:
                         parts.append(self._conformed(of_ipc(data, schema), change).rows)
-                    except (TrinityLakeError, OtherColumns, pa.ArrowException):  # as their owner will find out
+                    except (TrinityLakeError, OtherColumns, pa.ArrowException):  # the owner of the rows gets the error
                         refused.append(position)
                 queued.refuse(refused)
                 change.append_rows(parts)

@@ -1,7 +1,7 @@
 """Share of NULL and bounds of the columns of a table, from the metrics of its data files.
 
-No data file is read. Deleted rows are still counted, and bounds of long texts are cut. A file without metrics of a
-column makes its figures unknown.
+No data file is read. Deleted rows are still counted, and bounds of long strings are truncated. If a file has no metrics
+for a column, the profile of the column is unknown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compaction of the data files of a table: fewer and larger files with the same rows.
 
-Files of one partition are merged in the order of their paths or of a sort order, and written under the current schema
-and partition spec, without rows that position deletes removed. The snapshot has the operation `replace`: it is rebased
-on appends, and conflicts only with deletes from, or removals of, the files that it replaces.
+Files of one partition are merged in the order of their age or of a sort order, and written with the current schema and
+partition spec, without deleted rows. The snapshot has the operation `replace`. It is rebased on concurrent commits, and
+conflicts only if one of them removes the replaced files or deletes rows from them.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ def compact(
 
     Args:
         iceberg: a staged table.
-        filter: only files that may hold such rows.
+        filter: only files that may hold matching rows are compacted.
         target_file_size_bytes: of the new files; by default the table's property.
-        min_files: partitions with fewer files are skipped, unless deletes are applied or files are sorted.
-        min_deleted_percent: of the rows of a file whose deletes are applied.
+        min_files: partitions with fewer small files are skipped, unless deletes are applied or files are sorted.
+        min_deleted_percent: deletes are applied to a file if they delete at least this percentage of its rows.
         sort_by: columns by which the rows of a partition are sorted; then files of any size are rewritten.
         progress: called with the number of files read, and of all files.
         dry_run: choose the files, and read and write none.
-        shared_folders: folders of other tables whose files this table shares as a copy.
+        shared_folders: for a copied table, folders of its source tables, whose files it shares.
 
-    Raises `InvalidArgument` for a table that is not managed here, and `InvalidLocation` for one that names files
-    outside of its folder.
+    Raises `InvalidArgument` for a table that is not managed, and `InvalidLocation` if the table names files outside of
+    its folder.
     """
     with iceberg.transaction() as change:
         if not isinstance(change, StagedTransaction):
@@ -123,7 +123,7 @@ def compact(
         writing = _Writing(metadata, change.io, readable, size, order, progress)
         kept: list[FileScanTask] = []
         if not all(group.is_of_one_partition for group in groups):
-            # Rows may come to files of any partition, which are then replaced as well.
+            # After a change of partitioning, rows may move to partitions with small files, which are merged as well.
             gone = {file.file_path for file in removed}
             kept = [task for task in tasks if task.file.file_path not in gone]
         added, others = _at_rest(writing, choice, kept, writing.run(groups))
@@ -139,15 +139,15 @@ def compact(
 def _at_rest(
     writing: _Writing, choice: FileGroups, kept: Sequence[FileScanTask], written: list[DataFile]
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Merge new files again while they would be merged by another compaction.
+    """Merge new files again as long as another compaction would merge them.
 
     Each group leaves one small file in each of its partitions, so a partition may get several.
 
     Args:
-        kept: files that no group has had, and that have no deleted rows.
+        kept: files that no group contains, and that have no deleted rows.
         written: the files that were written.
 
-    Returns the files that are new in the end, and those of `kept` that go for them.
+    Returns the final new files, and the files among `kept` that they replace.
     """
     before = {task.file.file_path: task for task in kept}
     new = {file.file_path: file for file in written}
@@ -177,12 +177,12 @@ def _deletes_of_snapshot(metadata: TableMetadata, io: FileIO) -> list[DataFile]:
 def _obsolete_deletes(
     tasks: Sequence[FileScanTask], removed: Sequence[DataFile], deletes: Sequence[DataFile] | None
 ) -> list[DataFile]:
-    """The delete files that no remaining file needs, also those whose data files were removed or got a vector.
+    """The delete files that no remaining data file needs.
 
     Args:
-        tasks: all files of the table, or some.
-        removed: of these.
-        deletes: all delete files of the table; None if `tasks` are some.
+        tasks: all data files of the table, or some.
+        removed: the data files among `tasks` that are removed.
+        deletes: all delete files of the table; None if `tasks` are not all data files.
     """
     gone = {file.file_path for file in removed}
     if deletes is None:
@@ -192,7 +192,7 @@ def _obsolete_deletes(
 
 
 def _age(task: FileScanTask) -> tuple[int, str]:
-    """Sort key by age, so that rows stay in the order of their commits, and a file covers a short time."""
+    """Sort key by age, so that rows keep the order of their commits, and each file covers a short time."""
     number = task.sequence_number if isinstance(task, PlannedFile) else None
     return number or 0, task.file.file_path
 
@@ -263,7 +263,7 @@ class _Writing:
 
     def _group(self, group: Group) -> list[DataFile]:
         stored = _size_bytes([task.file for task in group.tasks])
-        # Rows that take as much stored take about twice in memory: so most are written while others are still read.
+        # Rows take about twice their stored size in memory. With this size, rows are written while others are read.
         row_group = min(ROW_GROUP_SIZE_BYTES, max(LEAST_ROW_GROUP_SIZE_BYTES, stored // 2))
         writer = DataFileWriter(self._metadata, self._io, self._size, row_group, self.is_sorted, carries_rows=True)
         with self._lock:
@@ -289,7 +289,7 @@ class _Writing:
 
 
 def _sorted(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
-    """The sorted rows in parts, so that memory does not hold all of them twice."""
+    """The sorted rows, in parts, so that not all rows are in memory twice."""
     indices = order.indices(rows)
     length = max(1, rows.num_rows * BATCH_SIZE_BYTES // max(rows.nbytes, 1))
     for start in range(0, rows.num_rows, length):

@@ -1,12 +1,12 @@
 """**The rule for values of rows outside of Arrow**: exact, and the same wherever they are shown.
 
 A time is written as in SQL: `2026-11-24 08:00:00`, with its fraction if it has one, and with `+00:00` if the column has
-a time zone. Python has no dates outside of the years 1 to 9999 and no nanoseconds: such values become texts, as DuckDB
-does it. JSON has no bytes, no decimals and no NaN: they become texts, bytes in hexadecimal digits, numbers as `NaN`,
+a time zone. Python has no dates outside of the years 1 to 9999 and no nanoseconds: such values become strings, as in
+DuckDB. JSON has no bytes, no decimals and no NaN: they become strings; bytes as hexadecimal digits, numbers as `NaN`,
 `Infinity` and `-Infinity`.
 
-In a table for people NULL is `NULL`, and texts that could be confused with it are quoted: `''`, `'NULL'`. In CSV
-NULL is an empty field, and an empty text is `""`.
+In printed tables NULL is `NULL`, and strings that could be confused with it are quoted: `''`, `'NULL'`. In CSV, NULL is
+an empty field, and an empty string is `""`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def json_value(value: Any) -> Any:
 
 
 def float_text(number: float) -> str:
-    """A number as text, on its own and within JSON: `1.0`, `1e+300`, `NaN`, `Infinity` or `-Infinity`."""
+    """Format a number for output and JSON: `1.0`, `1e+300`, `NaN`, `Infinity` or `-Infinity`."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -71,7 +71,7 @@ def float_text(number: float) -> str:
 
 
 def shown_text(value: Any) -> str:
-    """A Python value as text for people."""
+    """Format a Python value for a printed table."""
     match value:
         case None:
             return "NULL"

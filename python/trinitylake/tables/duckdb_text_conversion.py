@@ -26,7 +26,7 @@ _PLAIN_INTEGER = r"[+-]?(0|[1-9]\d*)"
 _PLAIN_NUMBER = r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 #: Number of significant digits that a double preserves.
 _DOUBLE_DIGITS = 17
-#: DuckDB's time to plan the tests grows with the square of their number: 275 s for 1,500 columns at once, 5 s so.
+#: DuckDB's time to plan the tests grows with the square of their number: for 1,500 columns 275 s at once, 5 s in parts.
 _COLUMNS_AT_ONCE = 20
 #: Kind -> pattern and DuckDB type.
 _CASTS = {
@@ -48,15 +48,15 @@ TIMES = tuple(map(parse_type, ("date", "timestamp", "timestamptz", "time")))
 
 
 def is_convertible(type: Type) -> bool:
-    """Whether text can be converted to the type: not to bytes, nested types and nanoseconds."""
+    """Whether text can be converted to the type: to any except bytes, nested types and nanoseconds."""
     return type.iceberg == "uuid" or (not type.iceberg and type.kind in {*_CASTS, "varchar", "char", "decimal"})
 
 
 def conversion(text: str, type: Type, decimal: str = ".") -> str:
-    """SQL expression for the value of a text expression, NULL where the text is no value of the type.
+    """SQL expression that converts a text expression to a type; NULL where the text is not a value of the type.
 
     Args:
-        text: SQL expression.
+        text: SQL expression with a text as its value.
         type: the type of the result.
         decimal: decimal separator.
 
@@ -98,10 +98,10 @@ def detected_types(
     decimal: str = ".",
     has_time_zone: bool = False,
 ) -> dict[str, Type | None]:
-    """The type of each column: the first candidate that fits all texts of the sample, else text.
+    """The type of each column: the first candidate that fits all values of the sample, otherwise text.
 
-    None for a column without a value. A text with a superfluous leading zero is no number, and a number with more
-    digits than a double keeps is no double.
+    None for a column without a value. Text with a superfluous leading zero is not a number, and a number with more
+    digits than a double can hold is not a double.
 
     Args:
         connection: of DuckDB.
@@ -163,11 +163,11 @@ def converted(
 
     Args:
         source: SQL of the rows.
-        types: types of the columns of the result. A column with a type of DuckDB, a text, is copied or `nested`.
+        types: types of the columns of the result. A string is a type of DuckDB: the column is copied or `nested`.
         columns: columns that the source has; the others are NULL.
         bad: name of the additional column.
         decimal: decimal separator.
-        detected: columns whose type is detected: all rows must fit as those of the sample do.
+        detected: columns whose type was detected: all rows must satisfy the rules for the sample.
         nested: columns that are JSON in `source`. A long integer in them must be exact also as a double.
         required: columns in which NULL does not fit.
     """

@@ -1,8 +1,8 @@
 """Groups of data files that are rewritten together: files whose rows belong to one partition.
 
-Rows are written under the current partition spec, so its partitions count: after a change of partitioning, files of
-many partitions may become files of one. A file of an older spec has known values only for the fields that both specs
-share; files with equal known values form a group.
+Rows are written with the current partition spec, so groups follow its partitions: after a change of partitioning, files
+of several partitions may be merged into one. A file of an older spec has known values only for the fields that both
+specs share. Files with equal known values form a group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trinitylake.iceberg_storage.delete_files import of_one_data_file
 
 #: The largest group whose rows are sorted together, in bytes of its files.
 SORTED_GROUP_SIZE_BYTES = 128 << 20
-#: A data file with more delete files is always written again.
+#: A data file with more delete files is always rewritten.
 MAX_DELETE_FILES = 10
 
 
@@ -51,9 +51,9 @@ class FileGroups:
 
     Args:
         metadata: of the table.
-        size: of the new files, in bytes.
-        min_files: partitions with fewer files are skipped, unless files have deleted rows.
-        min_deleted_percent: of the rows of a file; a file with fewer deleted rows counts as one without.
+        size: target size of the new files, in bytes.
+        min_files: partitions with fewer small files are skipped, unless files have deleted rows.
+        min_deleted_percent: a file with a smaller percentage of deleted rows counts as a file without deleted rows.
     """
 
     def __init__(self, metadata: TableMetadata, size: int, min_files: int, min_deleted_percent: int) -> None:
@@ -65,12 +65,12 @@ class FileGroups:
         self._partitions = {spec.spec_id: _partition_under(current, spec) for spec in metadata.partition_specs}
 
     def of(self, tasks: Iterable[FileScanTask], is_sorted: bool) -> list[Group]:
-        """The files that are small, have deleted rows or belong to another spec, in groups that make whole
-        files; all files, if their rows are to be sorted."""
+        """Group the files that are small, have deleted rows or belong to another spec; with `is_sorted`, all files.
+        Each group is enough for files of the target size."""
         return self._split(self._by_partition(tasks, lambda task: is_sorted or self._is_to_be_written(task)), is_sorted)
 
     def again(self, tasks: Iterable[FileScanTask], is_sorted: bool) -> list[Group]:
-        """Groups of files some of which have just been written, that are fewer afterwards."""
+        """Group files again, including files that were just written, if merging makes them fewer."""
         by_partition = self._by_partition(tasks, lambda task: self._is_small(task.file))
         fewer = {
             key: members
@@ -86,8 +86,8 @@ class FileGroups:
         return self._is_small(task.file) or task.file.spec_id != self._spec_id or self._needs_deletes_applied(task)
 
     def _needs_deletes_applied(self, task: FileScanTask) -> bool:
-        """Whether the deletes of a file are to be applied. How many rows other deletes than positions of this file
-        concern is not known."""
+        """Whether the deletes of a file are to be applied. They always are if the number of deleted rows is unknown:
+        for equality deletes, and for delete files of several data files."""
         own = of_one_data_file(task.delete_files)
         if len(own) < len(task.delete_files) or len(own) > MAX_DELETE_FILES:
             return True
@@ -119,7 +119,7 @@ class FileGroups:
                 parts[-1].append(task)
                 bytes_in_part += task.file.file_size_in_bytes
             if not is_sorted and len(parts) > 1 and len(parts[-1]) < self._min_files:
-                few = parts.pop()  # which would become a small file once more
+                few = parts.pop()  # alone they would become a small file again
                 parts[-1] += few
             groups += (Group(part, _UNKNOWN not in key) for part in parts)
         return groups

@@ -36,7 +36,7 @@ class FirstRows:
     Attributes:
         rows: the rows, with as many columns as fit.
         omitted_columns: names of columns that are not among them.
-        problem: the reason for fewer rows than requested although the table may have more; else "".
+        problem: why there are fewer rows than requested, if the table may have more; else "".
         profiles: of the columns of `rows`; empty if unknown.
     """
 
@@ -47,9 +47,9 @@ class FirstRows:
 
 
 def first_rows(table: Table, limit: int, max_size_bytes: int = MAX_ROWS_SIZE_BYTES) -> FirstRows:
-    """The first `limit` rows that a scan would find, of the first hundred columns.
+    """The first `limit` rows that a scan would return, with the first hundred columns.
 
-    Raises the errors of PyIceberg for files that are gone or damaged.
+    Raises PyIceberg's errors for files that are missing or damaged.
     """
     schema = table.schema()
     names = [one.name for one in schema.fields]

@@ -11,9 +11,9 @@ their snapshots onto its own (`Transaction._commit_in_group`), and writes one me
 
 Each append is a transaction in the log. Those of the other members are companions of the leader's transaction.
 
-In a lakehouse with the queue, a group that loses a race hands its rows to another process, or appends the rows of
-others with its own (`AutocommitTable._append_in_queue`). Its outcome is unknown from the moment when the rows are in
-the queue, so a group that fails is withdrawn first.
+With the intent queue, a group that loses a race passes its rows to another process, or appends rows of other processes
+with its own (`AutocommitTable._append_in_queue`). While the rows are in the queue, another process may commit them, so
+a group that fails is first withdrawn from the queue.
 
 Invariants:
 - A batch is in at most one group at a time, and a group commits as a whole or not at all.
@@ -64,7 +64,7 @@ Payload = TypeVar("Payload", bound=Sized)
 
 
 class LostRace(Exception):
-    """Another process changed the table first. The append takes part in the queue."""
+    """Another process changed the table first. The append is then repeated through the queue."""
 
 
 class Committed(NamedTuple):
@@ -98,7 +98,7 @@ class WrittenAppend(NamedTuple):
 
 
 class Member(Generic[Payload]):
-    """One append. Its thread waits for the answer of a leader, or leads.
+    """One append in a group. Its thread waits for the answer of a leader, or is the leader.
 
     Attributes:
         batch: the rows to append; None in a thread that leads without having waited.

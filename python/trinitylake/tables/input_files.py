@@ -89,10 +89,10 @@ class TextOptions:
 
     Attributes:
         types: types by column, also of columns that no file has; the other types are detected.
-        nested: columns of the table with nested types. Fractions in them are read from JSON as texts: a double would
-            round what the table stores as a decimal.
+        nested: columns of the table with nested types. Fractions in them are read from JSON as strings, because a
+            double would round values that the table stores as decimals.
         required: columns in which NULL does not fit.
-        nulls: texts that are NULL, in addition to an empty field without quotes.
+        nulls: strings that stand for NULL, in addition to an empty field without quotes.
         delimiter: between the fields of CSV; "" detects it in the header.
         decimal: decimal separator.
         encoding: one of `ENCODINGS`.
@@ -130,7 +130,7 @@ class BadRow:
 def format_of(names: Sequence[str]) -> Format:
     """The format of files, by their names. Raises `InvalidArgument` if the names have none, or several.
 
-    Standard input, `-`, has the format of the others.
+    Standard input, `-`, has the format of the other files.
     """
     if all(name == "-" for name in names):
         raise InvalidArgument("the format of standard input is unknown: use --format csv, json or parquet")
@@ -290,7 +290,7 @@ class InputFiles:
         if select is None:
             return rows
         with refusals("--select", quotes_rows=True):
-            # A table: a query may read its input several times, a stream can be read once.
+            # Copy the stream to a table, because a query may read its input several times.
             self._connection.register("stream", rows)
             self._connection.execute("CREATE TEMP TABLE input AS FROM stream")
             self._connection.unregister("stream")
@@ -589,9 +589,9 @@ class InputFiles:
     def _lines(
         self, path: Path, rows: Container[int], records: Container[int]
     ) -> tuple[dict[int, int], dict[int, int]]:
-        """The lines in which rows and rejected records of a CSV file end, from 1, by their numbers.
+        """The lines, from 1, in which rows and rejected records of a CSV file end, by the numbers of rows and records.
 
-        The rows have numbers from 0. All records have numbers from 1, also blank lines and those before the header.
+        Rows are numbered from 0. All records are numbered from 1, including blank lines and lines before the header.
         """
         found: tuple[dict[int, int], dict[int, int]] = {}, {}
         columns, skip, row = len(self._sources[path][1]), self._options.skip, -int(self._options.has_header)
@@ -634,7 +634,7 @@ class InputFiles:
                 if len(ends) < 2 and (is_csv or not start.startswith(codecs.BOM_UTF8)):
                     return path
                 encoding = "utf-8-sig"
-            # DuckDB names the line of a byte that is no UTF-8.
+            # Keep bytes that are not UTF-8: DuckDB's error then has the line.
             errors = "surrogateescape" if encoding == "utf-8-sig" else "strict"
             with (
                 pa.input_stream(str(path), compression=compression) as stream,

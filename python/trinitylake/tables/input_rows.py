@@ -1,11 +1,11 @@
-"""Input rows of a write: accepts anything that Arrow can read, and returns exactly the columns and types of the table.
+"""Converts the input rows of a write, anything that Arrow can read, to the columns and types of the table.
 
-The input is read once, before the first attempt of a statement (`taken`). A statement that lost a race runs again, and
-an iterator would be empty by then, or hold other rows. All attempts read the same copy: a `pyarrow.Table`, which never
-changes, or a `Spool`.
+The input is read once, before the first attempt of a statement (`taken`), because an iterator would be empty, or have
+other rows, when the statement is repeated after a lost race. All attempts read the same copy: a `pyarrow.Table`, which
+never changes, or a `Spool`.
 
-Values are cast to the column's type only where nothing is lost; columns that are missing become null if they may be;
-columns, and parts of structures, that the table does not have are refused rather than dropped.
+Values are cast to the column's type only if nothing is lost. Missing optional columns become null. Columns and struct
+fields that the table does not have are refused, not dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from trinitylake.tables.uuid_casts import decoded, has_uuids, simple_values, uui
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
-#: Rows that a statement writes. Only a reader can be read no more than once.
+#: Rows that a statement writes. A reader can be read only once, the others several times.
 Rows: TypeAlias = "pa.Table | Spool | pa.RecordBatchReader"
 
 
@@ -62,16 +62,15 @@ _EXPECTED = (
 def taken(
     data: Any, *, repeatable: bool, joined_with: Schema | None = None, schema: Callable[[], Schema] | None = None
 ) -> Iterator[Rows]:
-    """Rows of any tabular object, which is read once. In the block they can be read again if `repeatable`.
+    """Context manager: the rows of a tabular object, which is read once.
 
-    Takes whatever has the Arrow C stream interface (pyarrow, polars, pandas, duckdb), a polars `LazyFrame`, a mapping
-    of columns, a list or another iterable of dictionaries, and an iterable of record batches or tables. To be
-    `repeatable`, a stream is read to its end, and kept in a temporary file beyond the size that `Spool` keeps in
-    memory; else it stays a stream. To be joined with a table, it is kept with the types that its columns have there, in
-    a file that is mapped into memory.
+    Accepts any object with the Arrow C stream interface (pyarrow, polars, pandas, duckdb), a polars `LazyFrame`, a
+    mapping of columns, a list or another iterable of dictionaries, and an iterable of record batches or tables. If
+    `repeatable`, the rows can be read again in the block: a stream is read to its end, and a large one is stored in a
+    temporary file (`Spool`). If `joined_with` is given, a stream is stored with the types of the columns of that
+    schema, in a file that is mapped into memory.
 
-    A dictionary or a list of pairs may be a map. Where there is one, `schema` is asked which columns of the table have
-    maps.
+    A dictionary or a list of pairs may be a struct or a map; `schema` returns the columns of the table, which decide.
 
     Raises `InvalidArgument` for anything else, and the errors of the input while it is read.
     """
@@ -174,7 +173,7 @@ def _taken(data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatchReader):
-        return data  # not as a C stream, which has only the text of an exception of the caller's
+        return data  # not as a C stream, which would reduce an exception of the caller's code to its text
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, Mapping):
@@ -216,7 +215,7 @@ def _taken_from(items: Iterator[Any], data: Any, maps: _Maps) -> pa.Table | pa.R
     if isinstance(first, Mapping):
         rows = [first, *items]
         if all(isinstance(row, Mapping) for row in rows):
-            # Every row decides, not only the first: a column that only later rows have would be lost.
+            # Use the columns of all rows, because a column that only later rows have would be lost.
             names = dict.fromkeys(name for row in rows for name in row)
             if not names:
                 raise InvalidArgument("the rows have no columns")
@@ -263,9 +262,9 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
 
 
 def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values of a column whose dictionaries are maps.
+    """Convert the values of a map column to Arrow.
 
-    Keys and values keep their own types: given the type of the column, Arrow would make 1 of 1.5.
+    Keys and values get types from the data: with the type of the column, Arrow would convert 1.5 to 1.
     """
     if not _has_map(kind):
         return _array("", values, dict)
@@ -313,7 +312,7 @@ def _is_a(data: Any, kinds: Iterable[tuple[str, str]]) -> bool:
 def conform(
     rows: Rows, schema: Schema, *, limits: Limits = NO_LIMITS, stream: bool = False, needed: Container[str] = ()
 ) -> pa.Table | pa.RecordBatchReader:
-    """`rows` with the columns of an Iceberg schema, in its order.
+    """Convert rows to the columns of an Iceberg schema, in its order.
 
     Args:
         rows: a table, a reader, or a spool.
@@ -341,7 +340,7 @@ def conform(
 
 
 def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
-    """The same rows; for `[]` and `{}`, which have no columns, no rows with all columns."""
+    """The same rows; for `[]` and `{}`, which have no columns, an empty table with all columns."""
     if isinstance(rows, pa.Table) and rows.num_rows and not rows.schema.names:
         raise InvalidArgument("the rows have no columns")
     return rows if rows.schema.names else no_rows(target)
@@ -390,7 +389,7 @@ def fitting(
 
 
 def with_table_types(rows: Rows, schema: Schema) -> pa.Table:
-    """`rows` as a table. Columns of an Iceberg schema are cast to its types, others keep theirs.
+    """Read rows into a table. Columns of the Iceberg schema are cast to its types; other columns keep their types.
 
     Raises `InvalidArgument` for a value that does not fit the type of its column.
     """
@@ -496,8 +495,8 @@ def _may_lose(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa.DataType, pa.DataType]]) -> None:
-    """Refuse values that became others: a number other than 0 and 1 a boolean, a timestamp with a time a date, an
-    integer beyond 64 bits a rounded number."""
+    """Refuse values that a cast changed: a number other than 0 and 1 to a boolean, a timestamp with a time to a date,
+    or an integer beyond 64 bits to a rounded number."""
     back = made.cast(values.type)
     for given, kept, types in zip(leaf_arrays(values), leaf_arrays(back), leaves, strict=True):
         if _may_lose(*types):
@@ -507,9 +506,9 @@ def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa
 
 
 def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Decimals of 256 bits with the scale of `kind`, for values that become decimals.
+    """Convert values that become decimals to decimals of 256 bits with the scale of `kind`.
 
-    Arrow multiplies a decimal of 128 bits, also one that it reads from text, without a check for overflow.
+    Arrow rescales 128-bit decimals, also those that it parses, without a check for overflow.
     """
     if not pa.types.is_decimal(kind) or pa.types.is_floating(values.type) or pa.types.is_null(values.type):
         return values
@@ -523,9 +522,9 @@ def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _check_digits(values: pa.Array, made: pa.Array) -> None:
-    """Refuse floating-point numbers that Arrow rounded to decimals, unless only digits are lost that no number has.
+    """Refuse floating-point numbers that Arrow rounded to decimals, unless the lost digits are rounding errors.
 
-    0.1 + 0.2 is 0.30 as a decimal of two digits, and 1.105 does not fit.
+    0.1 + 0.2 is 0.30 as a decimal with scale 2, and 1.105 does not fit.
     """
     for given, kept in zip(leaf_arrays(values), leaf_arrays(made.cast(values.type)), strict=True):
         if pa.types.is_floating(given.type):
@@ -550,7 +549,7 @@ def _infinities(values: pa.Array) -> int:
 
 
 def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
-    """Raises `InvalidArgument` for a field of a struct that the table does not have or a second one of a name.
+    """Raise `InvalidArgument` for struct fields that the table does not have, or that have the same name.
 
     Arrow would drop them.
     """

@@ -41,7 +41,7 @@ def lazy_frame(scan: ReadAheadScan, read: Callable[[ReadAheadScan], pa.RecordBat
         needed = {*shown, *(() if predicate is None else predicate.meta.root_names())}
         names = [name for name in schema if name in needed] or list(schema)[:1]
         narrowed = scan.update(selected_fields=tuple(names))
-        if predicate is not None and n_rows is None and scan.limit is None:  # a limit counts rows before the predicate
+        if predicate is not None and n_rows is None and scan.limit is None:  # limits apply before the predicate
             narrowed = narrowed.filter(pushed_filter(predicate, scan.table_metadata))
         elif predicate is None and n_rows is not None:
             narrowed = narrowed.update(limit=n_rows if scan.limit is None else min(n_rows, scan.limit))

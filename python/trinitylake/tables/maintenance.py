@@ -1,4 +1,4 @@
-"""Maintenance of one table: compaction and smaller metadata. Each call makes one snapshot or one commit."""
+"""Maintenance of one table: compaction, rewriting of manifests, and expiry of snapshots."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class RewriteManifestsResult(NamedTuple):
 class TableMaintenance:
     """Maintenance of one table: `table.maintenance`.
 
-    Outside of a transaction each call commits at once, and runs again after a lost race. No file is deleted: older
-    versions need them, and `lake.maintenance.vacuum` deletes unreachable ones.
+    Outside of a transaction each call commits at once, and runs again after a lost race. No file is deleted, because
+    older versions need the files; `lake.maintenance.vacuum` deletes unreachable files.
     """
 
     def __init__(self, write: Write, subject: Callable[[], str], shared_folders: Callable[[], Sequence[str]]) -> None:
@@ -71,26 +71,26 @@ class TableMaintenance:
     ) -> CompactResult:
         """Merge small data files into larger ones, and apply delete files.
 
-        Files of concurrent appends stay as they are. Only statements that delete rows of the same files conflict;
-        outside of a transaction it then begins again.
+        Files of concurrent appends are not compacted. Only statements that delete rows of the same files conflict;
+        outside of a transaction the compaction then begins again.
 
         Args:
-            filter: only files that may hold such rows.
-            target_file_size_bytes: how large files become; by default the table's `write.target-file-size-bytes`, or
-                96 MiB. Files of less than three quarters of that are small.
+            filter: only files that may hold matching rows are compacted.
+            target_file_size_bytes: size of the new files; by default the table's `write.target-file-size-bytes`, or
+                96 MiB. Files of less than three quarters of this size are small.
             min_files: partitions with fewer small files are skipped.
-            min_deleted_percent: apply the delete files of a data file if they delete at least so much of its rows, or
-                are more than ten. Deletes by values, and delete files of several data files, are always applied.
-            sort_by: columns, as `"at desc"`: all files are rewritten, sorted by them, at most 128 MiB of files of a
-                partition, or 256 MiB of their rows in memory, together. Fewer files need to be read where a filter
-                names such a column.
-            dry_run: return the number of files to merge, and change nothing. After a change of partitioning a run may
-                also merge small files of the partitions to which it moves rows.
+            min_deleted_percent: apply the delete files of a data file if they delete at least this percentage of its
+                rows, or are more than ten. Equality deletes, and delete files of several data files, always apply.
+            sort_by: columns, such as `"at desc"`. All files are rewritten and sorted by these columns, so that filters
+                on them read fewer files. At most 128 MiB of files of a partition, or 256 MiB of their rows in memory,
+                are sorted together.
+            dry_run: return the number of files to merge, and change nothing. After a change of partitioning a real run
+                may also merge small files of the partitions to which it moves rows.
             progress: called with the number of files read, and of all files.
             message, author: stored in the log; not in a transaction, which has its own.
 
-        Raises `InvalidArgument` for a table that is not managed here, an invalid filter, and an unknown column in
-        `sort_by`; `InvalidLocation` for a table with files outside of its folder, which its readers may not see.
+        Raises `InvalidArgument` for a table that is not managed, an invalid filter, and an unknown column in `sort_by`;
+        `InvalidLocation` for a table with files outside of its folder, which its readers may not be allowed to read.
         """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         order = () if sort_by is None else texts(sort_by, "sort_by")
@@ -113,10 +113,10 @@ class TableMaintenance:
         return self._write(operation, note=CommitInfo(message, author))
 
     def rewrite_manifests(self, *, message: str = "", author: str = "") -> RewriteManifestsResult:
-        """List the data files in manifests of the target size, those of one partition together.
+        """Rewrite the manifests in the target size, with the data files of a partition in the same manifest.
 
-        Our own statements merge manifests, so this is for tables that engines have filled. Raises `InvalidArgument`
-        for a table that is not managed here, and `InvalidLocation` for one with manifests outside of its folder.
+        TrinityLake's own statements merge manifests, so this is for tables that engines have filled. Raises
+        `InvalidArgument` for a table that is not managed, and `InvalidLocation` for manifests outside of its folder.
         """
 
         def operation(iceberg: IcebergTable) -> RewriteManifestsResult:
@@ -144,12 +144,12 @@ class TableMaintenance:
     ) -> list[int]:
         """Remove snapshots from the table's own metadata; returns their ids.
 
-        Snapshots of branches and tags stay. Without arguments it removes those that the properties of the table do not
-        keep, as every commit does.
+        Heads of branches and tagged snapshots stay. Without arguments it removes the snapshots that the properties of
+        the table do not keep, as every commit does.
 
         Args:
-            keep: the number of the newest snapshots of each branch that stay, whatever their age.
-            older_than: remove only snapshots before this moment, or older than this, such as "7 days".
+            keep: the number of newest snapshots of each branch to keep, regardless of their age.
+            older_than: remove only snapshots before this time, or older than a duration such as "7 days".
 
         Raises `InvalidArgument` for a number below 1 or a time without a zone.
         """
@@ -173,9 +173,9 @@ class TableMaintenance:
     def expire_as_versions(
         self, minimum_versions_to_keep: int, maximum_version_age_millis: int, *, message: str = "", author: str = ""
     ) -> list[int]:
-        """Remove snapshots of `main` by the retention of versions, where the table has no properties for it.
+        """Remove snapshots of `main` by the retention of versions, unless properties of the table set their retention.
 
-        Returns their ids. Files of earlier appends are reachable as long as an old snapshot refers to them.
+        Returns their ids. Vacuum keeps replaced files as long as a snapshot in the metadata references them.
         """
 
         def operation(iceberg: IcebergTable) -> list[int]:

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class _Committed:
-    """Version of the commit of a statement, which is no item of the tuple of its numbers.
+    """Base of results that adds the version of the commit as an attribute, not as an item of the tuple.
 
     Attributes:
         version: None if the statement changed nothing, or inside a transaction, which commits later.
@@ -58,7 +58,7 @@ def committed(result: Result, version: int | None, base_version: int | None = No
 
 
 class Merge:
-    """Builder of a merge, from `table.merge(…)`: clauses for rows of the data with and without a match in the table.
+    """Builder of a merge, from `table.merge(…)`, with clauses for rows of the data that match rows of the table or not.
 
     Conditions and values are SQL as DuckDB reads it, with the columns of the data as `source.…` and those of the table
     as `target.…`. They need DuckDB, `pip install 'trinitylake[sql]'`, unless values only name columns, `source.x`.
@@ -72,13 +72,12 @@ class Merge:
         self._is_executed = False
 
     def when_matched_update(self, set: Values = None, *, condition: str | None = None) -> Self:
-        """Update rows that the data has a row for.
+        """Update the rows of the table that match a row of the data.
 
         Args:
             set: SQL for each column that changes, such as `{"n": "target.n + source.n"}`, or the names of columns that
                 are taken from the data; by default all columns that both have.
-            condition: SQL, such as `"source.at > target.at"`. The first clause whose condition holds counts; one that
-                is null does not hold.
+            condition: SQL, such as `"source.at > target.at"`. The first clause whose condition is true is applied.
 
         Raises `InvalidArgument` for a clause after one without a condition, which would never be reached.
         """
@@ -89,12 +88,12 @@ class Merge:
         return self._add(self._matched, "delete", None, condition)
 
     def when_not_matched_insert(self, values: Values = None, *, condition: str | None = None) -> Self:
-        """Add rows of the data that the table has no row for.
+        """Insert the rows of the data that match no row of the table.
 
         Args:
-            values: SQL for each column, over `source` alone, or the names of columns that are taken from the data; by
-                default all columns that both have. Others get their default, or null.
-            condition: SQL over `source` alone.
+            values: SQL for each column, with columns of `source` only, or the names of columns that are taken from the
+                data; by default all columns that both have. Other columns get their default, or null.
+            condition: SQL with columns of `source` only.
 
         Raises `InvalidArgument` as `when_matched_update` does.
         """
@@ -104,9 +103,9 @@ class Merge:
         """Run the merge, as one statement. Rows with a null in their key match nothing, as in SQL.
 
         Raises:
-            InvalidArgument: if more than one row of the data would change the same row of the table; for keys, columns
-                and SQL that make no sense; for values that do not fit; for a merge that was executed before.
-            CommitConflict: outside of a transaction, if others kept changing the same rows.
+            InvalidArgument: if more than one row of the data would change the same row of the table; for invalid keys,
+                columns and SQL; for values that do not fit; for a merge that was executed before.
+            CommitConflict: outside of a transaction, if other writers changed the same rows during each attempt.
         """
         if not self._has_clauses:
             raise InvalidArgument(

@@ -1,10 +1,10 @@
 """Positions of consumers of change feeds, stored in the lakehouse (`stored_position.py`).
 
 The position in the feed of a table is the number of the version up to which changes were consumed, and the manifest
-list of the table then.
+list of the table in that version.
 
-A position whose manifest list is not that of its version is refused: an export copied it from another lakehouse, and an
-export of one version numbers its versions from 0.
+If a version has another manifest list than the position, the position is refused: it belongs to another lakehouse, from
+which an export copied it, and the versions of an export of one version are numbered from 0.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def advance(
     Args:
         transaction: an open one.
         consumer: the name of the consumer.
-        id: of the table.
+        id: the id of the table.
         key: the name of the table.
-        now: the table in the base version.
+        now: the state of the table in the base version.
 
     Returns the handle of the lakehouse and the version up to which changes were consumed before; None if the consumer
     has no position.
@@ -81,14 +81,14 @@ def advance(
         except VersionExpired:
             if now.definition.table_type != MANAGED or position.manifest_list != _manifest_list(now):
                 raise
-            stored.store(str(Position(base.number, position.manifest_list)))  # the rows are those of the position
+            stored.store(str(Position(base.number, position.manifest_list)))  # the table has not changed since
             return core, base
         then = state_of(since, key, id)
         if since.number > base.number or (then is not None and _manifest_list(then) != position.manifest_list):
             raise other
         age_millis = base.info.created_at_millis - since.info.created_at_millis
         if then is not None and then.definition == now.definition and age_millis < IDLE_MILLIS:
-            return core, base  # not `since`: what a rollback undid would be returned each time
+            return core, base  # not `since`, because changes that a rollback undid would be returned each time
     stored.store(str(Position(base.number, _manifest_list(now))))
     return core, since
 

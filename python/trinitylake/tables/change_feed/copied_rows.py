@@ -1,7 +1,7 @@
 """Finds rows that a writer probably copied from removed files to added ones, in their order.
 
-One pass by one column finds them; each is then compared with its counterpart only. That is many times faster than a
-look-up of each row. They may differ, because the column is a guess.
+One pass over one column finds candidates. Each candidate is then compared only with its counterpart, which is many
+times faster than a look-up of each row. Candidates may differ, because the column need not identify rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 _WINDOW_ROWS = 1024
 #: Number of rows from which the compared column is chosen.
 _SAMPLE_ROWS = 1024
-#: A pass ends after this number of rows without a counterpart, for each row, because looking up rows is faster then.
+#: A pass ends if this share of the rows has no counterpart, because then it is faster to look up rows.
 _MAX_BREAKS_PER_ROW = 1 / 64
 
 
@@ -28,11 +28,11 @@ class CopiedRun(NamedTuple):
 
 
 def copied_runs(removed: pa.Table, added: pa.Table, columns: list[str]) -> list[CopiedRun]:
-    """Runs of rows that probably are the same, in ascending order on both sides.
+    """Runs of rows that are probably equal, in ascending order on both sides.
 
     Args:
         removed, added: rows with the same columns.
-        columns: those of which one may find the rows, the best one first if it identifies rows.
+        columns: candidates for the compared column; the most likely to identify rows comes first.
     """
     name = _most_distinct(removed, columns)
     if name is None:

@@ -139,13 +139,13 @@ class ChangeFeed:
         open_table: opens the table of a version.
         schema: the columns of the result, with the primary key.
         columns: names of the columns of the table to return; None for all.
-        names: of the columns that follow.
+        names: names of the columns that follow the columns of the table.
         kept: a version that is kept as long as the files are.
         subject: the table, in errors.
-        folder: path of the folder outside of which no file is read; None for no such limit.
-        listed: metadata of the table, which mostly lists the snapshots of the versions.
+        folder: path of the only folder in which files may be read; None for no limit.
+        listed: metadata of the table, which lists most snapshots of the versions.
 
-    Raises `InvalidArgument` for an unknown column, and for a table that has a column with the name of one that follows.
+    Raises `InvalidArgument` for an unknown column, and if a column of the table has the name of a column of the feed.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class ChangeFeed:
             raise InvalidArgument(
                 f"{subject()} has a column {taken[0]}, which is a name of the feed: choose other columns, columns=[…]"
             )
-        # A row of an older version may lack a column that is required now.
+        # Rows of older versions may lack a column that is required now.
         optional = {name: field.model_copy(update={"required": False}) for name, field in own.items()}
         self._whole = without_variants(Schema(*optional.values()))
         self._with_row_ids = Schema(*self._whole.fields, ROW_ID)
@@ -213,9 +213,9 @@ class ChangeFeed:
     # Which files changed
 
     def _opened(self, page: list[TableStep], ordinal: int) -> Iterator[_Step]:
-        """The states of some versions, without versions that have the same snapshot as the one before.
+        """The states of some versions, without versions that have the same snapshot as the version before.
 
-        The last one is opened first: its metadata mostly lists the snapshots of all.
+        The last version is opened first, because its metadata lists most snapshots of the others.
         """
         for step in reversed(page):
             if step.after is not None:
@@ -261,9 +261,9 @@ class ChangeFeed:
             yield step, file_changes(step.before, step.after)
 
     def _has_all_columns(self, files: TableFiles | None) -> bool:
-        """Whether the writer of a snapshot knew all columns of the result, so that rows it moved have all values.
+        """Whether the writer of a snapshot knew all columns of the result, so that rows that it moved have all values.
 
-        It did not if a column was dropped before and came back with a rollback.
+        It did not if a column was dropped before the snapshot, and a later rollback restored the column.
         """
         assert files is not None
         assert files.snapshot is not None
@@ -272,7 +272,7 @@ class ChangeFeed:
         return known is not None and {field.field_id for field in self._whole.fields} <= known.field_ids
 
     def _appended(self, steps: Sequence[_Step]) -> dict[int, list[FileScanTask]]:
-        """The files of the first versions, as far as these only append, by snapshot."""
+        """The added files of the leading versions that only append, by snapshot."""
         snapshot_ids: set[int] = set()
         last: TableFiles | None = None
         for step in steps:
@@ -322,7 +322,7 @@ class ChangeFeed:
         parts = sorted((one for one in parts if one.chosen is None or len(one.chosen)), key=lambda one: one.is_added)
         read_data_ahead(now.io, [one.task for one in parts])
         kinds: list[Literal["insert", "delete"]] = ["insert" if one.is_added else "delete" for one in parts]
-        if not parts:  # the same deletes in other files
+        if not parts:  # only the delete files changed, not the deleted rows
             return
         if len(set(kinds)) < 2:  # nothing to compare with
             for rows in ReadAhead(parts, partial(_rows_of_part, wanted=self._wanted), READ_AHEAD):

@@ -1,7 +1,7 @@
 """The data files that differ between two states of a table.
 
-A file that both states have, with the same deletes, is no difference. If all snapshots between them only append, the
-states are not compared: the manifests of the last snapshot list all files that were added.
+A file that both states have with the same deletes is no difference. If all snapshots between them only append, the
+states need not be compared: the manifests of the last snapshot list all added files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TableFiles:
     """The Iceberg state of a table in one version.
 
     Attributes:
-        metadata: that lists the snapshot; it may be later than the version.
+        metadata: metadata that lists the snapshot; it may be from a later version.
         snapshot: the current snapshot of the version; None for a table that was never written.
         io: the file access of the table.
     """
@@ -56,9 +56,9 @@ class FileChanges:
     """Data files that differ between two states, with the delete files that apply to them.
 
     Attributes:
-        added: of the later state alone.
-        removed: of the earlier state alone.
-        redeleted: of both, with other deletes: as the earlier state and as the later state has them.
+        added: files that only the later state has.
+        removed: files that only the earlier state has.
+        redeleted: files that both have with different deletes, as pairs (earlier state, later state).
     """
 
     added: list[FileScanTask] = field(default_factory=list)
@@ -67,11 +67,10 @@ class FileChanges:
 
 
 def snapshots_between(before: TableFiles | None, after: TableFiles) -> list[Snapshot] | None:
-    """The snapshots that lead from one state to the next, the newest first; None if they are not listed, as after a
-    rollback.
+    """The snapshots that lead from one state to the next, newest first; None if they are unknown, as after a rollback.
 
-    None also if the earlier state has no snapshot: PyIceberg removes the parent of a snapshot when it expires, so one
-    without a parent need not be the first.
+    They are also unknown if the earlier state has no snapshot. A snapshot without a parent need not be the first one,
+    because PyIceberg removes the id of a parent that expires.
     """
     end = None if before is None else before.snapshot_id
     if end is None:
@@ -86,9 +85,9 @@ def snapshots_between(before: TableFiles | None, after: TableFiles) -> list[Snap
 
 
 def share_row_ids(before: TableFiles, after: TableFiles) -> bool:
-    """Whether a row id means the same row in both states.
+    """Whether a row id identifies the same row in both states.
 
-    It does if one state descends from the other. After a rollback ids are assigned again to other rows.
+    This holds if one state descends from the other. After a rollback, ids are assigned again to other rows.
     """
     if min(before.metadata.format_version, after.metadata.format_version) < ROW_IDS_SINCE:
         return False
@@ -102,7 +101,7 @@ def all_are(snapshots: list[Snapshot] | None, operation: Operation) -> bool:
 
 
 def appended_files(last: TableFiles, snapshot_ids: Collection[int]) -> dict[int, list[FileScanTask]] | None:
-    """The files that snapshots appended, by the id of the snapshot. None if one of them has delete files, too.
+    """The files that snapshots appended, by the id of the snapshot. None if a snapshot also has delete files.
 
     Args:
         last: the state after the last of the snapshots, which are consecutive.

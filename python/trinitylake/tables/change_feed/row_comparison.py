@@ -1,10 +1,10 @@
-"""Compares the rows of files that were removed with those of files that were added.
+"""Compares the rows of removed files with the rows of added files.
 
-Rows that both sides have are no changes. Rows of one side alone were deleted or inserted; two of them with the same row
-id, or else the same primary key, are one updated row. Equal rows are interchangeable, except for their row ids.
+Rows on both sides did not change; rows on one side were deleted or inserted. A deleted and an inserted row with the
+same row id, or else primary key, are one updated row. Equal rows are interchangeable, except for their row ids.
 
-Rows are compared in memory. Beyond `MEMORY_MAX_SIZE_BYTES` they are divided through temporary files, so that each part
-fits: by their row id, and rows whose id is on one side only by their key or values.
+Rows are compared in memory. Beyond `MEMORY_MAX_SIZE_BYTES` they are partitioned into temporary files: first by row id,
+then rows whose id is only on one side by key or values.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def compare_rows(rows: Iterator[SideRows], schema: pa.Schema, identity: RowIdent
 
 
 def _compare_in_parts(rows: Iterable[SideRows], schema: pa.Schema, identity: RowIdentity) -> Iterator[ChangedRows]:
-    """As `compare_rows`: in parts by row id, and what is left then in parts by key or values."""
+    """Like `compare_rows`, but partitioned: by row id, and the remaining rows by key or values."""
     with ExitStack() as stack:
         updated, inserted = (stack.enter_context(_RowFile(schema)) for _ in range(2))
         parts = _Parts(stack, schema, identity.key or identity.values)
@@ -171,7 +171,7 @@ def _pair_by_id(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tu
 
 
 def _compare(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The deleted, the updated and the inserted rows, if no row id is on both sides."""
+    """The deleted, the updated and the inserted rows. No row id may be on both sides."""
     removed, added = _without_equal(removed, added, identity)
     if not identity.key or not removed.num_rows or not added.num_rows:
         return removed, removed.slice(0, 0), added
@@ -181,7 +181,7 @@ def _compare(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple
 
 
 def _differ(before: pa.Table, after: pa.Table, identity: RowIdentity) -> npt.NDArray[np.bool_]:
-    """Whether each row differs, compared in parts that need not be copied: where neither side begins a batch."""
+    """Mask of the rows that differ. Rows are compared in parts within one batch of each side, so without copies."""
     before, after = before.select(identity.values), after.select(identity.values)
     ends = np.unique([end for side in (before, after) for end in np.cumsum([len(one) for one in side.to_batches()])])
     parts = [
@@ -251,7 +251,7 @@ def _classes(rows: pa.Table, marks: Signatures) -> _Numbers:
     while len(pending):
         chosen = np.array(representatives)[codes[pending]]
         pending = pending[differing(take_rows(rows, pending), take_rows(rows, chosen))]
-        if len(pending):  # other rows with the same signature: the first of each class represents the next one
+        if len(pending):  # rows that differ but have equal signatures: the first of them represents the next class
             _, first, again = np.unique(codes[pending], return_index=True, return_inverse=True)
             codes[pending] = len(representatives) + again
             representatives += list(pending[first])

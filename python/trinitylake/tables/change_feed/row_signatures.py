@@ -1,7 +1,7 @@
 """Signatures of rows: 64-bit hashes, equal for rows that are equal by `merging/differences.py`.
 
-They propose which rows may be equal. Different rows may have the same signature, because only parts of long texts are
-hashed, so equality is decided by comparing the rows.
+They find rows that may be equal. Different rows may have the same signature, because only parts of long strings are
+hashed. Equality is then decided by comparing the rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The versions that changed a table, found by the id of the table.
 
 A version is one atomic step: between it and its predecessor a table changes at most once, in one transaction. A table
-that one of the two versions does not have has no rows there, so a drop deletes its rows and a restore inserts them.
+that is missing in one of the two versions counts as empty, so a drop deletes its rows and a restore inserts them.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class TableStep:
         committed_at: time of its commit, in UTC.
         transaction: the position of the transaction in the version; None if the log does not have it.
         transaction_id: its id.
-        before: the table in the version before; None if that does not have it.
-        after: the table in this version; None if it does not have it.
+        before: the table in the version before; None if it is missing there.
+        after: the table in this version; None if it is missing.
     """
 
     version: int
@@ -69,7 +69,7 @@ class TableStep:
 
 
 def state_of(version: _core.Version, key: TableName, id: str | None = None) -> TableState | None:
-    """The state of the table in a version under this name; None if no table, or another one, has the name there."""
+    """The state of the table with this name in a version; None if no table, or not the one with `id`, has the name."""
     found = version.read("table", *key)
     if found is None:
         return None
@@ -85,7 +85,7 @@ def steps_of_table(
     Args:
         core: the handle of the lakehouse.
         id: of the table.
-        key: a name that the table may have at `since`; another one is found if it is renamed to this one later.
+        key: a name of the table. If it is renamed to this name only later, its earlier name is found.
         since: the version before the first one.
         until: the last version.
 
@@ -113,10 +113,9 @@ def steps_of_table(
 def changes_ahead(
     core: _core.Lakehouse, since: _core.Version, until: _core.Version, key: TableName | None = None
 ) -> Iterator[tuple[_core.Version, _core.Version, ChangedTables]]:
-    """Each version with the one before it and its changed tables.
+    """Each version with the version before it and its changed tables.
 
-    A remote store fetches the definitions of all tables, or of the name `key`, in parallel: otherwise each would be a
-    round.
+    From a remote store, the definitions of all tables, or of the table named `key`, are prefetched in parallel.
     """
     io, versions = LakehouseFileIO(core.storage), versions_after(core, since, until)
     while page := list(islice(versions, PAGE_VERSIONS)):
@@ -131,9 +130,7 @@ def changes_ahead(
 def net_step_of_table(
     core: _core.Lakehouse, id: str, key: TableName, since: _core.Version, until: _core.Version
 ) -> Iterator[TableStep]:
-    """One step from the first version to the second, as if one transaction had made all changes. Arguments as for
-    `steps_of_table`.
-    """
+    """One step from `since` to `until`, as if made by one transaction. The arguments are as for `steps_of_table`."""
     before, after = state_of(since, key, id), state_of(until, key, id)
     if before is None or after is None:  # it may have another name there
         for number, step in enumerate(steps_of_table(core, id, key, since, until)):

@@ -1,8 +1,8 @@
-"""Rows of one write as Arrow tables, and those of its rows that do not fit the table.
+"""Converts the rows of writes to Arrow, and finds the rows that do not fit the table.
 
 The thread that calls `write` converts the rows to Arrow. The thread that commits converts them to the columns of the
-table: all writes with the same Arrow schema together, which gives the same values as one after the other. If that
-fails, it converts halves, and halves of these, until it has found the single writes or rows that do not fit.
+table: all writes with the same Arrow schema together, with the same result as one by one. If this fails, it converts
+halves, and halves of these, until it has found the single writes or rows that do not fit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class TextRows(NamedTuple):
-    """Rows that were parsed from texts.
+    """Rows that were parsed from lines or records of text.
 
     Attributes:
-        rows: for each text a dictionary, or the error that explains why it is no row.
-        texts: without their line breaks.
+        rows: for each text a dictionary, or the error that explains why it is not a row.
+        texts: the texts without their line breaks.
         lines: the number of the line where each text begins, from 1.
     """
 
@@ -55,10 +55,10 @@ class EventRows:
 
     Args:
         data: as for `Table.append`, or `TextRows`.
-        schema: returns the schema of the table, which tells dictionaries of map columns from structs.
-        fits: returns whether rows with an Arrow schema may fit the table. If it is given, rows that cannot be converted
-            are rejected, and rows with unknown fields are converted separately. If it is None, the first row that
-            cannot be converted makes the whole write fail.
+        schema: returns the schema of the table, which distinguishes maps from structs among dictionaries.
+        fits: returns whether rows with an Arrow schema may fit the table. With it, rows that cannot be converted are
+            rejected, and rows with unknown fields are converted separately. If it is None, the first row that cannot
+            be converted makes the whole write fail.
 
     Attributes:
         error: why the whole write fails; None if it does not.
@@ -136,7 +136,7 @@ class EventRows:
 
     @property
     def has_lines(self) -> bool:
-        """Whether the rows are lines of a text, which errors name."""
+        """Whether the rows were parsed from lines, whose numbers errors include."""
         return bool(self._lines)
 
     def located(self, row: RejectedRow) -> InvalidArgument:
@@ -149,7 +149,7 @@ class EventRows:
 
 
 def _python_row(table: pa.Table) -> Any:
-    """The only row. A column with bytes that are no UTF-8 is shown as the text of its error."""
+    """The only row of a table. A string that is not UTF-8 is replaced by the text of its error."""
     row = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -217,7 +217,7 @@ def _fit(parts: list[_Part], conform: Callable[[pa.Table], pa.Table], splits: bo
 
 
 def _first_bad_row(rows: EventRows, table: pa.Table, conform: Callable[[pa.Table], pa.Table]) -> int:
-    """Place of the first row of a table that does not fit, if errors name it; otherwise 0."""
+    """Position of the first row of a table that does not fit, if errors include its line; otherwise 0."""
 
     def convert(count: int) -> None:
         first = table.slice(0, count)
@@ -227,7 +227,7 @@ def _first_bad_row(rows: EventRows, table: pa.Table, conform: Callable[[pa.Table
 
 
 def _first_bad(count: int, convert: Callable[[int], object]) -> int:
-    """Position of the first row with which the conversion of the rows up to it fails. All `count` rows fail."""
+    """Position of the first row that makes a conversion fail, by binary search; converting all `count` rows fails."""
 
     def fails(number: int) -> bool:
         try:

@@ -89,8 +89,8 @@ class Acknowledgement(Future[int]):
 
     Attributes:
         rows_rejected: the number of rows that went to the dead-letter table. Set when the future is done.
-        is_duplicate: whether the table already had the sequence number, so nothing was written. Set at the same time.
-        is_seen: whether a caller has read the outcome, or waits for it, or has added a callback.
+        is_duplicate: whether nothing was written because the table already had the sequence number. Set at that time.
+        is_seen: whether a caller has read the outcome, waits for it, or has added a callback.
     """
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ def stage(
     for one in found.tables:
         if one.num_rows:
             alike.setdefault(one.schema, []).append(one)
-    # Before the rows: a transaction that reads the table after an append does not share its commit.
+    # Read this before the append: a transaction that reads the table after an append cannot share its commit.
     newest, staged.compacted = sequence_numbers(table)
     staged.newest = newest + len(alike)
     for tables in alike.values():  # several schemas only if some rows lack columns with default values
@@ -237,9 +237,7 @@ def stage(
 
 
 def _fail_later_writes(writes: Iterable[Write], staged: Staged) -> None:
-    """Fail the writes of a producer after its failed write. Otherwise the stored number would pass that of the failed
-    write.
-    """
+    """Fail the later writes of a producer with a failed write, so that its stored number stays below the failed one."""
     errors: dict[str, TrinityLakeError] = {}
     for write in writes:
         if write.sequence is None or write in staged.duplicates:

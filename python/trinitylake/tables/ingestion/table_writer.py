@@ -1,9 +1,9 @@
 """Writer that collects the rows of many calls and commits them in the background: `table.writer()`.
 
 `write` converts rows to Arrow and puts them into a buffer. One thread takes the whole buffer and commits it in one
-transaction, while the next rows are collected. It starts when the buffer is full, or so early that the oldest rows are
-durable after `max_delay` if the commit takes as long as the last one. So memory holds at most one buffer and the rows
-of one commit; `write` waits while both are full.
+transaction, while the next rows are collected. A commit starts when the buffer is full, or early enough to make the
+oldest rows durable within `max_delay` if it takes as long as the last commit. So memory holds at most one buffer and
+the rows of one commit; `write` waits while both are full.
 
 The future of a write has its outcome: the version in which the rows are durable, or an error. A commit that fails with
 a temporary error is retried. If its outcome is unknown, the writer rolls the transaction back, which fails if it was
@@ -283,7 +283,7 @@ class TableWriter:
         return EventRows(rows, self._table._schema, self._fits)
 
     def _may_fit(self, schema: pa.Schema) -> bool:
-        """Whether rows with this schema may fit the table in the state of the writer's opening."""
+        """Whether rows with this schema may fit the table in the state in which the writer was opened."""
         try:
             conforming(self._table)(schema.empty_table())
         except InvalidArgument:
@@ -365,7 +365,7 @@ class TableWriter:
         try:
             version, staged = self._committed(writes)
         except BaseException as error:
-            if isinstance(error, InvalidArgument) and len(writes) > 1:  # find the write whose rows `stage` let pass
+            if isinstance(error, InvalidArgument) and len(writes) > 1:  # find the write whose error `stage` missed
                 half = len(writes) // 2
                 self._commit(writes[:half])
                 self._commit(writes[half:])

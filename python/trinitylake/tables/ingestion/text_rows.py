@@ -1,7 +1,7 @@
 """Parsers of JSON lines and CSV that arrive in parts: from a pipe, a growing file, or a request.
 
-Numbers stay texts until they are converted to the type of their column. So a decimal is never a floating-point number
-in between, and loses no digits.
+Numbers stay strings until they are converted to the type of their column. So decimals lose no digits, because they are
+never converted through floating-point numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.ingestion.rejected_rows import TextRows
 
-#: A row as a dictionary, or the error that explains why a text is no row.
+#: A row as a dictionary, or the error that explains why a text is not a row.
 _Row: TypeAlias = "Mapping[str, Any] | InvalidArgument"
 #: The largest text of one row.
 MAX_ROW_SIZE_BYTES = 16 << 20

@@ -1,7 +1,7 @@
 """Selects the data files that may have one of many keys, by partition, column bounds and Bloom filters.
 
-The filter of a statement lists the keys only if they are few; for many keys it has their range (`key_filter`). So files
-are compared with all keys here.
+The filter of a statement lists the keys only if they are few; for many keys it has only their range (`key_filter`). So
+this module compares files with all keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Clauses of a MERGE: conditions and values in SQL over `source` and `target`.
 
-DuckDB evaluates the SQL in a sandbox, over pairs of rows. A clause without a condition, whose values are columns of the
-source, needs no DuckDB.
+DuckDB evaluates the SQL in a sandbox, over pairs of rows. It is not needed for clauses without a condition whose values
+are columns of the source.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Clause:
     """One `WHEN` of a MERGE.
 
     Attributes:
-        action: what it does.
-        condition: in SQL; None for always.
-        values: columns of the table, with the column of the source or the SQL text that each gets. None for all columns
-            that both have.
+        action: "update", "delete" or "insert".
+        condition: in SQL; None if the clause always applies.
+        values: for each column of the table that gets a value, a column of the source or SQL. None for all columns that
+            both have.
     """
 
     action: Action
@@ -53,10 +53,10 @@ class Clause:
 
 @dataclass
 class Outcome:
-    """The clause that applies to each of some pairs, or rows of the source.
+    """The clauses that apply to pairs of rows, or to rows of the source.
 
     Attributes:
-        clause: the number of the clause for each, -1 for none.
+        clause: the number of the clause for each pair, -1 for none.
         computed: for each clause, its new values by column; null for a pair to which another clause applies.
     """
 

@@ -1,4 +1,4 @@
-"""Look-up of dense integer keys, such as most ids: an array has the row for each number.
+"""Look-up of dense integer keys, such as most ids, in an array that has the row number of each key.
 
 A look-up takes one memory access instead of a hash join.
 """
@@ -21,7 +21,7 @@ class DenseKeys:
 
     Args:
         values: the keys, at least one.
-        rows: the number of the row that each stands in, below 2³¹.
+        rows: the row number of each key, below 2³¹.
     """
 
     def __init__(self, values: np.ndarray, rows: np.ndarray) -> None:
@@ -63,7 +63,7 @@ class DenseKeys:
 
 
 def is_whole_number(kind: pa.DataType) -> bool:
-    """Whether `whole_numbers` takes a column of this type: Iceberg's int, long and date."""
+    """Whether `whole_numbers` supports a column type: Iceberg's int, long and date."""
     return bool(kind in (pa.int32(), pa.int64(), pa.date32()))
 
 

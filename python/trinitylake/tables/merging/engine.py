@@ -1,7 +1,7 @@
 """MERGE on one table: reads the files that may hold a key, and rewrites those with rows that change.
 
-The result is one snapshot. It rests on the rows that have one of the keys, so after a lost race it is redone on what
-others committed, if that concerns no such rows (`iceberg_storage/staging/row_conflicts.py`).
+The result is one snapshot. It depends on the rows with one of the keys. After a lost race it is rebased on the other
+commits if they changed no such rows (`iceberg_storage/staging/row_conflicts.py`).
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def merge(
         matched, not_matched: in the order in which their conditions are tried.
         limits: the declared limits of the table.
         statement: its name in conflicts.
-        only_changes: whether an update that leaves a row as it was counts as none.
+        only_changes: whether updates that do not change a row are ignored.
 
-    Raises `InvalidArgument` for keys and clauses that make no sense, and values that do not fit.
+    Raises `InvalidArgument` for invalid keys and clauses, and values that do not fit.
     """
     with iceberg.transaction() as change:
         metadata = change.table_metadata
@@ -88,7 +88,7 @@ class _Added:
     """New rows of the clauses for source rows without a match, in batches; read once.
 
     Attributes:
-        count: of those that were read.
+        count: the number of rows that were read so far.
     """
 
     source: pa.Table

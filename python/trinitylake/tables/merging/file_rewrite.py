@@ -1,4 +1,4 @@
-"""Changes rows of files: the files are written again, or get delete files; other files stay."""
+"""Changes rows of data files: rewrites the files, or writes delete files for them."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class _Updated(NamedTuple):
     """Updated rows.
 
     Attributes:
-        rows: of the table.
-        is_changed: whether each of them counts.
-        positions: of them in their file.
+        rows: with the columns of the table.
+        is_changed: mask of the rows that count as updated.
+        positions: of the rows in their file.
     """
 
     rows: pa.Table
@@ -68,8 +68,8 @@ class _Part:
     Attributes:
         rows: with the columns and types of the table, and in format version 3 their lineage.
         positions: of the rows in the file.
-        hits: at places among these rows.
-        updated: new values of rows, for each clause that updates some, if they were computed.
+        hits: the rows to which a clause applies, by their indexes in `rows`.
+        updated: for each clause that updates rows, their new values, if these were computed already.
     """
 
     rows: pa.Table
@@ -82,7 +82,7 @@ class _Changed(NamedTuple):
     """The numbers of updated and deleted rows of a file.
 
     Attributes:
-        positions: of both in the file, if its other rows stay where they are; None if they were written again.
+        positions: of these rows in the file, if its other rows stay in place; None if the file was rewritten.
     """
 
     updated: int
@@ -96,10 +96,10 @@ class FileRewrite:
     Args:
         metadata, io: of the table.
         live: reads the files.
-        source: the rows that came in.
+        source: the source rows.
         clauses: for matched rows.
-        in_place: whether unchanged rows stay where they are, and delete files list the others (merge-on-read).
-        only_changes: whether an update that leaves a row as it was counts as none.
+        in_place: whether delete files are written, and files are not rewritten (merge-on-read).
+        only_changes: whether updates that do not change a row are ignored.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class FileRewrite:
         return DataFileWriter(self._metadata, self._io, carries_rows=True)
 
     def _file(self, task: FileScanTask, hits: Hits) -> _Changed | None:
-        """Change rows of a file; None if nothing changes."""
+        """Change the hit rows of a file; None if nothing changes."""
         hits = hits.sorted()
         is_deleted = np.isin(hits.clause, [n for n, one in enumerate(self._clauses.clauses) if one.action == "delete"])
         deleted = int(is_deleted.sum())
@@ -266,9 +266,9 @@ def _write_all(writer: DataFileWriter, parts: Iterable[pa.Table]) -> None:
 
 
 def completed(clauses: Clauses, values: Mapping[str, pa.ChunkedArray | pa.Array], before: pa.Table | None) -> pa.Table:
-    """Rows of the table from some columns, cast to its types; the other columns are those of `before`.
+    """Rows of the table from the columns `values`, cast to its types; other columns are taken from `before`.
 
-    Without `before`, for new rows, columns without values are left out. Raises `InvalidArgument` that names a column.
+    For new rows, without `before`, columns without values are left out. Raises `InvalidArgument` that names a column.
     """
     columns, fields = [], []
     for column in clauses.target:

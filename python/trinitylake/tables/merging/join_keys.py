@@ -1,6 +1,6 @@
-"""Keys of rows: columns made so that equal keys have equal bytes, and those that occur more than once.
+"""Keys of rows: conversion to columns in which equal keys have equal bytes, and a check for duplicates.
 
-A null equals nothing, as in SQL. NaN equals NaN, and -0.0 equals 0.0, as where DuckDB and Spark join.
+A null equals nothing, as in SQL. NaN equals NaN, and -0.0 equals 0.0, as in joins of DuckDB and Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def key_names(columns: Sequence[str]) -> list[str]:
 
 
 def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
-    """Raise `InvalidArgument` with the keys that more than one row has. Keys with a NULL are no duplicates."""
+    """Raise `InvalidArgument` if two rows have the same key. Keys with a NULL are not duplicates."""
     names = key_names(columns)
     keys = pa.table(dict(zip(names, join_columns(rows, columns), strict=True)))
     if len(names) == 1 and _all_differ(keys[0].drop_null()):

@@ -1,8 +1,8 @@
 """Matches rows of a table with source rows by key: a hash join of the keys, or a look-up of dense keys.
 
-Keys and row numbers are joined, a few bytes for each. The join holds the keys of the source and a chunk of those of the
-table; columns of any type are taken by row number afterwards. Integers that are close together are looked up without a
-join (`dense_keys.py`), unless clauses have conditions or values in SQL.
+To save memory, only keys and row numbers are joined: the keys of the source with one chunk of the table's keys at a
+time. Other columns are then taken by row number. Integers that are close together are looked up without a join
+(`dense_keys.py`), unless clauses have conditions or values in SQL.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Hits:
 
     Attributes:
         positions: of the rows in the file.
-        source: the rows of the source that they met.
+        source: the numbers of the source rows that they match.
         clause: the number of the clause.
         computed: for each clause, values by column.
     """
@@ -56,7 +56,7 @@ class Hits:
         return Hits(self.positions[numbers], self.source[numbers], self.clause[numbers], computed)
 
     def among(self, positions: np.ndarray) -> Hits:
-        """The hits at some ascending positions of the file, with their indexes among these positions."""
+        """The hits at some ascending positions of the file, renumbered to their indexes in `positions`."""
         first, last = np.searchsorted(self.positions, [positions[0], positions[-1] + 1]) if len(positions) else (0, 0)
         part = self.take(np.arange(first, last))
         return replace(part, positions=np.searchsorted(positions, part.positions))
@@ -68,7 +68,7 @@ class Matches:
 
     Attributes:
         hits: by the number of the file.
-        met: of each row of the source, whether it met any row of the table.
+        met: mask of the source rows that match any row of the table.
     """
 
     met: np.ndarray
@@ -127,8 +127,8 @@ def find_matches(
 def _looked_up(
     live: LiveRows, tasks: Sequence[FileScanTask], source: pa.Table, key: str, dense: DenseKeys, clauses: Clauses
 ) -> Matches:
-    """The same for keys that no two rows of the source share: so no row of the table meets two, and of the clauses,
-    which have no conditions, the first speaks for every pair."""
+    """Like `find_matches`, by look-up of unique keys of the source. Each row of the table matches at most one source
+    row, and the first clause applies to every pair, because clauses have no conditions here."""
     matches = Matches(np.zeros(source.num_rows, dtype=bool))
     types = pa.schema([clauses.target.field(key)])
 

@@ -39,7 +39,7 @@ from trinitylake.tables.sql_sandbox import quoted
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-#: Function from the columns of the table to the values of some of these columns, or None.
+#: Function that takes the columns of the table and returns key values of some of these columns, or None.
 FoundKeys: TypeAlias = "Callable[[pa.Schema], pa.Table | None]"
 #: The columns with the file and the position of a row.
 FILE, POSITION = "trinitylake:file", row_lineage.POSITION.name
@@ -50,9 +50,8 @@ class FoundRows:
     """Rows of a table that change in one way.
 
     Attributes:
-        rows: the columns `FILE` and `POSITION`, and the new values of other columns under the names that they have in
-            `values`.
-        values: columns of the table, with the column of `rows` that each gets; None if the rows are deleted.
+        rows: the columns `FILE` and `POSITION`, and columns with new values.
+        values: for each column of the table that changes, the column of `rows` with its new values; None to delete.
     """
 
     rows: pa.Table
@@ -102,11 +101,11 @@ def change_rows(
 
     Args:
         iceberg: the table; a staged one redoes the statement after a lost race.
-        filter: all rows that the statement looks for match it.
-        find: is given the rows of the files that can hold such rows.
+        filter: matches all rows that the statement may change.
+        find: finds the changes, given the rows of the files that may hold such rows.
         statement: its name in conflicts.
         limits: the declared limits of the table.
-        keys: finds the values of some columns of the table, by name, one of which each such row has; None for any.
+        keys: finds keys, as columns of the table; every changed row has one of them. None if there are no keys.
 
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
     """
@@ -136,7 +135,7 @@ def rewrite(
 ) -> Rewritten:
     """Change the rows of `found` in the files of `placed`, and write `inserted` rows to new files.
 
-    `in_place` leaves unchanged rows where they are, and writes delete files (merge-on-read).
+    With `in_place`, delete files are written, and data files are not rewritten (merge-on-read).
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
     """
     source, clauses, hits = _hits(found)

@@ -9,8 +9,8 @@ import pyarrow as pa
 def take_rows(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
     """The rows with some numbers, in that order.
 
-    Arrow's `take` copies all texts of a column that has more than one chunk, however few rows are wanted. Here each
-    batch gives those that it has.
+    If a column has several chunks, Arrow's `take` copies all of its strings, however few rows are taken. So the rows
+    are taken from each batch separately.
     """
     if rows.num_columns == 0 or all(column.num_chunks <= 1 for column in rows.columns) or not len(numbers):
         return rows.take(pa.array(numbers, pa.int64()))

@@ -1,5 +1,5 @@
-"""SQL queries in DuckDB, over files of tables that it can read, and over our scans of the others.
+"""SQL queries in DuckDB. It reads the files of tables itself if it can, and otherwise rows from our scans.
 
-A query runs twice: first over empty tables with the right columns, which finds its names, its errors and the filters of
-each table; then over the files that match these filters.
+A query is processed twice: first over empty tables with the right columns, to find the names and errors in it and the
+filters for each table; then over the files that may match these filters.
 """

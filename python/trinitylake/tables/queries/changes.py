@@ -1,7 +1,7 @@
 """UPDATE, DELETE and MERGE: DuckDB finds rows by their positions, and computes their new values.
 
-The statement becomes one or more queries over the rows of the table, each with its place. What they find is applied by
-`merging/row_changes.py`.
+The statement is rewritten as one or more queries over the rows of the table with their files and positions.
+`merging/row_changes.py` applies the results.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Changes:
 
     Args:
         names: resolves the names of other tables.
-        table: the changed table, and `name` its namespace and name.
-        options: of its queries.
+        table: the changed table.
+        name: its namespace and name.
+        options: of the queries.
     """
 
     def __init__(self, names: Names, table: Table, name: NameOf, sql: str, options: QueryOptions) -> None:
