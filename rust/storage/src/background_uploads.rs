@@ -2,11 +2,11 @@
 //! waits for all uploads once, before it creates a file that references them (docs/decisions/0033).
 //!
 //! Invariants:
-//! - [`BackgroundUploads::written`] returns once every file was created, or with the error of a file that could not be.
-//!   The files are durable after [`Storage::sync`] of the returned paths.
+//! - [`BackgroundUploads::written`] returns when every file was created, or with the error of a file that could not be
+//!   created. The files are durable after [`Storage::sync`] of the returned paths.
 //! - At most [`MAX_PENDING_BYTES`] are uploaded at the same time, or one larger file, in at most [`MAX_REQUESTS`]
 //!   requests. A caller that adds more waits.
-//! - A file can be read from here until its upload has ended.
+//! - [`BackgroundUploads::read`] returns a file until its upload has ended.
 //! - A forked child does not have the tasks of its parent. It writes unfinished files itself, which is safe because
 //!   names are unique.
 
@@ -33,7 +33,7 @@ pub const MAX_PENDING_BYTES: usize = 64 << 20;
 pub const MAX_REQUESTS: usize = 32;
 /// Maximum number of uploaded bytes that stay in memory, because the transaction may read them again.
 const MAX_KEPT_BYTES: usize = 16 << 20;
-/// Larger files are read from the store again.
+/// Maximum size of such a file. Larger files are read from the store again.
 const MAX_KEPT_FILE_SIZE_BYTES: usize = 1 << 20;
 
 pub struct BackgroundUploads {
@@ -61,7 +61,7 @@ struct State {
 }
 
 struct File {
-    /// Content until it is uploaded, or for as long as the transaction runs if `is_kept`.
+    /// Content of the file. It is dropped after the upload, or if `is_kept`, when the transaction ends.
     bytes: Option<Bytes>,
     is_kept: bool,
     is_durable: bool,
@@ -379,7 +379,7 @@ impl Attempts {
             if self.is_cancelled.load(Ordering::SeqCst) {
                 return Err(transaction_ended(&self.path));
             }
-            // The storage sends the request once; retries are decided here.
+            // The storage sends the request once; this function retries it.
             match within(0, self.storage.write_unsynced(&self.path, self.bytes.clone())).await {
                 Err(error @ Error::Storage { retryable: true, .. }) => {
                     self.progress.has_failed_once.store(true, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use crate::retry_policy::RetryPolicy;
 use crate::storage_trait::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::error::Result;
 
-/// Declares all counters once: the struct of their values, the atomic counters, and their names.
+/// Declares from one list of counters the struct of their values, the atomic counters, and their names.
 macro_rules! counters {
     (requests: $($request:ident),+; bytes: $($bytes:ident),+) => {
         /// Requests and bytes since the handle was created. Requests and written bytes count when they are sent, even
@@ -84,7 +84,7 @@ impl CountingStorage {
         Self { inner, tally: Arc::default(), collected_before_millis: AtomicU64::new(0) }
     }
 
-    /// The newest known garbage collection deleted files that are older, as part of the keys of caches in other layers.
+    /// Time of the newest known garbage collection, which deletes older files. Part of cache keys in other layers.
     pub fn collected_before_millis(&self) -> u64 {
         self.collected_before_millis.load(Ordering::SeqCst)
     }

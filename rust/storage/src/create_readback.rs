@@ -1,10 +1,9 @@
-//! Claiming a file: several writers try to create it, and the first one wins. This module does not know what the file
-//! means.
+//! Claiming a file: several writers try to create it, and the first one wins.
 //!
-//! Any answer but "created" leaves open which writer won (format §8.2): the reply may have been lost, or the client may
-//! have retried and found the file of its own first attempt. Therefore the file is read back. Its content includes an
-//! id that no other writer uses, so equal bytes mean that this writer won. A refusal settles only the request that it
-//! answers: an earlier request of the same claim without an answer may still create the file.
+//! After any answer except "created", it is unknown which writer won (format §8.2): the reply may have been lost, or
+//! the client may have retried and found the file of its own first attempt. Therefore the file is read. Its content
+//! includes an id that no other writer uses, so equal bytes mean that this writer won. A refusal is the outcome of one
+//! request only: an earlier request of the same claim without an answer may still create the file.
 
 use bytes::Bytes;
 
@@ -15,8 +14,8 @@ use trinitylake_base::error::{Error, Result};
 /// Outcome of a claim.
 #[derive(Clone, Debug)]
 pub enum Claim {
-    /// `sent_once`: the first request was answered. Otherwise a copy of the request may still be in flight, and could
-    /// create the file again after its deletion.
+    /// This writer created the file. `sent_once`: the first request was answered. Otherwise another request may be in
+    /// flight, and could create the file again after its deletion.
     Won { sent_once: bool },
     /// Another writer was first; this is the content of its file.
     Lost(Bytes),
@@ -26,8 +25,8 @@ pub enum Claim {
     Unknown(Error),
 }
 
-/// Creates `path` with `bytes` unless another writer has. Tries at least once, and repeats until `deadline_millis` on
-/// the environment's elapsed clock.
+/// Creates `path` with `bytes`, unless another writer has created it. Tries at least once, and again until
+/// `deadline_millis` on the environment's elapsed clock.
 pub async fn claim(
     storage: &dyn Storage,
     environment: &dyn Environment,
@@ -64,8 +63,8 @@ pub async fn claim(
     }
 }
 
-/// Whether an error of a creation proves that the request created nothing. This is a list of such errors: after
-/// any other error the file may exist, now or later.
+/// Whether an error of a creation proves that the request created nothing. After an error that is not listed here, the
+/// file may exist now or later.
 pub fn is_refusal(error: &Error) -> bool {
     match error {
         Error::PermissionDenied(_)

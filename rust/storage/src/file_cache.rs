@@ -1,10 +1,10 @@
-//! LRU cache of immutable files: each is fetched from a remote store once.
+//! LRU cache of immutable files: each file is fetched from a remote store once.
 //!
-//! A name that contains a random id is used once, so its content never changes and a cached file is never stale. The one
-//! exception are metadata files that an erasure of rows replaces: a garbage collection follows, and a process that
-//! learns of one forgets all files. Not cached are names that another writer may use again, such as `v3.metadata.json`;
-//! files of the lakehouse that are named by version or transaction, which all begin with `_`; and nodes, which have a
-//! cache of their own.
+//! A name that contains a random id is used once, so its content never changes and a cached file is never stale. The
+//! only exception are metadata files that an erasure of rows replaces: a garbage collection follows, and a process that
+//! observes its fence forgets all cached files. Three types of files are not cached: names that another writer may use
+//! again, such as `v3.metadata.json`; names by version or transaction, which begin with `_`; and nodes, which have a
+//! separate cache.
 //!
 //! Data files and metadata files have separate shares, so that a scan of many small data files does not evict the
 //! manifests that every statement needs. Each process has its own caches.
@@ -27,7 +27,7 @@ use trinitylake_base::per_process::PerProcess;
 pub const METADATA_SIZE_BYTES: u64 = 32 << 20;
 /// Size of the cache of data files and delete files.
 pub const DATA_SIZE_BYTES: u64 = 32 << 20;
-/// Larger files are not cached.
+/// Maximum size of a cached metadata file.
 pub const METADATA_FILE_MAX_SIZE_BYTES: usize = 4 << 20;
 pub const DATA_FILE_MAX_SIZE_BYTES: usize = 1 << 20;
 

@@ -1,7 +1,7 @@
 //! Files below one root: the trait [`Storage`] and its implementations.
 //!
-//! Paths are relative to the root, UTF-8, and taken literally, like object keys (format §2). Files are immutable.
-//! Correctness rests on `put_if_absent` alone.
+//! Paths are relative to the root, in UTF-8 and without escapes, like object keys (format §2). Files are immutable. The
+//! correctness of commits depends only on `put_if_absent`.
 
 pub mod background_uploads;
 
@@ -43,8 +43,8 @@ pub use storage_trait::{
 #[cfg(any(test, feature = "testing"))]
 pub use testing::{faulty, latency, memory_files};
 
-/// Opens the store behind a root without sending a request to it: a missing root or wrong credentials are reported when
-/// the first file is used.
+/// Opens the store of a root without sending a request. A missing bucket or wrong credentials are reported when the
+/// first file is used.
 pub fn open(
     root: &RootUri,
     storage_options: &HashMap<String, String>,

@@ -9,8 +9,8 @@
 //! - With [`Durability::Fsync`], a file that [`Storage::put_if_absent`] created survives a power loss: the file is
 //!   synced before it is linked and its folder afterwards. The first time a handle writes below a folder, it also syncs
 //!   all folders above it up to the root, because another process may have created them without syncing them yet.
-//! - While the folder entry of a new file could not be synced, this handle neither reads the file nor reports that it
-//!   exists, because a power loss may still remove it. A later successful sync of its folders ends this state.
+//! - If the folder entry of a new file could not be synced, this handle neither reads the file nor reports that it
+//!   exists until a later sync of its folders succeeds, because a power loss may still remove the file.
 //! - Nothing outside of the root is read or written through a symbolic link (`root_folder`).
 //! - Listings show files only. They leave out temporary files (`name#1`), symbolic links, and names that are not valid in
 //!   a path (not UTF-8, control characters).
@@ -44,17 +44,17 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_base::per_process::PerProcess;
 use trinitylake_base::root_uri::RootUri;
 
-/// Maximum size of a file that is written on the calling thread if no fsync follows: up to this size, handing the work
-/// to another thread takes longer than the write.
+/// Maximum size of a file that is written on the calling thread if no fsync follows. Up to this size, it takes longer
+/// to hand the work to another thread than to write.
 const SMALL_FILE_SIZE_BYTES: usize = 64 << 10;
 
-/// Few and short pauses: a local disk is not throttled like a remote store. A retry mainly helps against a lack of file
-/// descriptors, once other threads have closed theirs.
+/// Few and short pauses: a local disk is not throttled like a remote store. A retry mainly helps if file descriptors
+/// are exhausted, until other threads have closed some.
 const RETRY_POLICY: RetryPolicy =
     RetryPolicy { first_pause_millis: 50, max_pause_millis: 500, max_retries: 10, budget_millis: 2_000 };
 
-/// Files below one folder. Each process has its own state: after a fork, a lock of the parent may be held by a thread
-/// that does not exist in the child.
+/// Files below one folder. Each process has its own state: in a forked child, a lock that another thread of the parent
+/// held would never be released.
 #[derive(Debug)]
 pub struct LocalStorage {
     root: RootUri,
@@ -78,8 +78,8 @@ impl LocalStorage {
         self.folder.get()
     }
 
-    /// Runs file work on a thread for blocking work, because it may wait for the disk. Requests that do not wait for
-    /// the disk run on the caller's thread instead: they end before the pool would have started them.
+    /// Runs file work that may wait for the disk on a thread for blocking work. Other requests run on the caller's
+    /// thread, because they take less time than to start such a thread.
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Folder) -> Result<T> + Send + 'static) -> Result<T> {
         let folder = Arc::clone(self.folder());
         match tokio::task::spawn_blocking(move || work(&folder)).await {
@@ -91,8 +91,8 @@ impl LocalStorage {
         }
     }
 
-    /// Like [`LocalStorage::blocking`], but on the caller's thread if the runtime has other worker threads: handing the
-    /// work to another thread and back takes longer than all writes of a single commit.
+    /// [`LocalStorage::blocking`] on the caller's thread, if the runtime has other worker threads: to hand the work to
+    /// another thread and back takes longer than all writes of a single commit.
     async fn blocking_here<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,

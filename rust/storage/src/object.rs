@@ -1,6 +1,6 @@
 //! A lakehouse in an object store: S3, Google Cloud Storage, Azure, or the memory of this process.
 //!
-//! The client sends each request once. The module `retry` decides about retries, for all stores alike.
+//! The client sends each request once. The module `retry` retries requests of all stores.
 
 mod client_builder;
 pub mod options;
@@ -49,8 +49,8 @@ impl std::fmt::Debug for ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// In-memory store of that name. All handles with the same name in this process share its files, which exist until
-    /// the process ends.
+    /// Opens the in-memory store with the name of `root`. All handles with the same name in this process share its
+    /// files, which exist until the process ends.
     pub fn memory(root: &RootUri) -> Self {
         static MEMORIES: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
         let name = root.bucket().to_owned();
@@ -77,7 +77,7 @@ impl ObjectStorage {
         self.client.get().as_ref().map_err(Error::clone)
     }
 
-    /// Object key of a path: the root's prefix and the same characters, without encoding.
+    /// Returns the object key of a path: the root's prefix and the path, without encoding.
     fn key(&self, path: &str) -> Result<Key> {
         check_path(path)?;
         parse_key(&format!("{}{path}", self.root.prefix()))
@@ -153,7 +153,7 @@ impl Storage for ObjectStorage {
 
     async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
         let key = self.key(path)?;
-        // Azure does not support suffix ranges, so the start of the file is requested; a small file is then complete.
+        // Azure does not support suffix ranges, so request the start of the file, which is all of a small file.
         let range = match self.root.scheme() {
             Scheme::Azure => GetRange::Bounded(0..max_size_bytes),
             _ => GetRange::Suffix(max_size_bytes),
@@ -250,8 +250,8 @@ impl Storage for ObjectStorage {
         Ok(files)
     }
 
-    /// The step of the root returns its folders, so that they are walked at the same time. Each folder is listed page
-    /// by page.
+    /// The first step returns the folders of the root as places, so that they are walked at the same time. Each folder
+    /// is listed page by page.
     async fn walk(&self, place: &Place) -> Result<Step> {
         let failure = |error| self.failure("list", &place.folder, &error);
         if place.folder.is_empty() {
@@ -297,7 +297,7 @@ impl Storage for ObjectStorage {
         }
         check_path(path)?;
         let from = parse_key(&format!("{}{path}", source.prefix()))?;
-        // If the store does not support the copy or denies it, the caller copies the bytes, which reports a real error.
+        // If the store does not support or denies the copy, the caller copies the bytes, which may report the error.
         Ok(self.store()?.copy(&from, &self.key(path)?).await.is_ok())
     }
 
@@ -314,7 +314,7 @@ impl Storage for ObjectStorage {
 }
 
 fn parse_key(key: &str) -> Result<Key> {
-    // Accepts what `check_path` accepts; a difference between the two is an error instead of a panic.
+    // `check_path` has accepted the path, so this should not fail; if it does, return an error instead of a panic.
     Key::parse(key).map_err(|error| Error::InvalidLocation(format!("`{key}` cannot be an object key: {error}")))
 }
 

@@ -1,15 +1,15 @@
-//! Whether a store can be reached: a wrong endpoint is reported soon, while a store that has answered before is retried
-//! for as long as the policy allows.
+//! Whether a store can be reached. A wrong endpoint is reported soon, whereas requests to a store that has answered
+//! before are retried as long as the policy allows.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use object_store::client::HttpErrorKind;
 use trinitylake_base::root_uri::RootUri;
 
-/// Failures after which a store that has never answered counts as unreachable: with the pauses of the policy, about
-/// two seconds of refused connections of one request.
+/// Number of failures after which a store that has never answered counts as unreachable. If connections are refused,
+/// this takes one request about two seconds, with the pauses of the policy.
 const FAILURES_MAX: u32 = 7;
-/// A connection that times out has taken five seconds, so two of them are enough.
+/// Number of failures for which a timeout counts. A timeout takes five seconds, so two timeouts are enough.
 const TIMEOUT_WEIGHT: u32 = 4;
 
 /// Reachability of a store, according to the requests of one client.

@@ -16,8 +16,8 @@ use tokio::task_local;
 
 use crate::reachability::Reach;
 
-/// Precision of the dates: the machines of one store may differ by this much, and dates have whole seconds. Two dates
-/// that are closer to each other may mean the same time.
+/// Precision of the dates: the clocks of the store's machines may differ by this much, and dates have whole seconds.
+/// Two dates that are closer to each other may mean the same time.
 pub const APART_MILLIS: u64 = 1000;
 
 task_local! {
@@ -108,7 +108,7 @@ fn hear(heard: Heard) {
     let _ = HEARD.try_with(|before| before.set(before.get().and(heard)));
 }
 
-/// Makes HTTP clients that record the date of each answer, and whether there is one.
+/// Makes HTTP clients that record the date of each answer, and whether the store answered.
 #[derive(Debug)]
 pub(crate) struct ListeningConnector(pub(crate) Arc<Reach>);
 

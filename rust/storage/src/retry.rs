@@ -1,9 +1,9 @@
 //! Retries of storage requests.
 //!
-//! This module makes all retries, so that no caller needs a loop. Creations are sent once: only a caller that knows the
-//! content of the file can distinguish its own earlier attempt from that of another writer. [`claim`](crate::create_readback)
-//! does so for files that several writers try to create, [`Storage::put_unique`] for all others. Both take their pauses
-//! from the store's [`RetryPolicy`].
+//! This module makes all retries, except of creations, so that no caller needs a loop. A creation is sent once: only a
+//! caller that knows the content of the file can distinguish its own earlier attempt from that of another writer.
+//! [`claim`](crate::create_readback) does so for files that several writers try to create, [`Storage::put_unique`] for
+//! all other files. Both take their pauses from the store's [`RetryPolicy`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl RetryingStorage {
     }
 }
 
-/// Sends a request, with retries as far as the policy allows.
+/// Sends a request, with as many retries as the policy allows.
 macro_rules! repeat {
     ($self:ident, $request:expr) => {{
         let mut retries = $self.retries();
@@ -105,12 +105,12 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.begin_unsynced(path))
     }
 
-    /// Not retried: after a failed fsync, the operating system may have dropped the data and report success.
+    /// Not retried: after a failed fsync, the operating system may have dropped the data and still report success.
     async fn sync(&self, paths: &[String]) -> Result<()> {
         self.inner.sync(paths).await
     }
 
-    /// Not retried: the next hint makes a late one useless.
+    /// Not retried: a later hint replaces this one anyway.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.inner.put_hint(path, bytes).await
     }

@@ -5,7 +5,7 @@
 pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Shorter values are not redacted, because they may also be part of ordinary text.
+    /// Minimum length of a value that is redacted. Shorter values may also be part of ordinary text.
     const MIN_LENGTH: usize = 4;
 
     pub(crate) fn add(&mut self, secret: &str) {
@@ -35,7 +35,7 @@ impl Secrets {
     fn add_one(&mut self, secret: &str) {
         if secret.len() >= Self::MIN_LENGTH {
             self.0.push(secret.to_owned());
-            // The longest value first: replacing a shorter one that is part of it would leave the rest of it readable.
+            // Replace longer values first: if a shorter value is part of a longer one, the rest would stay readable.
             self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         }
     }

@@ -16,8 +16,8 @@ use trinitylake_base::root_uri::{Scheme, check_path};
 /// Maximum number of files that are deleted at the same time.
 const PARALLEL_DELETIONS: usize = 64;
 
-/// Result of a conditional create. An `Err` of `put_if_absent` means that the outcome is unknown, unless its kind
-/// excludes that the file was written (permission, invalid location).
+/// Result of a conditional create. After an `Err` of `put_if_absent` the outcome is unknown, unless the error proves
+/// that the file was not written (permission, invalid location).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
     Created,
@@ -28,7 +28,7 @@ pub enum PutOutcome {
 pub struct FileInfo {
     pub path: String,
     pub size_bytes: u64,
-    /// By the clock of the store.
+    /// Modification time by the clock of the store.
     pub modified_millis: u64,
 }
 
@@ -59,8 +59,8 @@ impl FileEnd {
 pub struct Place {
     /// Empty for the root, or ending in `/`.
     pub folder: String,
-    /// Restricts the walk to paths below the folder that sort after this path, at any depth. If it is `None`, a store
-    /// may return the subfolders as further places.
+    /// Only files whose paths sort after this path are part of the walk, at any depth below the folder. If it is
+    /// `None`, a store may return the subfolders as further places.
     pub after: Option<String>,
 }
 
@@ -84,8 +84,8 @@ pub trait Storage: Send + Sync + Debug {
     /// The bytes of a range. A range that ends after the file is cut to the file. A range that starts after the file or
     /// after its own end is an `InvalidArgument`.
     async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
-    /// The last `max_size_bytes` of a file (or the whole file if it is smaller), and the file size. Reading a Parquet
-    /// file starts with it. One request if the store supports that. `FileNotFound` if the file does not exist.
+    /// Returns the last `max_size_bytes` of a file (or the whole file if it is smaller), and the file size. Sends one
+    /// request if the store supports that. `FileNotFound` if the file does not exist.
     async fn get_end(&self, path: &str, max_size_bytes: u64) -> Result<FileEnd> {
         let size_bytes = self.head(path).await?.size_bytes;
         let bytes = self.get_range(path, size_bytes.saturating_sub(max_size_bytes)..size_bytes).await?;
@@ -94,12 +94,11 @@ pub trait Storage: Send + Sync + Debug {
     /// Size in bytes and modification time. `FileNotFound` if the file does not exist.
     async fn head(&self, path: &str) -> Result<FileInfo>;
     /// Creates the file if it does not exist. The client sends the request once and never retries it, because a retry
-    /// that finds the file of its own first attempt looks like a lost race. After `AlreadyExists`, a writer reads the
-    /// file (format §8): a store may also answer so while another creation runs that then fails.
+    /// that finds the file of its own first attempt looks like a lost race. After `AlreadyExists`, the caller must read
+    /// the file (format §8): a store may give this answer while another creation is running, which may then fail.
     async fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
     /// Creates a file with a unique name. Until [`Storage::sync`] of its path succeeds, the file may be lost, and only
-    /// its writer may rely on it. A lost reply is harmless: "exists" at a retry means that an earlier attempt
-    /// succeeded.
+    /// its writer may use it. A lost reply is harmless: if the file exists at a retry, an earlier attempt succeeded.
     async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
         match self.put_if_absent(path, bytes.clone()).await? {
             PutOutcome::Created => Ok(()),
@@ -111,18 +110,18 @@ pub trait Storage: Send + Sync + Debug {
         self.write_unsynced(path, bytes).await?;
         self.sync(&[path.to_owned()]).await
     }
-    /// Begins a file with a unique name that is written part by part, as [`Storage::write_unsynced`] writes a whole one.
+    /// Begins a file with a unique name that is written part by part; otherwise like [`Storage::write_unsynced`].
     /// `None` if the store accepts whole files only.
     async fn begin_unsynced(&self, _path: &str) -> Result<Option<Box<dyn FileInParts>>> {
         Ok(None)
     }
-    /// The durability barrier: from now on, these files are as durable as those of [`Storage::put_if_absent`].
+    /// The durability barrier: makes these files as durable as files of [`Storage::put_if_absent`].
     async fn sync(&self, paths: &[String]) -> Result<()>;
     /// Replaces the version hint without a sync; the last write wins. Readers verify the hint.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()>;
-    /// Replaces the content of a file, durably and at once: readers see all old or all new bytes. Only an erasure of
-    /// rows does that, with metadata files of tables (format §7). False if the content is neither `before` nor `after`.
-    /// Two writers that replace one file at the same time exclude each other on object stores only.
+    /// Replaces the content of a file, durably and atomically. Used only by an erasure of rows, for metadata files of
+    /// tables (format §7). False if the content is neither `before` nor `after`. Only on object stores, one of two
+    /// concurrent writers is refused.
     async fn replace(&self, path: &str, before: &Bytes, after: &Bytes) -> Result<bool> {
         let found = self.get(path).await?;
         if found != after && found == before {
@@ -133,23 +132,23 @@ pub trait Storage: Send + Sync + Debug {
     }
     /// Forgets cached files.
     fn forget_cached(&self) {}
-    /// Forgets cached files if no garbage collection of files of that age was known. An erasure of rows replaces files
-    /// before one.
+    /// Forgets cached files if this garbage collection was not known before, because an erasure of rows, which replaces
+    /// files, is followed by one.
     fn learn_collection(&self, _before_millis: u64) {}
-    /// Files below a prefix, sorted by path. An empty prefix or one that ends in `/` lists all files below it, at any
-    /// depth. Any other prefix is the beginning of a file name and lists only the files directly in its folder, so that
-    /// `_0` finds the root node files without a listing of the whole lakehouse. A missing folder is empty.
+    /// Lists files by prefix, sorted by path. An empty prefix or one that ends in `/` lists all files below it, at any
+    /// depth. Any other prefix is the beginning of a file name and lists only files directly in its folder, so that
+    /// `_0` finds the root node files without listing the whole lakehouse. A missing folder is empty.
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>>;
-    /// One step of a walk: some files of a place, and the places that remain. A walk returns every file once that
-    /// exists from its beginning to its end, including unfinished files ([`is_unfinished`](crate::is_unfinished)),
-    /// which `list` leaves out.
+    /// Executes one step of a walk: returns some files of a place, and the remaining places. A walk returns every file
+    /// that exists from its beginning to its end exactly once, including unfinished files
+    /// ([`is_unfinished`](crate::is_unfinished)), which `list` omits.
     async fn walk(&self, place: &Place) -> Result<Step> {
         let mut files = self.list(&place.folder).await?;
         files.retain(|file| place.after.as_ref().is_none_or(|after| file.path > *after));
         Ok(Step { files, places: Vec::new() })
     }
     /// Copies a file from another root of the same store to the same path, without a transfer to this process. False if
-    /// the store cannot do that. It replaces an existing file, so it is only for files with unique names.
+    /// the store cannot do that. Only for files with unique names, because it replaces an existing file.
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
     }
@@ -174,13 +173,13 @@ pub trait FileInParts: Send + Debug {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// What a file on a local disk survives after its creation is acknowledged. Object stores are always durable.
+/// Which failures a new file on a local disk survives. Files in object stores are always durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// A power loss: files and folders are synced.
     #[default]
     Fsync,
-    /// The death of the process, but not of the machine.
+    /// A crash of the process, but not of the machine.
     None,
 }
 
@@ -214,7 +213,7 @@ fn is_remote_root(root: &str) -> bool {
     !matches!(Scheme::of_root(root), None | Some(Scheme::File | Scheme::Memory))
 }
 
-/// Restricts a range to a file of that size, as [`Storage::get_range`] specifies.
+/// Restricts a range to a file of this size, by the rules of [`Storage::get_range`].
 pub fn checked_range(path: &str, range: Range<u64>, size_bytes: u64) -> Result<Range<u64>> {
     let Range { start, end } = range;
     if start > end || start > size_bytes {

@@ -1,5 +1,5 @@
-//! Files that are written under their final names first and synced together later, just before the root that refers to
-//! them is created. No file refers to them earlier, so their bytes and folder entries may reach the disk in any order.
+//! Files that are first written under their final names, and later synced together, before the root that refers to them
+//! is created. No file refers to them earlier, so their bytes and folder entries may reach the disk in any order.
 //!
 //! Invariants:
 //! - After [`Folder::sync`] the files survive a power loss: their bytes, their entries, and the entries of all folders
@@ -20,7 +20,7 @@ use super::temporary_files::TemporaryFile;
 use crate::storage_trait::Durability;
 use trinitylake_base::error::{Error, Result};
 
-/// Maximum number of files that stay open until they are synced; the sync opens the others again.
+/// Maximum number of files that stay open until they are synced. The sync opens all other files again.
 const MAX_OPEN_FILES: usize = 128;
 /// Maximum number of remembered files; a full map is emptied. For a file that is not remembered, a sync includes all
 /// folders above it.
@@ -86,14 +86,14 @@ impl UnsyncedFiles {
 }
 
 impl Folder {
-    /// Creates a file under its unique name. If the file exists, it must have the same content, or be the beginning of
-    /// it, which a killed process has left: a repeated export writes the same names.
+    /// Creates a file under its unique name. The file may exist with the same content, or with its beginning if a
+    /// process was killed: a repeated export writes the same names.
     pub(super) fn write_unsynced(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (file, created, folders) = self.create_unsynced(path)?;
         let handle = match created {
             Ok(mut handle) => {
                 if let Err(error) = handle.write_all(bytes) {
-                    // An incomplete file is useless, and takes space on a disk that may be full.
+                    // Delete the incomplete file, which takes space on a disk that may be full.
                     let _ = fs::remove_file(&file);
                     return Err(self.nothing_created(path, &error));
                 }
@@ -150,8 +150,8 @@ impl Folder {
         if found.len() == bytes.len() { File::open(&file).map(Some).map_err(failure) } else { Ok(None) }
     }
 
-    /// Writes a file again that is incomplete, or whose pages the system may have dropped, as a new inode with a new
-    /// folder entry.
+    /// Replaces a file that is incomplete, or whose pages the system may have dropped, by a new inode with a new folder
+    /// entry.
     fn replace(&self, path: &str, file: &Path, bytes: &[u8]) -> Result<File> {
         let replaced = || {
             let temporary = TemporaryFile::write(file, bytes, Durability::None)?;
@@ -204,7 +204,7 @@ impl Folder {
         Ok(())
     }
 
-    /// A failed creation never leaves a file with this name, so the failure is a refusal and not an unknown outcome.
+    /// Returns the error of a creation that has left no file with this name: a refusal, and not an unknown outcome.
     pub(super) fn nothing_created(&self, path: &str, error: &io::Error) -> Error {
         match self.failure("create", path, error) {
             Error::Storage { message, retryable: false } => Error::StorageRefused(message),

@@ -4,8 +4,8 @@
 //! Invariants:
 //! - A folder counts as durable only after this handle has synced its entry in the parent folder: another process may
 //!   have created the folder without syncing it yet.
-//! - A file whose folders could not be synced is reported neither as existing nor as absent until a later sync of them
-//!   succeeds.
+//! - If the folders of a file could not be synced, the file is reported neither as existing nor as absent until a later
+//!   sync of these folders succeeds.
 
 use std::collections::HashSet;
 use std::fs;
@@ -45,7 +45,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The error of an unknown outcome: its kind does not tell the caller whether the file exists.
+    /// Returns the error of an unknown outcome, from which the caller cannot conclude whether the file exists.
     pub(super) fn not_settled(&self, path: &str, error: &io::Error) -> Error {
         let message = format!(
             "cannot sync the folder of {}: {error}; whether the file survives a power loss is not known",
@@ -62,7 +62,7 @@ impl Folder {
         }
         let full = self.root_folder.full_path(folder);
         if folder.is_empty() {
-            // The user owns the folders above the root, but those that this call creates must be durable as well.
+            // Folders above the root belong to the user, but folders that this call creates must be durable as well.
             let missing = full.ancestors().take_while(|ancestor| !ancestor.exists());
             unsynced.extend(missing.filter_map(Path::parent).map(Path::to_path_buf));
             return fs::create_dir_all(&full);
@@ -76,8 +76,8 @@ impl Folder {
         }
     }
 
-    /// Syncs folder entries together, after the file: the first fsync after a change makes the file system write its
-    /// whole journal, and the others then have little left to write.
+    /// Syncs folder entries together, after the file. This is fast, because the first fsync after a change makes the
+    /// file system write its whole journal, so that the other ones write little.
     pub(super) fn sync_folders(&self, folder: &str, unsynced: &[PathBuf]) -> io::Result<()> {
         if unsynced.is_empty() {
             return Ok(());

@@ -77,7 +77,7 @@ impl DiskSync {
         (self.0)(what)
     }
 
-    /// Syncs all of these and returns a result for each.
+    /// Syncs files and folders, and returns a result for each of them.
     ///
     /// The syncs run at the same time, because a journaling file system writes its journal once for all waiting
     /// requests. They run on the runtime's threads for blocking work and on the current thread, so that they also end

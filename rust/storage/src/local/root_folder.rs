@@ -1,7 +1,7 @@
 //! RootFolder: no path leaves the root of a lakehouse on a local disk through symbolic links.
 //!
-//! Folders are checked once per handle, files on every access. This stops links that were copied together with a
-//! lakehouse, but not an attacker that replaces folders while a process runs.
+//! Folders are checked once per handle, files on every access. This protects against links that were copied together
+//! with a lakehouse, but not against an attacker that replaces folders while a process runs.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -67,10 +67,9 @@ impl RootFolder {
         }
     }
 
-    /// Refuses to write if the root is no longer the same folder as when this handle first saw it. An unmounted disk
-    /// leaves an empty folder, and a moved lakehouse leaves no folder or an older copy. The caches of this handle do
-    /// not describe such a folder: a version created in it would be reported as committed and would be missing once the
-    /// disk is mounted again.
+    /// Refuses to write if the root is not the same folder as when this handle first saw it. If a disk was unmounted,
+    /// an empty folder is in its place; if a lakehouse was moved, no folder or an older copy. A version that was
+    /// created in such a folder would be reported as committed, and would be missing when the disk is mounted again.
     pub(super) fn check_root(&self) -> Result<()> {
         let found = get_file_id(&self.path);
         let Some(known) = self.identity.get() else {
@@ -93,7 +92,7 @@ impl RootFolder {
         &self.root
     }
 
-    /// Full path of a relative path, with links not resolved.
+    /// Returns the full path of a relative path, without resolving links.
     pub(super) fn full_path(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_end_matches('/'))
     }
@@ -108,8 +107,8 @@ impl RootFolder {
         self.contained.forget();
     }
 
-    /// Real path and metadata of a file to be read. Anything but a regular file counts as absent: reading a pipe would
-    /// block, and a device has no end.
+    /// Returns the real path and metadata of a file to be read. A file that is not regular counts as absent: reading a
+    /// pipe would block, and a device has no end.
     pub(super) fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
         check_local_path(path)?;
         self.check_folder(parent(path), verb).map_err(|error| match error {
@@ -187,8 +186,8 @@ impl RootFolder {
     }
 }
 
-/// Refuses an invalid path, and on Windows also what means another file there: `\` separates folders, `:` begins a
-/// stream of a file, a dot or a space at the end is dropped, and names such as `con` are devices.
+/// Refuses an invalid path, and on Windows also a path that would mean another file: `\` separates folders, `:` begins
+/// a stream of a file, a dot or a space at the end is dropped, and names such as `con` are devices.
 pub(super) fn check_local_path(path: &str) -> Result<()> {
     check_path(path)?;
     match path.split('/').find(|name| cfg!(windows) && !is_windows_name(name)) {

@@ -1,4 +1,4 @@
-//! Temporary files: files that are written under a temporary name before they appear under their own.
+//! Temporary files: files that are written under a temporary name before they appear under their final name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -26,7 +26,7 @@ impl TemporaryFile {
             let path = file.with_file_name(format!("_staged#{}{number:09}", std::process::id()));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(handle) => break Self { path, handle },
-                // Left by an earlier process with the same id, or created on another machine.
+                // The file was left by an earlier process with the same id, or created on another machine.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }

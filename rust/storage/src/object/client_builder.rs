@@ -1,6 +1,6 @@
 //! Creates the clients of the remote stores from the root, the storage options and the environment.
 //!
-//! Options take precedence over environment variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`), the root over both.
+//! Options take precedence over environment variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`), the root URI over both.
 
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -22,8 +22,8 @@ use trinitylake_base::root_uri::{RootUri, Scheme};
 /// Storage options with the endpoint of a store.
 const ENDPOINTS: [&str; 4] = ["aws_endpoint_url_s3", "aws_endpoint", "google_base_url", "azure_storage_endpoint"];
 
-/// Client of one store, or the error of its creation. It never retries. Each process has its own, because a forked
-/// child must not use the connections of its parent.
+/// Client of one store, or the error of its creation. It never retries. Each process creates its own client, because a
+/// forked child must not use the connections of its parent.
 pub(super) type Client = PerProcess<Result<Arc<dyn ObjectStore>>>;
 
 /// Client of a store, returned by [`client`].
@@ -66,11 +66,11 @@ pub(super) fn client(root: &RootUri, mut settings: Settings) -> Result<Connectio
 /// Installs the TLS cryptography provider that the clients need.
 fn provide_cryptography() {
     static PROVIDED: Once = Once::new();
-    // Fails only if the process already has a provider, which is as good.
+    // Fails only if the process already has a provider, which can be used as well.
     PROVIDED.call_once(|| _ = rustls::crypto::ring::default_provider().install_default());
 }
 
-/// Builds the client. It fetches credentials with retries, and sends all other requests once.
+/// Builds a client that fetches credentials with retries, and sends all other requests once.
 macro_rules! client {
     ($builder:expr, $settings:expr, $reach:expr) => {{
         let builder = $builder;
@@ -151,7 +151,7 @@ fn retry_policy(settings: &Settings) -> RetryPolicy {
     }
 }
 
-/// The same policy for the client's own requests for credentials.
+/// Returns the retry policy for the client's own requests for credentials.
 fn retries(settings: &Settings) -> RetryConfig {
     let policy = retry_policy(settings);
     RetryConfig {

@@ -1,8 +1,8 @@
 //! Translates the storage options of users for the client of a store.
 //!
-//! Each setting has several spellings (`spellings`). One dictionary may serve tables in several stores, so options of
-//! another store are accepted and ignored. An option that no store knows is refused: if a mistyped option was ignored,
-//! it would cause an unrelated error much later.
+//! Each setting has several spellings (`spellings`). Users may pass one dictionary for several stores, so options of
+//! another store are accepted and ignored. An option that no store knows is refused, because a mistyped option would
+//! otherwise cause an unrelated error much later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -23,11 +23,11 @@ pub(crate) struct Settings {
     pub(crate) retry_timeout: Option<Duration>,
 }
 
-/// The settings for a root of that scheme.
+/// Returns the settings for a root of this scheme.
 pub(crate) fn resolve(scheme: Scheme, options: &HashMap<String, String>) -> Result<Settings> {
     let mut settings = Settings::default();
-    // The option that set each value, so that a message can name both of two contradicting options. Sorted, so that
-    // messages are deterministic.
+    // The option that set each value, so that a message can name two contradicting options. Sorted, so that messages
+    // are deterministic.
     let mut origins: BTreeMap<String, &str> = BTreeMap::new();
     for (option, value) in options.iter().collect::<BTreeMap<_, _>>() {
         let name = option.to_ascii_lowercase();
@@ -92,7 +92,7 @@ impl Settings {
 
 /// The environment variables of this process.
 pub(crate) fn environment_variables() -> impl Iterator<Item = (String, String)> {
-    // A setting is always UTF-8, so other variables are left out.
+    // A setting is always UTF-8, so ignore other variables.
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
@@ -113,7 +113,7 @@ fn convert_value(option: &str, key: &str, value: &str, convert: Convert) -> Resu
             None => return Err(bad_value(option, "`true` or `false`")),
         },
         Convert::Https if !value.contains("://") => format!("https://{value}"),
-        // Other clients give seconds as a bare number.
+        // A number without a unit means seconds, as for other clients.
         Convert::Same if key.ends_with("timeout") => match value.parse::<f64>() {
             Ok(seconds) if (0.0..1e9).contains(&seconds) => format!("{}ms", (seconds * 1000.0) as u64),
             _ => value.to_owned(),

@@ -1,5 +1,5 @@
 //! Settings for other clients of the same store: an S3 client, and the properties of an Iceberg catalog. Both are
-//! derived from the storage options with the same rules as those of our own client.
+//! derived from the storage options by the same rules as the settings of our own client.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -58,8 +58,8 @@ const ICEBERG_NAMES: &[(&str, &str)] = &[
 /// Options with these prefixes already have their Iceberg names.
 const ICEBERG_PREFIXES: [&str; 4] = ["s3.", "client.", "gcs.", "adls."];
 
-/// The storage options as properties of an Iceberg catalog, for a root of that scheme. Environment variables are left
-/// out, because Iceberg's clients read them themselves.
+/// Returns the storage options as properties of an Iceberg catalog, for a root of this scheme. Environment variables
+/// are not included, because Iceberg's clients read them, too.
 pub fn iceberg_properties(scheme: Scheme, options: &HashMap<String, String>) -> Result<BTreeMap<String, String>> {
     if matches!(scheme, Scheme::File | Scheme::Memory) {
         return Ok(BTreeMap::new());
@@ -80,7 +80,7 @@ pub fn iceberg_properties(scheme: Scheme, options: &HashMap<String, String>) -> 
     }
     if scheme == Scheme::S3 {
         let s3 = S3Settings::of(&settings);
-        // Iceberg's clients have the bucket in the host by default, ours in the path.
+        // Iceberg's clients put the bucket into the host name by default, our client into the path.
         let is_path_style = s3.endpoint.is_some() || settings.values.contains_key("aws_virtual_hosted_style_request");
         add("s3.path-style-access", is_path_style.then(|| (!s3.is_bucket_in_host).to_string()));
         add("s3.access-key-id", s3.access_key_id);

@@ -1,5 +1,5 @@
-//! All names that users may give to a setting: those of the `object_store` crate (`aws_access_key_id`, `region`, …, in
-//! any case), of PyIceberg (`s3.access-key-id`) and of fsspec (`key`, `secret`).
+//! All names that users may use for a setting: the names of the `object_store` crate (`aws_access_key_id`, `region`, …,
+//! in any case), of PyIceberg (`s3.access-key-id`) and of fsspec (`key`, `secret`).
 //!
 //! This is the only table of spellings. All other code, Python included, uses one name for a setting.
 
@@ -57,7 +57,7 @@ pub(super) const AZURE_ALIASES: &[(&str, &str, Convert)] = &[
     ("adls.token", "azure_storage_token", Same),
 ];
 
-/// Options of PyIceberg that have no meaning here. They are accepted, because one dictionary may serve both.
+/// Options of PyIceberg without a meaning here. They are accepted, because users may pass one dictionary to both.
 pub(super) const IGNORED: &[&str] = &[
     "py-io-impl",
     "s3.resolve-region",
@@ -80,7 +80,7 @@ pub(super) const IGNORED: &[&str] = &[
     "adls.dfs-storage-scheme",
 ];
 
-/// Retries of all requests but the creation of files, which is sent once.
+/// Number of retries of each request, except the creation of a file, which is sent once.
 pub(super) const MAX_RETRIES: &str = "max_retries";
 pub(super) const RETRY_TIMEOUT: &str = "retry_timeout";
 
@@ -146,7 +146,7 @@ pub(super) const AZURE_NAMES: &[&str] = &[
     "skip_signature",
 ];
 
-/// The `object_store` name of an option of that store, if it is one.
+/// Returns the `object_store` name of an option; `None` if the store has no such option.
 pub(super) fn translate(scheme: Scheme, name: &str) -> Option<(String, Convert)> {
     let (aliases, prefix) = match scheme {
         Scheme::S3 => (S3_ALIASES, "aws_"),
