@@ -1,6 +1,6 @@
 //! Catching panics of decoders. Some libraries panic on damaged bytes, which callers report as an error.
 //!
-//! Rust prints a panic before it can be caught, so users saw a backtrace in front of the error. A panic in [`quietly`]
+//! Rust prints a panic before it can be caught, so users would see a backtrace before the error. A panic in [`quietly`]
 //! prints nothing. All other panics reach the previous hook.
 
 #[cfg(not(target_family = "wasm"))]
@@ -24,7 +24,8 @@ mod hook {
         static DEPTH: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Result of the work, or the message of the panic that ended it. State that the work has changed must not be used.
+    /// Runs the work. Returns its result or the message of a panic. State that the work changed before a panic is
+    /// unusable.
     pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         static HOOK: Once = Once::new();
         // A panicking thread cannot replace the hook.

@@ -1,7 +1,7 @@
 //! Source of time, ids and randomness.
 //!
-//! All other code takes them from here (a lint forbids calls to the operating system), so that a test controls them and
-//! a seed replays a run.
+//! All other code uses this trait (a lint forbids calls to the operating system), so that a test controls time, ids and
+//! randomness, and a seed replays a run.
 
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/doubles/environment.rs"]
@@ -26,8 +26,8 @@ use clock::clock_millis;
 pub trait Environment: Send + Sync + Debug {
     /// Milliseconds since the Unix epoch, by this machine's clock.
     fn now_millis(&self) -> u64;
-    /// Milliseconds on a monotonic clock that also advances while the machine sleeps. For deadlines, and for the age of
-    /// observations.
+    /// Milliseconds on a monotonic clock that also advances while the machine is suspended. For deadlines, and for the
+    /// age of observations.
     fn elapsed_millis(&self) -> u64;
     /// A fresh version 4 UUID.
     fn uuid(&self) -> Uuid;
@@ -42,8 +42,8 @@ pub trait Environment: Send + Sync + Debug {
     fn linger(&self, duration: Duration) -> Task {
         self.sleep(duration)
     }
-    /// Runs work in the background. Returns the part of it that the caller should wait for: by default all of it, so
-    /// that a test knows when the work is done.
+    /// Runs work in the background. Returns the part of the work for which the caller should wait: by default all of
+    /// it, so that a test knows when the work has ended.
     fn background(&self, work: Task) -> Task {
         work
     }
@@ -97,8 +97,8 @@ impl Environment for SystemEnvironment {
         }))
     }
 
-    /// The caller polls the work once. If that completes it, as on a local disk, no task is started; otherwise a task
-    /// of the runtime continues it.
+    /// Polls the work once on the caller's thread. If this completes the work, as on a local disk, no task is started;
+    /// otherwise a task of the runtime continues it.
     fn background(&self, mut work: Task) -> Task {
         Box::pin(std::future::poll_fn(move |context| {
             if work.as_mut().poll(context).is_pending() {
@@ -116,7 +116,7 @@ impl Environment for SystemEnvironment {
 
 static BACKGROUND_TASKS: AtomicUsize = AtomicUsize::new(0);
 
-/// One task counted in [`BACKGROUND_TASKS`]. The count decreases when it is dropped, also after a panic.
+/// One task counted in [`BACKGROUND_TASKS`], until it is dropped, even by a panic.
 struct BackgroundTask;
 
 impl Drop for BackgroundTask {

@@ -29,13 +29,13 @@ pub enum Error {
     InvalidName(String),
     #[error("{0}")]
     InvalidLocation(String),
-    /// An invalid argument for which there is no more specific kind, such as an unknown isolation level.
+    /// An invalid argument without a more specific kind of error, such as an unknown isolation level.
     #[error("{0}")]
     InvalidArgument(String),
     /// A concurrent transaction that committed first changed the same objects. Start again on the new version.
     #[error("{message}")]
     CommitConflict { message: String, keys: Vec<String>, winners: Vec<Winner> },
-    /// The commit may or may not have happened; nothing was deleted.
+    /// It is unknown whether the transaction was committed. No file was deleted.
     #[error("{0}")]
     CommitStateUnknown(String),
     #[error("{0}")]
@@ -65,7 +65,7 @@ pub enum Error {
     PermissionDenied(String),
     #[error("{0}")]
     NotALakehouse(String),
-    /// The lakehouse was moved from the recorded root. It can be read; before it is written to, it has to be relocated.
+    /// The lakehouse is not at its recorded root URI. It can be read, and has to be relocated before it is written to.
     #[error("{0}")]
     LakehouseMoved(String),
 }

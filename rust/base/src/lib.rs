@@ -1,4 +1,4 @@
-//! Basics of all layers: the kinds of errors, the spelling of locations and times, panics turned into errors, and the
+//! Basics of all layers: kinds of errors, spelling of locations and times, conversion of panics to errors, and the
 //! source of time, ids and randomness.
 
 pub mod catch_panic;

@@ -1,11 +1,11 @@
-//! A value of which each process has its own. After a `fork`, a child must not use a queue, a lock or a counter of its
-//! parent: the threads that hold or serve them do not exist in the child.
+//! A separate value for each process. After a `fork`, a child must not use a queue, a lock or a counter of its parent,
+//! because the parent's threads that hold or serve them do not exist in the child.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// A value of which each process has its own, created on first use. A child neither changes nor drops its parent's
-/// value, because only the parent may close its connections.
+/// A separate value for each process, created on first use. A child neither changes nor drops its parent's value,
+/// because only the parent may close its connections.
 pub struct PerProcess<T> {
     process: u32,
     value: Arc<T>,
@@ -27,7 +27,7 @@ impl<T: Default + 'static> Default for PerProcess<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// `make` is called now, and once in each child that uses the value.
+    /// Calls `make` now, and once in each forked child that uses the value.
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Self::made_by(Arc::new(make), std::process::id())
     }

@@ -1,8 +1,7 @@
 //! The root URI of a lakehouse, and the rules for paths and locations (format §2).
 //!
-//! Locations are taken literally, like object keys: nothing is percent-decoded or normalised, and what a POSIX path
-//! resolution would change (`.`, `..`, an empty segment) is refused. `\` is an ordinary character, as in an object key
-//! and in a POSIX file name.
+//! Locations are neither percent-decoded nor normalised, like object keys. Segments that POSIX would resolve (`.`,
+//! `..`, empty ones) are refused. `\` is an ordinary character, as in an object key and in a POSIX file name.
 //!
 //! This module defines the spelling of URIs. The storage crate maps them to stores, and `file_names` of the format crate
 //! names the files inside a lakehouse.
@@ -36,8 +35,8 @@ impl Scheme {
     }
 }
 
-/// Accepted spellings of the part before `://`, and the one in a root URI. All code that compares locations uses this
-/// table: a reader that knew one more spelling referenced a file that gc then deleted.
+/// Accepted spellings of the part before `://`, and the one in a root URI. All code that compares locations must use
+/// this table: if a reader knew one more spelling, gc would delete files that only this reader finds.
 const SCHEMES: &[(&str, &str, Scheme)] = &[
     ("file", "file", Scheme::File),
     ("memory", "memory", Scheme::Memory),

@@ -1,5 +1,5 @@
-//! The functions of `optimized_path` and `key` on Arrow columns, for millions of rows. Each row is converted by itself; nulls
-//! stay null.
+//! The functions of `optimized_path` and `key` on Arrow columns, for millions of rows. Each row is converted
+//! separately; nulls stay null.
 
 use std::sync::Arc;
 
@@ -112,8 +112,8 @@ pub fn decode_keys(keys: &StringArray, sizes: NameSizes) -> Result<RecordBatch> 
     RecordBatch::try_new(Arc::new(schema), columns).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
 
-/// Builds a column. `write` writes the bytes of all rows. Without nulls, the rows before row i take `end(i)` bytes in
-/// total; a null row takes none.
+/// Builds a column. `write` writes the bytes of all rows. `end(i)` is the total size of the rows before row i if none
+/// of them is null; a null row takes no bytes.
 fn column(
     rows: usize,
     nulls: Option<NullBuffer>,
@@ -121,7 +121,7 @@ fn column(
     write: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<StringArray> {
     let (offsets, size): (Vec<i32>, usize) = match nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
-        // Offsets that do not fit are refused below.
+        // Offsets that do not fit into `i32` are refused below.
         None => ((0..=rows).map(|i| end(i) as i32).collect(), end(rows)),
         Some(nulls) => {
             let mut size = 0;

@@ -18,10 +18,10 @@ pub const PROPERTY_INNER_BUFFER_SIZE_BYTES: &str = "inner.buffer-size-bytes";
 /// Property: `none` (default) or `queue`, how writers in several processes coordinate.
 pub const PROPERTY_COMMIT_COORDINATION: &str = "commit.coordination";
 
-/// Default soft cap of the root's buffer. Every commit rewrites the root; a larger buffer costs bytes each time and
-/// saves few node writes. The bytes per commit have a minimum near 130 messages.
+/// Default soft cap of the root's buffer. Every commit rewrites the root, so a larger buffer costs bytes in each
+/// commit, and saves few node writes. The bytes per commit are smallest for a buffer of about 130 messages.
 const ROOT_BUFFER_SIZE_BYTES: usize = 64 << 10;
-/// Number of commits like the last one that fit into the root's buffer, if groups make the commits large.
+/// Minimum number of commits of the last one's size that fit into the root's buffer, for large groups.
 const COMMITS_IN_ROOT_BUFFER: usize = 10;
 const INNER_BUFFER_SIZE_BYTES: usize = 64 << 10;
 /// Maximum number of children to which an inner node flushes messages in one commit, unless it is over its hard cap.
@@ -116,8 +116,8 @@ impl TreeConfig {
         Ok(config)
     }
 
-    /// Cap of the root's buffer after a commit of this size. A buffer for only a few commits would be flushed by each
-    /// of them, so the cap grows with the size of commits, up to the size of a node.
+    /// Returns the cap of the root's buffer after a commit of this size. The cap grows with the size of commits, up to
+    /// the size of a node, because a buffer for only a few commits would be flushed by each of them.
     pub fn root_buffer_cap_bytes(&self, commit_size_bytes: usize) -> usize {
         if self.root_buffer_is_fixed {
             return self.root_buffer_size_bytes;

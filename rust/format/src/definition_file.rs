@@ -1,8 +1,8 @@
 //! Definition files: a protobuf message behind two fields that protect it (format §6).
 //!
 //! The first field is the XXH3-64 of everything after it, the second one the path of the file. Readers that do not know
-//! these fields skip them, as protobuf requires. A file without them was written by another implementation and is read
-//! without verification.
+//! these fields skip them, as protobuf requires. A file of another implementation may lack them, and is read without
+//! verification.
 
 use bytes::Bytes;
 use prost::encoding::encode_varint;
@@ -17,7 +17,7 @@ const PATH_TAG: [u8; 2] = [0x8A, 0x3F];
 const CHECKSUM_SIZE_BYTES: usize = 8;
 const PATH_FIELD_START: usize = CHECKSUM_TAG.len() + CHECKSUM_SIZE_BYTES;
 
-/// The content of the definition file at `path` with this message.
+/// Returns the content of a definition file at `path` with this message.
 pub fn encode_file(path: &str, message: &[u8]) -> Bytes {
     let path_field = path_field(path);
     let mut file = Vec::with_capacity(PATH_FIELD_START + path_field.len() + message.len());
@@ -30,7 +30,7 @@ pub fn encode_file(path: &str, message: &[u8]) -> Bytes {
     file.into()
 }
 
-/// The message of the definition file at `path`. `CorruptFile` if the file was damaged or written for another path.
+/// Returns the message in the definition file at `path`. `CorruptFile` if it is damaged or has another path.
 pub fn decode_file(path: &str, file: &Bytes) -> Result<Bytes> {
     // An empty message is valid protobuf, but every definition has at least a name or an id.
     if file.is_empty() {

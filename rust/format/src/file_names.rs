@@ -1,7 +1,7 @@
 //! Names of the files of a lakehouse, relative to its root (format §3).
 //!
-//! Each function that builds a name is next to its inverse. Readers of a tree follow the paths stored in it; the
-//! inverses are for files found in a listing.
+//! Each function that builds a name is next to its inverse, which is used for files found in a listing. Readers of a
+//! tree do not parse names, but follow the paths stored in the tree.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub const EXPIRED_PREFIX: &str = "_expired/";
 pub const TRANSACTION_PREFIX: &str = "_txn/";
 pub const INTENT_PREFIX: &str = "_queue/";
 pub const GC_MARKER_PREFIX: &str = "_collecting/";
-/// Lowest sequence number of records of transactions that were never saved and cannot be resumed.
+/// Lowest sequence number of a record of a transaction that was never saved, and so cannot be resumed.
 pub const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
 
@@ -31,8 +31,8 @@ const ROOT_SUFFIX_000: &str = ".ipc";
 const DEFINITION_SUFFIX: &str = ".binpb";
 const UUID_SIZE_BYTES: usize = 36;
 
-/// Parses a UUID in the form that names have: lower case, with dashes. The parser of the library accepts other forms,
-/// and would make the WebAssembly build larger.
+/// Parses a UUID in the form that file names have: lower case, with dashes. The parser of the `uuid` crate accepts
+/// other forms as well, and would make the WebAssembly build larger.
 pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     let mut bits: u128 = 0;
     for (position, byte) in text.bytes().enumerate() {
@@ -48,8 +48,8 @@ pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     (text.len() == UUID_SIZE_BYTES).then(|| Uuid::from_u128(bits))
 }
 
-/// Root file of a version: its binary digits in reverse order, padded to 32 digits with zeros at the end, so that the
-/// names of neighbouring versions differ in their first characters.
+/// Root file of a version. Its name has the binary digits of the version in reverse order, padded to 32 digits with
+/// zeros at the end, so that names of adjacent versions differ in their first characters.
 pub fn root_path(version: u64) -> String {
     root_name(version, ROOT_SUFFIX)
 }
@@ -88,11 +88,11 @@ pub fn root_version(path: &str) -> Option<u64> {
             _ => return None,
         }
     }
-    // Beyond 32 digits, a padded name would be a second name of the same version.
+    // A name of more than 32 digits that ends with padding would be a second name of the same version.
     (digits.len() == ROOT_DIGITS_MIN || digits.ends_with('1')).then_some(version)
 }
 
-/// A new node file, not of a root.
+/// File of a new node that is not a root.
 pub fn node_path(id: Uuid) -> String {
     optimize(&format!("node-{id}.arrow"))
 }
@@ -102,8 +102,8 @@ pub fn node_id(path: &str) -> Option<Uuid> {
     parse_id(after_prefix(path)?.strip_prefix("node-")?.strip_suffix(".arrow")?)
 }
 
-/// A new definition file: `<kind>-<name>-<namespace>-<uuid>.binpb`, optimized. A name that would make the path longer
-/// than `max_size_bytes` is cut; the id keeps the path unique.
+/// File of a new definition: `<kind>-<name>-<namespace>-<uuid>.binpb`, optimized. A name that would make the path
+/// longer than `max_size_bytes` is truncated; the id keeps the path unique.
 pub fn definition_path(kind: ObjectKind, namespace: &str, name: &str, id: Uuid, max_size_bytes: usize) -> String {
     let fixed = OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
     let segment = SEGMENT_MAX_SIZE_BYTES + OPTIMIZED_PREFIX_SIZE_BYTES - 9;
@@ -127,8 +127,8 @@ pub fn definition_path(kind: ObjectKind, namespace: &str, name: &str, id: Uuid, 
     optimize(&text)
 }
 
-/// Kind and id in a name of [`definition_path`]. The object's names cannot be recovered, because they may have been cut
-/// and may contain dashes.
+/// Kind and id in a path of [`definition_path`]. The names of the object cannot be recovered, because they may have
+/// been truncated and may contain dashes.
 pub fn definition_id(path: &str) -> Option<(ObjectKind, Uuid)> {
     let name = after_prefix(path)?.strip_suffix(DEFINITION_SUFFIX)?;
     let (start, id) = name.split_at_checked(name.len().checked_sub(UUID_SIZE_BYTES)?)?;
@@ -157,7 +157,7 @@ pub fn lakehouse_definition_id(path: &str) -> Option<Uuid> {
     parse_id(path.strip_prefix(LAKEHOUSE_DEFINITION_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?)
 }
 
-/// The file whose existence means that versions below `version` have expired.
+/// Boundary file. If it exists, all versions below `version` have expired.
 pub fn boundary_path(version: u64) -> String {
     format!("{EXPIRED_PREFIX}{version:020}")
 }
@@ -167,7 +167,7 @@ pub fn boundary_version(path: &str) -> Option<u64> {
     twenty_digits(path.strip_prefix(EXPIRED_PREFIX)?)
 }
 
-/// A saved state of a transaction, or the record of a committed one.
+/// File of a saved state of a transaction, or of the record of its id.
 pub fn transaction_path(id: &str, sequence: u64) -> String {
     let mut path = String::with_capacity(TRANSACTION_PREFIX.len() + id.len() + 27);
     // Writing to a String cannot fail.

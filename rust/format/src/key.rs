@@ -1,8 +1,7 @@
-//! Keys of objects in the tree (format §4). Which names they may have is in `object_name`.
+//! Keys of objects in the tree (format §4). `object_name` defines which names are valid.
 //!
-//! A key is `<schema id><namespace, padded><name, padded>`. The bytewise order mirrors the hierarchy: all tables of a
-//! namespace are neighbours. Sizes and padding count bytes; the padding is the space, with which no name begins or
-//! ends.
+//! A key is `<schema id><namespace, padded><name, padded>`. In bytewise order, all tables of a namespace are adjacent.
+//! Sizes and padding are in bytes. Names are padded with spaces; no name begins or ends with a space.
 
 use std::ops::Bound;
 
@@ -112,7 +111,7 @@ impl KeyRange {
     }
 }
 
-/// The smallest string that is greater than every string that starts with `prefix`.
+/// Returns the smallest string that is greater than every string that starts with `prefix`.
 fn successor_of_prefix(prefix: &str) -> Option<String> {
     let mut characters: Vec<char> = prefix.chars().collect();
     while let Some(last) = characters.pop() {
@@ -129,7 +128,7 @@ fn successor_of_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// A name without its padding, which is usually longer than the name.
+/// Returns a name without its padding. Fast for padding that is longer than the name.
 fn unpadded(padded: &str) -> &str {
     let mut rest = padded.as_bytes();
     while let Some((start, last)) = rest.split_last_chunk::<16>()

@@ -1,4 +1,4 @@
-//! The lakehouse definition file. Definitions of objects pass through the core as bytes.
+//! The lakehouse definition file. The core does not decode definitions of objects.
 //!
 //! The bytes are kept together with the parsed message, so that fields of a newer writer survive a rewrite by this
 //! release.
@@ -147,7 +147,7 @@ impl LakehouseDefinition {
         &self.message.former_root_uris
     }
 
-    /// The same definition with `root_uri` as the root and `former` as the former roots.
+    /// Returns this definition with `root_uri` as the root URI and `former` as the former root URIs.
     pub fn placed_at(&self, root_uri: &str, former: &[String]) -> Result<LakehouseDefinition> {
         let placement = proto::LakehouseDef {
             root_uri: root_uri.to_string(),
@@ -178,7 +178,7 @@ impl LakehouseDefinition {
 const ROOT_URI_FIELD: u32 = 16;
 const FORMER_ROOT_URIS_FIELD: u32 = 17;
 
-/// The encoded message without some of its fields. Fields that this release does not know are kept.
+/// Removes some fields from an encoded message. Fields that this release does not know stay.
 fn without_fields(bytes: &Bytes, fields: &[u32]) -> Result<Vec<u8>, prost::DecodeError> {
     let mut kept = Vec::with_capacity(bytes.len());
     let mut rest = bytes.clone();

@@ -1,5 +1,5 @@
 //! The format without storage: names of files, keys and listings of objects, contents of node files and lakehouse
-//! definitions. All of it consists of functions on bytes; nothing is read or written.
+//! definitions. This crate has functions on bytes only, and reads and writes no files.
 
 pub mod arrow_columns;
 pub mod config;

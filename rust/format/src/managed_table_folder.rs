@@ -1,7 +1,7 @@
 //! The folder of a managed table's data and metadata files, relative to the root (format §9).
 //!
-//! A table keeps its folder when it is renamed. The folder shows the first name of the table, not its current one; only
-//! the definitions of the tables show which table owns a folder.
+//! A table keeps its folder when it is renamed, so the folder has the first name of the table. Only the definitions of
+//! tables show which table owns a folder.
 
 use crate::file_names::{SEGMENT_MAX_SIZE_BYTES, cut};
 

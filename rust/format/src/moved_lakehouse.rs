@@ -1,15 +1,15 @@
-//! Root of a lakehouse, and whether it is the recorded one (format §2).
+//! Root URI of a lakehouse, and whether it is the recorded one (format §2).
 //!
 //! Iceberg's metadata contains whole URIs. A copied or moved lakehouse can still be read, because locations below a
-//! recorded root are resolved below the current root. It must not be written to before the current root is recorded;
-//! otherwise files of the copy could not be distinguished from files of the original.
+//! recorded root URI are resolved below the current one. It must not be written to before the current root URI is
+//! recorded; otherwise files of the copy could not be distinguished from files of the original.
 
 use trinitylake_base::error::{Error, Result};
 use trinitylake_base::root_uri::RootUri;
 
 use crate::lakehouse_definition::LakehouseDefinition;
 
-/// The roots of one lakehouse.
+/// The current, recorded and former root URIs of one lakehouse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     present: String,
@@ -18,7 +18,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// `present` is the root at which the lakehouse was opened.
+    /// `present` is the root URI with which the lakehouse was opened.
     pub fn of(present: &str, definition: &LakehouseDefinition) -> Placement {
         Placement {
             present: present.to_string(),
@@ -27,12 +27,12 @@ impl Placement {
         }
     }
 
-    /// Whether the root is the recorded root, or no root is recorded.
+    /// Whether the current root URI is the recorded one, or none is recorded.
     pub fn is_recorded(&self) -> bool {
         self.recorded.as_ref().is_none_or(|recorded| is_same_place(recorded, &self.present))
     }
 
-    /// All roots below which files of this lakehouse may be referenced, except the current one.
+    /// Returns all root URIs below which files of this lakehouse may be referenced, except the current one.
     pub fn other_roots(&self) -> Vec<String> {
         let recorded = self.recorded.iter().filter(|recorded| **recorded != self.present);
         self.former.iter().chain(recorded).cloned().collect()
@@ -51,8 +51,8 @@ impl Placement {
         }
     }
 
-    /// The definition with the current root recorded. `former` are further former roots. `None` if that changes
-    /// nothing.
+    /// Returns the definition with the current root URI recorded and with `former` as further former ones. `None` if it
+    /// is unchanged.
     pub fn relocate(&self, definition: &LakehouseDefinition, former: &[String]) -> Result<Option<LakehouseDefinition>> {
         let mut roots: Vec<String> = Vec::new();
         for root in former {
@@ -70,7 +70,7 @@ impl Placement {
     }
 }
 
-/// Whether two roots are the same place. Roots that this release cannot parse are compared as text.
+/// Whether two root URIs mean the same place. URIs that this release cannot parse are compared as strings.
 fn is_same_place(one: &str, other: &str) -> bool {
     one == other
         || match (RootUri::parse_literally(one), RootUri::parse_literally(other)) {

@@ -5,7 +5,7 @@ use trinitylake_base::error::{Error, Result};
 /// Padding of names in keys. No name begins or ends with it.
 pub const PAD: char = ' ';
 
-/// Refuses an invalid namespace: one that is not a valid name, or has an empty part between dots.
+/// Refuses a namespace that is not a valid name or has an empty part between dots.
 pub fn check_namespace(namespace: &str, max_size_bytes: usize) -> Result<()> {
     check_name("namespace", namespace, max_size_bytes)?;
     if namespace.split('.').any(str::is_empty) {
@@ -16,8 +16,8 @@ pub fn check_namespace(namespace: &str, max_size_bytes: usize) -> Result<()> {
     namespace.split('.').try_for_each(|level| check_ends("namespace", level))
 }
 
-/// Refuses an invalid name: one that is empty, longer than its limit, begins or ends with a space, or contains a
-/// control character or DEL.
+/// Refuses a name that is empty, longer than its limit, begins or ends with a space, or contains a control character or
+/// DEL.
 pub fn check_name(what: &str, name: &str, max_size_bytes: usize) -> Result<()> {
     if name.is_empty() {
         return Err(Error::InvalidName(format!("{what} name is empty")));

@@ -4,7 +4,7 @@ use mur3::murmurhash3_x86_32;
 
 /// Size of the prefix `aaaa/bbbb/cccc/dddddddd-` that [`optimize`] adds to a path.
 pub(crate) const OPTIMIZED_PREFIX_SIZE_BYTES: usize = 24;
-/// Size of its folder `aaaa/bbbb/cccc`.
+/// Size of the folder `aaaa/bbbb/cccc` in this prefix.
 const FOLDER_SIZE_BYTES: usize = 14;
 
 /// Distributes files over 2^20 prefixes: the 20 low bits of MurmurHash3 x86 32 (seed 0) of the path, in groups of 4, 4,
@@ -16,7 +16,7 @@ pub fn optimize(path: &str) -> String {
     String::from_utf8(optimized).unwrap_or_default()
 }
 
-/// [`optimize`] for batches. If `output` does not have the size of the result, nothing is written.
+/// [`optimize`] for batches. Writes nothing if the size of `output` is not the size of the result.
 pub(crate) fn write_optimized(path: &[u8], output: &mut [u8]) {
     let hash = murmurhash3_x86_32(path, 0);
     let Some((prefix, flattened)) = output.split_first_chunk_mut::<OPTIMIZED_PREFIX_SIZE_BYTES>() else {
@@ -37,7 +37,7 @@ fn write_folder(hash: u32, folder: &mut [u8]) {
     }
 }
 
-/// Copies a path with its slashes replaced by dashes, sixteen bytes at a time, each in a few instructions.
+/// Copies a path with its slashes replaced by dashes. Sixteen bytes at a time take a few instructions.
 fn copy_flattened(path: &[u8], output: &mut [u8]) {
     let flattened = |byte: u8| if byte == b'/' { b'-' } else { byte };
     for (from, to) in path.as_chunks::<16>().0.iter().zip(output.as_chunks_mut::<16>().0) {

@@ -1,5 +1,5 @@
-//! Files that an Iceberg table references: its metadata, manifest lists and manifests, decoded. Also the Bloom filters
-//! of Parquet files, which pyarrow cannot read. This crate decodes bytes and reads no files.
+//! Decodes the metadata, manifest lists and manifests of an Iceberg table, and returns the files that they reference.
+//! Also decodes Bloom filters of Parquet files, which pyarrow cannot read. This crate reads no files.
 //!
 //! A location that cannot be decoded is an error. Garbage collection deletes every unreferenced file, so no location may
 //! be skipped.
@@ -14,7 +14,7 @@ use trinitylake_base::error::Result;
 
 pub use metadata::{Metadata, read as in_metadata};
 
-/// Kind of a file, which determines the references that it contains.
+/// Type of a file, which determines the references that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     ManifestList,
@@ -28,12 +28,12 @@ pub enum Form {
 /// A reference to a file of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// As stored in the referencing file, usually a URI.
+    /// Location as stored in the referencing file, usually a URI.
     pub location: String,
     pub form: Form,
 }
 
-/// Files that a manifest list or a manifest references. `path` is for errors.
+/// Returns the files that a manifest list or a manifest references. `path` is for error messages.
 pub fn in_file(form: Form, bytes: &Bytes, path: &str) -> Result<Vec<Named>> {
     match form {
         Form::ManifestList => manifests::manifests(bytes, path),

@@ -3,8 +3,8 @@
 //!
 //! The bytes are not trusted. First the checksum is verified, then every offset and length of the footer, the batch and
 //! the columns is checked against the size of the file. The decompressed size that a buffer states is limited, and no
-//! buffer is decompressed to more than that ([`columns`]). The texts are validated when the arrays are created. A panic
-//! in that becomes `CorruptFile`.
+//! buffer is decompressed to a larger size ([`columns`]). The strings are validated when the arrays are created. A
+//! panic of the decoder becomes `CorruptFile`.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl Compression {
     }
 }
 
-/// An encoded node together with its decoded form, so that its writer need not decode it again.
+/// An encoded node together with the decoded node, so that its writer need not decode it.
 #[derive(Debug)]
 pub struct Encoded {
     pub bytes: Bytes,
@@ -87,8 +87,8 @@ pub fn encode(
     Ok(Encoded { bytes, node })
 }
 
-/// Encodes rows in the node layout, without checking the layout. A batch that compresses better than readers accept is
-/// stored uncompressed. `InvalidArgument` for more content than a node may have.
+/// Encodes rows in the node layout, without checking the layout. If the compression ratio is higher than readers
+/// accept, the batch is stored uncompressed. `InvalidArgument` for more content than a node may have.
 pub fn encode_batch(batch: &RecordBatch, compression: Compression) -> Result<Bytes> {
     let content_size_bytes = batch.get_array_memory_size() as u64;
     if content_size_bytes > CONTENT_MAX_SIZE_BYTES {
@@ -112,7 +112,7 @@ fn write_file(batch: &RecordBatch, compression: Compression) -> Result<Bytes, Ar
     writer.write(batch)?;
     let mut checksum = Xxh3::new();
     checksum.update(writer.get_ref());
-    // The writer puts this marker between the batch and the footer.
+    // The Arrow writer writes this marker between the batch and the footer.
     checksum.update(&END_OF_STREAM);
     writer.write_metadata(CHECKSUM, format!("{CHECKSUM_ALGORITHM}{:016x}", checksum.digest()));
     Ok(writer.into_inner()?.into())
@@ -123,7 +123,7 @@ fn lay_out(system: &[(&str, String)], draft: &MutableNode, order: usize) -> Resu
     let system = || system.iter().chain(&counts).map(|(name, text)| (*name, text.as_str()));
     let n_system = system().count();
     let rows = n_system + order + draft.buffer.len();
-    // Allocates the exact capacity, because the node stays in the cache, which does not count unused capacity.
+    // Allocate the exact capacity: the node stays in the cache, whose limit does not include unused capacity.
     let mut key_size: usize = system().map(|(name, _)| name.len()).sum();
     let mut value_size: usize = system().map(|(_, text)| text.len()).sum();
     for row in &draft.rows {
@@ -185,7 +185,7 @@ pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     let corrupt = |message: String| Error::corrupt(path, message);
     let frame = Frame::check(&bytes).map_err(corrupt)?;
     let body = Buffer::from(bytes.clone()).slice_with_length(frame.body_offset, frame.body_size);
-    // After the checks above few errors are possible; a panic also means a damaged file.
+    // Few errors are possible after the checks above. A panic also means that the file is damaged.
     let columns = quietly(|| columns::read(&frame.batch, &body))
         .unwrap_or_else(|panic| Err(format!("not a valid Arrow record batch: {panic}")))
         .map_err(corrupt)?;
@@ -242,7 +242,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Refuses columns of other types, which could take memory that is not stated in any buffer.
+/// Refuses columns of other types, which could take more memory than their buffers state.
 fn check_schema(schema: Schema<'_>) -> Result<(), String> {
     let fields = schema.fields().unwrap_or_default();
     let names: Vec<&str> = fields.iter().map(|field| field.name().unwrap_or_default()).collect();

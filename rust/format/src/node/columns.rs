@@ -1,7 +1,7 @@
-//! The columns of a node's record batch: from the body of an Arrow message to texts (format §5).
+//! Decoding of the columns of a node's record batch: from the body of an Arrow message to strings (format §5).
 //!
-//! Only the decompression of ZSTD differs between builds. A file with a buffer that states more than the format allows
-//! is refused before memory is allocated. All values are validated after reading.
+//! Only the decompression of ZSTD differs between builds. If a buffer states a larger size than the format allows, the
+//! file is refused before memory is allocated. All values are validated after reading.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use lz4_flex::frame::FrameDecoder;
 use super::COLUMNS;
 use super::zstd::Zstd;
 
-/// Validity, offsets and text.
+/// Buffers for validity, offsets and bytes.
 pub const BUFFERS_PER_COLUMN: usize = 3;
 /// A compressed buffer begins with its decompressed size, or -1 if it is not compressed.
 const SIZE_PREFIX_SIZE_BYTES: usize = 8;
@@ -21,13 +21,13 @@ pub const NOT_COMPRESSED: i64 = -1;
 
 /// Maximum size of the content of a node.
 pub const CONTENT_MAX_SIZE_BYTES: u64 = 2 << 30;
-/// Up to this size, any compression ratio is accepted. Nodes should have 1 MiB (`node_file_max_size_bytes`); only a
-/// large transaction creates a much larger one.
+/// Up to this size, any compression ratio is accepted. Nodes should have at most 1 MiB (`node_file_max_size_bytes`);
+/// only a large transaction creates a much larger node.
 pub const SMALL_CONTENT_SIZE_BYTES: u64 = 4 << 20;
 /// Maximum accepted compression ratio; padded keys do not compress better.
 const COMPRESSION_RATIO_MAX: u64 = 1024;
-/// Above this size, a lower compression ratio is accepted, so that the memory of a reader is proportional to the bytes
-/// read.
+/// Above this size, only a lower compression ratio is accepted, so that the memory of a reader is proportional to the
+/// bytes that it reads.
 const MEDIUM_CONTENT_SIZE_BYTES: u64 = 64 << 20;
 const LARGE_COMPRESSION_RATIO_MAX: u64 = 32;
 
@@ -41,7 +41,7 @@ fn content_limit_bytes(body_size_bytes: u64) -> u64 {
 /// The header of a record batch, after a check that all buffers are inside its body and that their stated sizes are
 /// within the limit.
 pub fn checked<'a>(metadata: &'a [u8], body: &[u8]) -> Result<RecordBatch<'a>, String> {
-    // The length of the message may follow a continuation marker.
+    // A continuation marker may precede the length of the message.
     let message = match metadata.get(..4) {
         Some([0xFF, 0xFF, 0xFF, 0xFF]) => metadata.get(8..),
         Some(_) => metadata.get(4..),
@@ -131,7 +131,7 @@ impl Plain {
         }
     }
 
-    /// The stated size was checked against the limit before.
+    /// Decompresses one buffer. The caller has checked its stated size against the limit.
     fn buffer(&mut self, content: Buffer) -> Result<Buffer, String> {
         let Some(prefix) = content.first_chunk::<SIZE_PREFIX_SIZE_BYTES>() else { return Ok(content) };
         let stated = i64::from_le_bytes(*prefix);
@@ -156,7 +156,7 @@ impl Plain {
     }
 }
 
-/// Decompresses at most one byte more than stated, because a frame may be of any length.
+/// Decompresses at most one byte more than the stated size, to detect a longer frame without decompressing it.
 fn lz4(compressed: &[u8], size: usize) -> Result<Vec<u8>, String> {
     let mut found = Vec::with_capacity(size);
     let mut frame = FrameDecoder::new(compressed).take(size as u64 + 1);
@@ -171,7 +171,7 @@ fn texts(
     offsets: Buffer,
     bytes: Buffer,
 ) -> Result<StringArray, String> {
-    // Without nulls the validity buffer is ignored, because Arrow's writers may leave it out.
+    // Ignore the validity buffer of a column without nulls, because Arrow writers may omit it.
     let nulls = if null_count == 0 {
         None
     } else {

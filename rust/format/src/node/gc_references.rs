@@ -3,8 +3,8 @@
 use super::Node;
 
 impl Node {
-    /// For each key the location in its newest message here, or that in its row if there is no message. Messages in
-    /// nodes above hide nothing.
+    /// Returns one location for each key: from the newest message in this node, or otherwise from the row. Messages in
+    /// nodes above do not matter.
     pub fn named_locations(&self) -> impl Iterator<Item = (&str, &str)> {
         let rows = (0..self.n_keys()).map(|row| (self.key(row), self.value(row)));
         let rows = rows.filter(|(key, _)| self.find_message(key).is_none());

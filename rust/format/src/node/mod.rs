@@ -1,8 +1,8 @@
 //! One decoded node of the tree: immutable, four Arrow columns, searched in place.
 //!
 //! Rows, top to bottom (format §5): system rows; the key table with exactly N rows, the first of which has neither key
-//! nor value; the write buffer, oldest message first. A node that is being changed is a [`mutable_node::MutableNode`]; [`codec`]
-//! encodes and decodes.
+//! nor value; the write buffer, oldest message first. A node that is being changed is a [`mutable_node::MutableNode`];
+//! [`codec`] encodes and decodes.
 //!
 //! `validate` checks the invariants of every node that is read or written.
 
@@ -26,10 +26,10 @@ pub const CREATED_AT_MILLIS: &str = "created_at_millis";
 /// An extension: the id in the file name of a node that is not a root, so that a renamed file is detected.
 pub const NODE_ID: &str = "node_id";
 
-/// Memory of the buffers of the four columns (offsets, text, validity) in addition to their content.
+/// Memory of the buffers of the four columns (offsets, bytes, validity) in addition to their content.
 const BUFFERS_OVERHEAD_SIZE_BYTES: usize = 12 * 128;
 
-/// The columns of a node file. All of them are text.
+/// The columns of a node file. All of them are strings.
 pub const COLUMNS: [&str; 4] = ["key", "value", "pnode", "txn"];
 
 pub fn node_schema() -> SchemaRef {
@@ -181,12 +181,12 @@ impl Node {
         Some(index[found] as usize)
     }
 
-    /// The index of the last message for a key, and whether it sets a value.
+    /// Returns the index of the last message for a key, and whether the message sets a value.
     pub fn find_message(&self, key: &str) -> Option<(u32, bool)> {
         self.last_message(key).map(|i| (i as u32, self.message(i).value.is_some()))
     }
 
-    /// `Ok(i)` if key `i` is equal; `Err(i)` if the key belongs before key `i`, i.e. into child `i`.
+    /// Searches the key table. `Ok(i)` if key `i` is equal; `Err(i)` if the key is before key `i`, i.e. in child `i`.
     pub fn search_table(&self, key: &str) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.n_keys);
         while low < high {
@@ -200,7 +200,7 @@ impl Node {
         Err(low)
     }
 
-    /// Looks up a key: the last message for it, otherwise the own row, otherwise the child to search.
+    /// Looks up a key. Returns the last message for it, otherwise its row, otherwise the child to search.
     pub fn search(&self, key: &str) -> Found<'_> {
         if let Some(i) = self.last_message(key) {
             return Found::Message(self.message(i).value);
@@ -214,10 +214,10 @@ impl Node {
 
     /// Size in memory, for the cache.
     pub fn memory_size_bytes(&self) -> usize {
-        // Size of the texts, the offsets and the validity. The columns may share one buffer, which is the whole file.
+        // Computed from the strings, because the columns may share one buffer, which is the whole file.
         let columns = [&self.keys, &self.values, &self.children, &self.txns];
         let texts: usize = columns.iter().map(|column| column.value_data().len()).sum();
-        // The index is counted even before it is built, because a cache needs sizes that never change.
+        // Includes the index even before it is built, because the size of a cached node must not change.
         texts + self.keys.len() * 18 + self.n_messages() * 4 + size_of::<Node>() + BUFFERS_OVERHEAD_SIZE_BYTES
     }
 }

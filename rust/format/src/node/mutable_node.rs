@@ -1,7 +1,7 @@
 //! A node that is being changed: its rows, its children, and the messages in its buffer.
 //!
-//! Pure functions of one node. The numbers of rules refer to `docs/architecture.md` (rules of the tree).
-//! `split_and_merge` of the tree crate decides when a node is split or merged.
+//! This module has pure functions of one node. Rule numbers refer to `docs/architecture.md` (rules of the tree). The
+//! tree crate splits and merges nodes (`split_and_merge`).
 
 use std::sync::Arc;
 
@@ -83,13 +83,13 @@ impl MutableNode {
         self.find_row(key).err()
     }
 
-    /// Whether this message is parked here: a delete of a key in this node's own table.
+    /// Whether this message is a parked delete: a delete of a key in the table of this node.
     pub fn is_parked(&self, message: &Message) -> bool {
         message.value.is_none() && self.find_row(&message.key).is_ok()
     }
 
-    /// Rules 2 and 7: keeps only the newest message of each key, and applies sets of keys in the own table. Deletes of
-    /// such keys stay as parked deletes.
+    /// Rules 2 and 7: keeps only the newest message of each key, and applies sets of keys in the table of this node.
+    /// Deletes of such keys stay as parked deletes.
     pub fn absorb(&mut self) {
         let mut stays = vec![false; self.buffer.len()];
         let mut row = 0;
@@ -109,7 +109,7 @@ impl MutableNode {
         self.buffer.iter().map(Message::size_bytes).sum()
     }
 
-    /// Rule 3: the child with the largest messages in total, not counting parked ones.
+    /// Returns the child whose messages have the largest total size, without parked deletes (rule 3).
     pub fn heaviest_child(&self) -> Option<usize> {
         let mut weights = vec![0usize; self.children.len()];
         for message in &self.buffer {
@@ -132,7 +132,7 @@ impl MutableNode {
         let buffer = std::mem::take(&mut self.buffer);
         let left = child.checked_sub(1).map(|row| &self.rows[row].key);
         let right = self.rows.get(child).map(|row| &row.key);
-        // Messages for keys of the own table belong to no child.
+        // Messages for keys in the table of this node belong to no child.
         let is_its = |message: &Message| {
             left.is_none_or(|left| *left < message.key) && right.is_none_or(|right| message.key < *right)
         };

@@ -4,8 +4,8 @@
 //! 2. a node has a child left of its first key and one right of every key, or no child;
 //! 3. a message has a key and a transaction, but no child.
 //!
-//! Not checked here, because that needs other nodes: that the keys are between the pivots of the parent, and that all
-//! leaves have the same height (see `tree::invariant`).
+//! `tree::invariant` checks the invariants between nodes: that the keys are between two keys of the parent, and that
+//! all leaves have the same height.
 
 use std::sync::OnceLock;
 
