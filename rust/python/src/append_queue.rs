@@ -1,4 +1,4 @@
-//! Appends that wait for a process that appends their rows.
+//! Appends that wait until this process or another one appends their rows.
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ impl QueuedAppends {
 
 #[pymethods]
 impl QueuedAppends {
-    /// Waits for the own turn. Returns the rows of others, which the caller has to append with its own, or None if the
-    /// own ones are committed.
+    /// Waits until this process leads or its appends are committed. Returns the rows of other processes, which the
+    /// caller has to append together with its own; None if its appends are committed.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
         let rows = run(py, async {
             let mut transactions = Locked::all(&self.transactions).await;
@@ -66,7 +66,7 @@ impl QueuedAppends {
         Ok(rows.map(|rows| rows.iter().map(|rows| PyBytes::new(py, rows)).collect()))
     }
 
-    /// Leaves rows of others to their owners, by their positions, because the caller cannot append them.
+    /// Removes rows of other processes, by position, that the caller cannot append. Their owners append them.
     #[allow(clippy::needless_pass_by_value, reason = "argument of Python")]
     fn refuse(&self, py: Python<'_>, positions: Vec<usize>) -> PyResult<()> {
         run(py, async {
@@ -75,7 +75,7 @@ impl QueuedAppends {
         })
     }
 
-    /// Aborts the appends for all processes. Returns the version if one contains them. Signals do not interrupt it.
+    /// Aborts the appends for all processes, or returns the version that contains them. Not interrupted by signals.
     fn withdraw(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         run_to_end(py, async { CoreQueuedAppends::withdraw(&mut Locked::all(&self.transactions).await).await })
     }

@@ -1,5 +1,5 @@
-//! Registration of many objects by several processes, each of which writes some leaves of the tree. Also the unpadded
-//! keys by which an engine sorts the objects first.
+//! Registration of many objects by several processes, each of which writes some leaves of the tree. Before that, an
+//! engine sorts the objects by unpadded keys.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -159,7 +159,7 @@ fn unpadded_keys<'py>(py: Python<'py>, keys: PyArray, sizes: (usize, usize, usiz
     arrow::array(py, Arc::new(StringArray::from(texts.map_err(to_python)?)))
 }
 
-/// Refuses texts that are not unpadded keys in a lakehouse with these name sizes.
+/// Refuses strings that are not unpadded keys in a lakehouse with these name sizes.
 #[pyfunction]
 fn check_unpadded_keys(py: Python<'_>, texts: PyArray, sizes: (usize, usize, usize)) -> PyResult<()> {
     let names = name_sizes(sizes);

@@ -127,7 +127,7 @@ fn listed(py: Python<'_>, files: Vec<FileInfo>) -> PyResult<Bound<'_, PyAny>> {
 /// A folder, and optionally the path after which it is listed.
 type PlaceParts = (String, Option<String>);
 
-/// Splits a walk through the root into places, and returns the files that are in none of them.
+/// Splits a walk through the lakehouse into places. Returns the places, and the files that are in none of them.
 #[pyfunction]
 fn split_walk<'py>(
     py: Python<'py>,
@@ -195,8 +195,8 @@ impl Classifier {
         Classifier { classifier: Mutex::new(Some(classifier)) }
     }
 
-    /// Classifies files. Takes columns of paths, sizes, modification times and marks. A mark is "reached", or the kind
-    /// of the folder of the file ("foreign", "table"), or "". Returns columns of verdict, kind and folder.
+    /// Classifies files. Takes columns of paths, sizes, modification times and marks. A mark is "reached", the type of
+    /// the file's folder ("foreign" or "table"), or "". Returns the columns verdict, kind and folder.
     fn classify<'py>(
         &self,
         py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Error kinds to exception classes, one to one.
+//! Conversion of errors of the core to Python exceptions: one class for each kind of error.
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -14,7 +14,7 @@ pub fn to_python(error: Error) -> PyErr {
 
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let message = error.to_string();
-    // No wildcard: a new kind must choose its class.
+    // No wildcard, so that a new kind of error does not compile without a class.
     let (class, attributes): (&str, Option<Bound<'_, PyDict>>) = match error {
         Error::ObjectNotFound(_) => ("ObjectNotFound", None),
         Error::ObjectAlreadyExists(_) => ("ObjectAlreadyExists", None),

@@ -84,14 +84,14 @@ impl Lakehouse {
         self.storage.clone_ref(py)
     }
 
-    /// Whether the root is the recorded root, or no root is recorded.
+    /// Whether the current root URI is the recorded one, or none is recorded.
     #[getter]
     fn is_placed(&self) -> bool {
         self.inner.placement().is_recorded()
     }
 
     fn latest(&self, py: Python<'_>) -> PyResult<Version> {
-        // A local disk answers quickly, so the GIL is kept at first.
+        // A local disk answers quickly, so keep the GIL at first.
         Ok(Version { inner: run_quick(py, self.inner.latest())? })
     }
 
@@ -200,8 +200,8 @@ impl Lakehouse {
         Transaction::new(py, self.inner.begin(base, options).map_err(to_python)?, &self.storage)
     }
 
-    /// Appends to the table with an id, a namespace and a name that wait for a process that appends their rows, an Arrow
-    /// IPC stream; `transactions` are their entries in the log.
+    /// Creates queued appends to a table, given by its id, namespace and name. `rows` is an Arrow IPC stream;
+    /// `transactions` have the log entries of the appends.
     fn queue_appends(
         &self,
         py: Python<'_>,

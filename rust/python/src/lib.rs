@@ -1,4 +1,4 @@
-//! The module `trinitylake._core`: converts, calls, converts back. Rules live in the core crate.
+//! The module `trinitylake._core`: converts arguments, calls the core, converts results. It contains no other logic.
 
 mod append_queue;
 mod arrow;

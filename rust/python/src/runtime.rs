@@ -1,7 +1,7 @@
 //! Runs calls from Python into the core: releases the GIL, handles Ctrl-C, and survives a fork.
 //!
 //! No thread is started before the first call that needs one. A forked child inherits the memory of its parent's
-//! runtime but not its threads, so it leaks that runtime and creates its own.
+//! runtime but not its threads. The child never drops that runtime, and creates a new one.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,7 +18,7 @@ use trinitylake::per_process::PerProcess;
 
 use crate::errors::to_python;
 
-/// Maximum delay of a signal during a call.
+/// Interval between checks for a signal during a call.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 /// Runtime of this process, created on first use. Its background tasks are counted from 0.
@@ -45,8 +45,8 @@ pub fn runtime() -> PyResult<&'static Runtime> {
     Ok(runtime)
 }
 
-/// Runs a future to its end without the GIL. A signal drops the future, so this is only for work that may be
-/// interrupted (see [`run_to_end`]).
+/// Runs a future to its end without the GIL. A signal drops the future, so use [`run_to_end`] for work that must not be
+/// interrupted.
 pub fn run<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     py.detach(|| {
@@ -86,8 +86,8 @@ pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
     });
 }
 
-/// Like [`run`], for lookups that the node cache or the page cache usually answers: these keep the GIL at first.
-/// Releasing it costs a wait until other threads have used it, and until the next thread has woken up no thread runs.
+/// [`run`] for lookups that the node cache or the page cache usually answers. Keeps the GIL at first, because a thread
+/// that releases it has to wait until other threads have used it.
 pub fn run_quick<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     let mut future = Box::pin(future);

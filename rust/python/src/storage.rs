@@ -31,8 +31,7 @@ pub struct Storage {
     /// Former roots of the lakehouse: locations below them are resolved below `root`.
     other_roots: Vec<String>,
     counting: Arc<CountingStorage>,
-    /// The store with a cache: requests a file that never changes from a remote store only once, and a definition from
-    /// a disk.
+    /// The store with a cache of immutable files: of all such files on a remote store, of definitions on a disk.
     files: Arc<dyn CoreStorage>,
     /// The same store, for calls from Python.
     retrying: Arc<RetryingStorage>,
@@ -40,8 +39,8 @@ pub struct Storage {
     pending: Option<Arc<BackgroundUploads>>,
 }
 
-/// Arguments with which the storage was opened, for opening it in another process. Shared, because each transaction has
-/// a storage.
+/// Arguments with which the storage was opened, to open it in another process. Shared by the storages of all
+/// transactions.
 struct Opened {
     root: RootUri,
     options: Option<HashMap<String, String>>,
@@ -206,8 +205,8 @@ impl Storage {
         use futures::{StreamExt, stream};
         paths.retain(|path| self.pending_bytes(path).is_none());
         let storage = self.retrying.clone();
-        // A later read of one of these files waits for this request or finds the file in the cache; it repeats a failed
-        // request.
+        // A later read of one of these files waits for this request, finds the file in the cache, or repeats the
+        // request if it failed.
         runtime()?.spawn(async move {
             let storage = &storage;
             let files = stream::iter(&paths);
@@ -227,13 +226,13 @@ impl Storage {
         Storage { opened, other_roots, retrying: with_retries(&files), counting, files, pending: None }
     }
 
-    /// Replaces a metadata file of a table that has the content `before`, for an erasure of rows. False if the file has
-    /// another content.
+    /// Replaces the content `before` of a table's metadata file by `after`, for an erasure of rows. False if the file
+    /// has another content.
     fn replace(&self, py: Python<'_>, path: &str, before: Vec<u8>, after: Vec<u8>) -> PyResult<bool> {
         run(py, self.retrying.replace(path, &before.into(), &after.into()))
     }
 
-    /// The newest known garbage collection deleted files older than this; 0 for none.
+    /// Time of the store before which the newest known garbage collection deleted files; 0 if none is known.
     #[getter]
     fn collected_before_millis(&self) -> u64 {
         self.counting.collected_before_millis()
@@ -294,7 +293,7 @@ impl Storage {
         }
     }
 
-    /// Deletes files as far as possible, in parallel; garbage collection deletes the others.
+    /// Deletes files in parallel and ignores failures, because garbage collection deletes remaining files.
     fn delete_unneeded(&self, py: Python<'_>, paths: Vec<String>) -> PyResult<()> {
         use futures::{StreamExt, stream};
         let delete = |path: String| async move {

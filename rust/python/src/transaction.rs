@@ -124,9 +124,9 @@ impl Transaction {
         self.base.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads or changes the transaction in memory. If another thread holds the lock, this waits without the GIL,
-    /// because that thread may wait for the GIL. Otherwise it keeps the GIL, because releasing it takes longer than
-    /// most of this work, above all if many threads wait for it.
+    /// Reads or changes the transaction in memory. If another thread holds the lock, waits for it without the GIL,
+    /// because that thread may wait for the GIL. Otherwise keeps the GIL, because releasing it takes longer than most
+    /// of this work, in particular if many threads wait for it.
     fn locked<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut CoreTransaction) -> T + Send) -> T {
         if let Ok(mut transaction) = self.inner.try_lock() {
             return act(&mut transaction);
@@ -195,7 +195,7 @@ impl Transaction {
         self.storage.clone_ref(py)
     }
 
-    /// The keys of its changes.
+    /// Returns the keys that the transaction has changed.
     fn written_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let keys = self.locked(py, |transaction| StringArray::from_iter_values(transaction.written_keys()));
         arrow::batch(py, vec![("key", Arc::new(keys))])
@@ -258,7 +258,7 @@ impl Transaction {
         Ok(rows.iter().filter_map(|(key, _)| names_of(names, key)).collect())
     }
 
-    /// The first `limit` keys with a prefix from `start` on, including own writes.
+    /// Returns the first `limit` keys with a prefix, from `start` on, including own writes.
     fn keys<'py>(&self, py: Python<'py>, prefix: &str, start: &str, limit: usize) -> PyResult<Bound<'py, PyAny>> {
         let mut range = KeyRange::prefix(prefix);
         if start > range.start.as_str() {
@@ -359,13 +359,13 @@ impl Transaction {
         self.locked(py, |transaction| transaction.relocate(&former)).map_err(to_python)
     }
 
-    /// The committed version, or the conflicts to resolve. `files` are uploaded first, like by `storage.put_many`; a
-    /// separate call would release the GIL once more. Signals do not interrupt it, because the caller of an interrupted
-    /// commit would not know its outcome.
+    /// Commits; returns the committed version, or the conflicts to resolve. First uploads `files`, like
+    /// `storage.put_many`, because a separate call would release the GIL once more. Not interrupted by signals, because
+    /// the caller of an interrupted commit would not know its outcome.
     ///
-    /// `companions` are transactions whose changes are part of this one. They are committed with it or not at all;
-    /// after conflicts the caller passes them again. So are `queued` appends, whose rows are in this transaction. If it
-    /// `replaces_first`, and with `queued`, it is the first companion in the log.
+    /// `companions` are transactions, and `queued` are appends, whose changes are part of this transaction. They are
+    /// committed with it or not at all; after conflicts the caller passes them again. With `replaces_first` or
+    /// `queued`, this transaction replaces the first companion in the log.
     #[pyo3(signature = (max_attempts=None, timeout_seconds=None, coordination=None, files=Vec::new(),
                         companions=Vec::new(), queued=None, replaces_first=false))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -390,8 +390,7 @@ impl Transaction {
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from_owner(bytes)));
         let outcome = with!(self, py, run_to_end, |transaction| async {
             storage.create_all(files).await?;
-            // The future is boxed, because it has about ten thousand bytes that would be moved with each enclosing
-            // future.
+            // Boxed, because the future has about ten thousand bytes, which would be moved with each enclosing future.
             let mut companions = Locked::all(&companions).await;
             let mut queued = match queued {
                 Some(queued) => Some(queued.lock_owned().await),
@@ -418,12 +417,12 @@ impl Transaction {
         self.locked(py, CoreTransaction::end_watch);
     }
 
-    /// Rolls back for all processes. Signals do not interrupt it, because it may have to create a version.
+    /// Rolls back for all processes. Not interrupted by signals, because it may have to create a version.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         with!(self, py, run_to_end, |transaction| transaction.rollback()).map(drop)
     }
 
-    /// Whether its commit ended without an answer.
+    /// Whether the outcome of the commit is unknown.
     #[getter]
     fn is_unknown(&self, py: Python<'_>) -> bool {
         self.locked(py, |transaction| transaction.is_unknown())

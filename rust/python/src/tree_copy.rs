@@ -1,4 +1,4 @@
-//! Copies of versions in another lakehouse, and of the files that they reference.
+//! Copies versions, and the files that they reference, to another lakehouse.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::runtime::{run, run_to_end};
 use crate::storage::Storage;
 use crate::version::Version;
 
-/// Copies files to the same paths; returns the number and size of the copied files, and the number of files that
+/// Copies files to the same paths. Returns the number and total size of the copied files, and the number of files that
 /// already existed.
 #[pyfunction]
 fn copy_files(

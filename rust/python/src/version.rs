@@ -36,7 +36,7 @@ pub fn parse_kind(kind: &str) -> PyResult<ObjectKind> {
     }
 }
 
-/// The keys of a listing.
+/// Returns the range of keys of a listing.
 pub fn listing_range(names: NameSizes, kind: ObjectKind, namespace: Option<&str>) -> PyResult<KeyRange> {
     match kind {
         ObjectKind::Namespace => names.namespaces_below(namespace),
@@ -312,7 +312,7 @@ impl Version {
         difference_batch(py, self.inner.config.names, differences, None)
     }
 
-    /// Changes of this version, like `diff` with the previous one, with their transactions.
+    /// Returns the changes of this version and their transactions; otherwise like `diff` from the previous version.
     fn changes<'py>(&self, py: Python<'py>, previous: &Version) -> PyResult<Bound<'py, PyAny>> {
         let (differences, changes) = run(py, async {
             let differences = previous.inner.diff(&self.inner).await?;
