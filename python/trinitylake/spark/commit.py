@@ -106,9 +106,13 @@ def commit_write(
         transaction.rollback()
         plan.delete_all_but([])
         raise
-    commit_or_delete(transaction, plan, messages)
-    if id is not None and not committed_by(lake, id, plan):
-        plan.delete_all_but([])
+    try:
+        transaction.commit()
+    except BaseException:
+        if transaction._files_are_unreachable:
+            plan.delete_all_but([])
+        raise
+    plan.delete_all_but(messages if id is None or committed_by(lake, id, plan) else [])
     return transaction.version if transaction.version != transaction.base_version else None
 
 
@@ -201,20 +205,6 @@ def _replace_files(
             if removed or added:
                 change.replace_files(removed, added, snapshot_properties=snapshot_properties)
         _take_incoming(iceberg.io)
-
-
-def commit_or_delete(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commit, and delete the files that are not part of the table afterwards, if that is known.
-
-    Raises as `Transaction.commit` does.
-    """
-    try:
-        transaction.commit()
-    except BaseException:
-        if transaction._files_are_unreachable:
-            plan.delete_all_but([])
-        raise
-    plan.delete_all_but(messages)
 
 
 def committed_by(lake: Lakehouse, transaction_id: str, plan: WritePlan) -> bool:

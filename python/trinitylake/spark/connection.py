@@ -88,14 +88,11 @@ class Connection:
         ended. Of many such catalogs the oldest is closed and removed.
         """
         self._ended.append((spark, name, _remove_plugin(spark, name)))
-        while len(self._ended) > ENDED_CATALOGS:
-            session, oldest, plugin = self._ended.popleft()
-            _close(plugin)
-            self._forget(session, oldest)
+        self.close_ended(ENDED_CATALOGS)
 
-    def close(self) -> None:
-        """Close and forget the catalogs of ended transactions."""
-        while self._ended:
+    def close_ended(self, kept: int = 0) -> None:
+        """Close and forget the catalogs of ended transactions, except the last ones."""
+        while len(self._ended) > kept:
             session, name, plugin = self._ended.popleft()
             _close(plugin)
             self._forget(session, name)
@@ -245,7 +242,7 @@ def disconnect(spark: SparkSession, catalog: str = "lake") -> None:
     with _lock:
         connection = _connections.pop((_application(spark), catalog), None)
     if connection is not None:
-        connection.close()
+        connection.close_ended()
         connection.remove_catalog(spark, catalog)
         connection.server.stop()
 

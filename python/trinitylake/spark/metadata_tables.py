@@ -27,6 +27,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import Metadata, Options
 from trinitylake.spark.task_errors import one_line_errors
+from trinitylake.spark.types import spelled
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
@@ -86,7 +87,11 @@ class MetadataReader(DataSourceReader):
             raise InvalidArgument("metadata tables show committed versions: they cannot be read in a transaction")
         self._metadata = options.metadata
         self._options = options
-        self._positions = [_position(name, schema_of(options.metadata)) for name in schema.fieldNames()]
+        known = list(_SCHEMAS[options.metadata])
+        names = [spelled(name, known) for name in schema.fieldNames()]
+        if unknown := [name for name in names if name not in known]:
+            raise InvalidArgument(f"the metadata table has no column {unknown[0]!r}; it has {', '.join(known)}")
+        self._positions = [known.index(name) for name in names]
         self._version = options.reading(options.open()).version
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
@@ -167,10 +172,3 @@ class MetadataReader(DataSourceReader):
                     entry.snapshot_id,
                     entry.sequence_number,
                 )
-
-
-def _position(name: str, schema: StructType) -> int:
-    for position, known in enumerate(schema.fieldNames()):
-        if known.lower() == name.lower():
-            return position
-    raise InvalidArgument(f"the metadata table has no column {name!r}; it has {', '.join(schema.fieldNames())}")
