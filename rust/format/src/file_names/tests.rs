@@ -154,8 +154,8 @@ proptest! {
         }
     }
 
-    /// Only `root_version` and two others had an inverse, so readers of a listing parsed names by hand, and one of them
-    /// replaced `.arrow` by `.ipc` anywhere in a path.
+    /// Every name has an inverse. Readers of a listing parsed names by hand, and one of them replaced `.arrow` by
+    /// `.ipc` anywhere in a path.
     #[test]
     fn every_name_is_parsed_as_one_kind(
         id in any::<u128>(),

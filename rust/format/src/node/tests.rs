@@ -80,7 +80,7 @@ fn a_node_takes_at_most_its_reported_memory() {
     }
 }
 
-/// The files of a dropped object were retained as long as its row separated two nodes.
+/// A parked delete hides its row from gc. The files of a dropped object were retained while its row was a separator.
 #[test]
 fn a_row_with_a_message_has_no_reference() {
     let node = node(&MutableNode {

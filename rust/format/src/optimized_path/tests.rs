@@ -52,7 +52,7 @@ fn optimized_paths_have_golden_values() {
     assert!(optimize("a/b/c").ends_with("-a-b-c"));
 }
 
-/// The end of a path is copied as part of its last sixteen bytes; slashes in that part were not replaced.
+/// Slashes are replaced in the last sixteen bytes of a path as well, which are copied separately.
 #[test]
 fn slashes_at_any_position_become_dashes() {
     for length in 0..70 {

@@ -25,7 +25,7 @@ fn pending(storage: Arc<dyn Storage>) -> Arc<BackgroundUploads> {
     BackgroundUploads::new(storage, SystemEnvironment::shared())
 }
 
-/// An append wrote its files one after the other, and waited for the store each time.
+/// Files are uploaded at the same time. An append wrote them one after the other, and waited for the store each time.
 #[tokio::test(start_paused = true)]
 async fn files_are_uploaded_concurrently_and_can_be_read_meanwhile() {
     let (files, _, storage) = slow(Vec::new());
@@ -46,7 +46,7 @@ async fn files_are_uploaded_concurrently_and_can_be_read_meanwhile() {
     assert_eq!(pending.read("data/3").unwrap().len(), 3, "small files stay in memory");
 }
 
-/// A writer that was faster than the store filled the memory.
+/// The bytes in memory are limited. A writer that was faster than the store filled the memory.
 #[tokio::test(start_paused = true)]
 async fn a_caller_waits_while_the_memory_limit_is_reached() {
     let (_, _, storage) = slow(Vec::new());
@@ -75,7 +75,7 @@ async fn the_number_of_concurrent_requests_is_limited() {
     assert_eq!(faulty.log().len(), 6);
 }
 
-/// The upload of a file failed while the next statement ran, and the commit continued without it.
+/// A failed upload fails the transaction. A commit continued without a file whose upload had failed.
 #[tokio::test(start_paused = true)]
 async fn the_barrier_fails_with_the_error_of_an_upload() {
     let denied = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("second"), Action::Deny);
@@ -90,7 +90,7 @@ async fn the_barrier_fails_with_the_error_of_an_upload() {
     // The next statement fails at once.
     assert!(matches!(pending.put("third", bytes(1)).await, Err(Error::PermissionDenied(_))));
     assert!(pending.has_failed() && !pending.is_settled());
-    // The failure of a file that was deleted since no longer counts.
+    // The failure no longer counts after the file was deleted.
     pending.delete("second").await.unwrap();
     pending.written().await.unwrap();
 }
@@ -131,7 +131,7 @@ async fn a_cancelled_file_is_not_sent_or_is_deleted() {
     assert!(matches!(pending.put("late", bytes(1)).await, Err(Error::TransactionClosed(_))));
 }
 
-/// A child that was forked during its parent's uploads committed without these files.
+/// A forked child writes the unfinished files of its parent. A child committed without them.
 #[tokio::test(start_paused = true)]
 async fn a_forked_child_writes_unfinished_files_of_its_parent() {
     let (files, _, storage) = slow(Vec::new());

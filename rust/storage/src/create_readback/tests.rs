@@ -74,7 +74,7 @@ async fn a_request_that_never_arrived_is_sent_again() {
     race.assert_all_faults_fired();
 }
 
-/// The reply to this writer was lost after another writer had won: an error does not mean that the own write succeeded.
+/// An error does not mean that the own write succeeded: another writer may have won before the reply was lost.
 #[tokio::test]
 async fn a_lost_reply_about_a_lost_race_is_a_lost_race() {
     let race = Race::new([on_put(1, Action::FailAfter)]);
@@ -83,7 +83,7 @@ async fn a_lost_reply_about_a_lost_race_is_a_lost_race() {
     assert_lost(race.claim("second").await, "first");
 }
 
-/// The request was delayed in a proxy, its client timed out and sent another one, and then the first one arrived.
+/// A late request changes nothing: a proxy delays it, the client times out and sends another one, and then it arrives.
 #[tokio::test]
 async fn mode_2_put_that_arrives_after_its_timeout_changes_nothing() {
     let race = Race::new([on_put(0, Action::Late)]);
@@ -98,8 +98,8 @@ async fn mode_2_put_that_arrives_after_its_timeout_changes_nothing() {
     assert_eq!(race.content().unwrap(), "first");
 }
 
-/// The HTTP client retried automatically, and the store answered that the file exists: the file of its own first
-/// attempt.
+/// A claim is won if the file that exists is its own. An HTTP client may retry automatically, so that the store answers
+/// "exists" because of the first attempt.
 #[tokio::test]
 async fn mode_3_client_retry_that_finds_its_own_file_is_won() {
     let race = Race::new([on_put(0, Action::AlreadyExistsAfter)]);
@@ -123,7 +123,7 @@ async fn a_denied_claim_is_not_retried() {
     assert_eq!(race.environment.elapsed_millis(), 0);
 }
 
-/// A store answers with errors until the deadline. The outcome is unknown, so nothing may be deleted.
+/// If a store answers with errors until the deadline, the outcome is unknown, so no file may be deleted.
 #[tokio::test]
 async fn an_unknown_outcome_at_the_deadline_deletes_nothing() {
     for reply in [Action::FailBefore, Action::FailAfter] {
@@ -140,8 +140,8 @@ async fn an_unknown_outcome_at_the_deadline_deletes_nothing() {
     }
 }
 
-/// The first request was delayed in a proxy. The second one was denied, because the credentials had expired meanwhile,
-/// and the writer reported that the commit had certainly failed. Then the first request arrived and created the file.
+/// A refusal proves nothing about an earlier request. A proxy delayed the first request, the second one was denied
+/// because of expired credentials, the writer reported a certain failure, and then the first request created the file.
 #[tokio::test]
 async fn a_denial_does_not_settle_an_earlier_request() {
     let denials = (0..1000).map(|_| on_put(0, Action::Deny));
@@ -152,14 +152,14 @@ async fn a_denial_does_not_settle_an_earlier_request() {
     assert_eq!(race.content().unwrap(), "mine");
 }
 
-/// A store answered with an error that the code did not know, and "not retryable" was read as "certainly not written".
+/// After an unknown error the outcome is unknown. "Not retryable" was treated as "certainly not written".
 #[tokio::test]
 async fn an_error_that_is_not_retryable_leaves_the_outcome_unknown() {
     for action in [Action::BreakBefore, Action::BreakAfter] {
         let files = MemoryFiles::shared();
         let mut has_failed = false;
         let policy = move |operation: &crate::faulty::Operation| {
-            // Reading back fails as well, so that the outcome stays unknown.
+            // Reading the file fails as well, so that the outcome stays unknown.
             has_failed |= operation.verb == Verb::PutIfAbsent;
             has_failed.then_some(action)
         };

@@ -47,8 +47,8 @@ async fn a_root_that_does_not_exist_is_empty_until_the_first_file() {
     }
 }
 
-/// A handle caches existing folders. With fsync it caches only durable ones, and it drops them when another process has
-/// removed a folder.
+/// A handle caches which folders exist; with fsync, which folders are durable. It empties the cache when another
+/// process has removed a folder.
 #[tokio::test]
 async fn only_durable_folders_are_cached() {
     for durability in [Durability::Fsync, Durability::None] {
@@ -65,9 +65,9 @@ async fn only_durable_folders_are_cached() {
     }
 }
 
-/// Under a running server a disk was unmounted for a moment. The server, which had all it needed in its caches,
-/// reported eight commits as successful that it had written to the empty folder in place of the disk. When the disk was
-/// mounted again, the next commit published a version with a number above those eight.
+/// Writes are refused if the root is another folder than before. A disk was unmounted for a moment, and a server, whose
+/// caches had all files that it needed, reported eight commits as successful that it had written to the empty folder in
+/// place of the disk.
 #[tokio::test]
 async fn a_write_is_refused_if_another_folder_replaced_the_root() {
     for durability in [Durability::Fsync, Durability::None] {
@@ -224,9 +224,9 @@ async fn only_regular_files_exist() {
     assert_eq!(paths(&*storage).await, [""; 0]);
 }
 
-/// The name of the next root belonged to a folder, a pipe or a dangling link. The commit retried for its whole time
-/// limit and then reported an unknown outcome, and so did its rollback. With a cycle of links the lakehouse could not
-/// even be opened, because the search for the latest version failed.
+/// If the name of the next root belongs to a folder, a pipe or a link without a target, a commit fails at once. It
+/// retried for its whole time limit and then reported an unknown outcome, as did its rollback. With a cycle of links
+/// the lakehouse could not even be opened.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_claim_of_a_name_that_is_not_a_file_is_refused() {
@@ -314,7 +314,7 @@ async fn a_removed_folder_is_created_again() {
     }
 }
 
-/// Failure mode 28: the link was created, but the reply reported a failure. The inode of the file shows the truth.
+/// Failure mode 28: if a link was created but the reply reports a failure, the inode of the file shows the success.
 #[test]
 fn a_created_link_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
@@ -382,8 +382,8 @@ async fn claim_root(storage: &LocalStorage) -> Claim {
     claim(storage, environment.as_ref(), "_root", Bytes::from_static(b"mine"), 30_000).await
 }
 
-/// The sync of the folder failed with EIO after a root had been linked. The writer read the root back, found its own
-/// bytes and reported "committed"; a power loss then removed the version.
+/// A root whose folder could not be synced is not reported as committed. The sync failed with EIO after the root had
+/// been linked, the writer read its own bytes and reported "committed", and a power loss then removed the version.
 #[tokio::test]
 async fn mode_46_a_file_whose_sync_failed_is_not_committed() {
     let folder = tempfile::tempdir().unwrap();
@@ -421,7 +421,7 @@ async fn settling_a_file_syncs_its_new_folders() {
     assert!(storage.folder().durable.has("a/b"), "and the folders above it");
 }
 
-/// A process without free file descriptors retried each request for half a minute.
+/// Retries on a local disk end soon. A process without free file descriptors retried each request for half a minute.
 #[tokio::test]
 async fn retries_against_a_local_disk_end_soon() {
     use trinitylake_base::environment::Environment;
@@ -437,8 +437,8 @@ async fn retries_against_a_local_disk_end_soon() {
     assert!(waited <= 2_000 && (4..=11).contains(&attempts), "{attempts} attempts in {waited} ms");
 }
 
-/// Two processes wrote the hint. The one with version 99 was late: it wrote "99" over "100" and was killed before it
-/// truncated the file. The hint then said 990, and all commits failed until an operator deleted it.
+/// A process that is killed while it writes the hint leaves no hint above all roots. One wrote "99" over "100" and was
+/// killed before it truncated the file: the hint was 990, and all commits failed until an operator deleted it.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_shorter_hint_is_never_written_over_a_longer_one() {
@@ -484,8 +484,8 @@ fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
     (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync))), log)
 }
 
-/// Each file of a transaction was synced with its folder when it was written, one after the other. A root became
-/// visible although the entry of a definition in its folder, or of that folder in its parent, could still be lost.
+/// All files and folder entries are synced before the root becomes visible. A root was visible although the entry of a
+/// definition in its folder, or of this folder in its parent, could still be lost.
 #[tokio::test]
 async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -510,7 +510,7 @@ async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() 
     assert_eq!(paths(&storage).await.len(), 6, "a temporary file was left");
 }
 
-/// Several threads sync the files. Only the result of the first one was checked.
+/// The sync fails if it fails in any of its threads. Only the result of the first one was checked.
 #[tokio::test]
 async fn the_error_names_the_file_whose_sync_failed() {
     let files = ["one", "two", "three"];
@@ -530,7 +530,7 @@ async fn the_error_names_the_file_whose_sync_failed() {
     }
 }
 
-/// Folders were synced one after the other once all files were synced, so each folder added one wait for the disk.
+/// Files and folders are synced at the same time. Each folder added one wait for the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn files_and_folders_are_synced_at_the_same_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -572,7 +572,7 @@ async fn a_sync_needs_no_other_thread() {
     assert_eq!(log.take().len(), 4, "the file, and the entries of three folders");
 }
 
-/// After a failed fsync of a file, the next fsync succeeded and the file was reported as durable.
+/// A file whose fsync failed is not reported as durable when the next fsync succeeds.
 #[tokio::test]
 async fn a_file_whose_sync_failed_is_never_reported_as_durable() {
     let folder = tempfile::tempdir().unwrap();
@@ -587,8 +587,8 @@ async fn a_file_whose_sync_failed_is_never_reported_as_durable() {
     storage.sync(&["a/other".into()]).await.unwrap();
 }
 
-/// Two transactions with the same chosen id write the same file. The fsync of the first one failed. The second one
-/// found the file and reported it as durable: it had not written anything, so it did not sync anything.
+/// A file whose sync failed is written again by a later request for it. Two transactions with the same chosen id wrote
+/// the same file, the fsync of the first one failed, and the second one found the file and synced nothing.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_file_whose_sync_failed_is_written_again() {
@@ -633,7 +633,7 @@ async fn writing_a_file_ahead_twice_needs_the_same_content() {
     assert_eq!(storage.get("file").await.unwrap(), "ours");
 }
 
-/// An export was killed while it wrote a file, and each later export to the same place found another content there.
+/// An incomplete file of a killed export is replaced. Each later export to the same place found another content there.
 #[tokio::test]
 async fn the_beginning_of_a_file_is_replaced_by_the_whole_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -644,7 +644,7 @@ async fn the_beginning_of_a_file_is_replaced_by_the_whole_file() {
     }
 }
 
-/// A path from another system, `a\..\..\b`, left the root of a lakehouse on Windows.
+/// On Windows, a path such as `a\..\..\b` is refused, because it would leave the root.
 #[test]
 fn names_that_mean_another_file_on_windows_are_found() {
     for name in ["a\\b", "a:b", "con", "Nul.txt", "com1", "LPT².x", "a.", "a ", "a*", "a?", "<a>", "a|b", "\"a\""] {

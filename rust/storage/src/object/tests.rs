@@ -132,7 +132,7 @@ async fn a_refusal_has_a_type_and_names_the_next_step() {
     }
 }
 
-/// `HEAD` has no body, so there a missing bucket looks like a missing file; a `PUT` needs no existing file.
+/// A 404 without a code means a missing file; after a `PUT`, which needs no file, it means a missing bucket.
 #[tokio::test]
 async fn a_404_without_a_code_depends_on_the_request() {
     let storage = s3(&FakeServer::start(|_| Response::new(404, "")), "s3://bucket", &[]);
@@ -162,7 +162,7 @@ async fn a_malformed_answer_is_an_error() {
     assert!(matches!(storage.head("a").await, Err(Error::Storage { .. })));
 }
 
-/// A store may repeat in its answer what it received. Neither a message nor a debug output contains a secret.
+/// Neither a message nor a debug output contains a secret, even if the answer of a store repeats the request.
 #[tokio::test]
 async fn no_message_contains_a_secret() {
     let echo = |secret: &str| format!("<Error><Code>Bad{secret}</Code><Message>sent {secret}</Message></Error>");
@@ -186,7 +186,7 @@ async fn no_message_contains_a_secret() {
     }
 }
 
-/// Azure refuses suffix ranges, so that every data file on Azure would have been unreadable.
+/// The end of a file on Azure is read without a suffix range, which Azure refuses.
 #[tokio::test]
 async fn the_end_of_a_file_on_azure_is_read_without_a_range_from_the_end() {
     let root = RootUri::parse("abfss://container@account.dfs.core.windows.net/lake").unwrap();

@@ -37,8 +37,8 @@ fn content() -> Bytes {
     Bytes::from_static(b"content")
 }
 
-/// A store throttled a burst of writes with "503 SlowDown". Four attempts without a pause took only a few milliseconds,
-/// and the whole group of transactions failed.
+/// Retries pause. A store throttled a burst of writes with "503 SlowDown", four attempts without a pause took a few
+/// milliseconds, and the whole group of transactions failed.
 #[tokio::test]
 async fn pauses_grow_while_a_store_throttles() {
     let bench = Bench::new(failing(Verb::PutIfAbsent, 7, Action::FailBefore));
@@ -86,7 +86,7 @@ async fn the_time_of_retries_is_limited() {
     assert!((20_000..=20_000 + policy.max_pause_millis).contains(&waited), "{waited}");
 }
 
-/// Many clients that were refused at the same moment returned at the same moment and were refused again.
+/// Pauses are random, so that clients that were refused at the same moment do not retry at the same moment.
 #[tokio::test]
 async fn pauses_are_random() {
     let waited = async |seed: u64| {
@@ -144,8 +144,8 @@ async fn permanent_failures_and_claims_are_not_retried() {
     assert_eq!(lost.sent(Verb::PutIfAbsent), 1, "a claim reads the file back before a retry");
 }
 
-/// A commit with a deadline of five seconds retried for a minute against a store that was down, because each request
-/// had a budget of its own.
+/// Retries end at the deadline of the commit. A commit with a deadline of five seconds retried for a minute, because
+/// each request had a separate budget.
 #[tokio::test]
 async fn no_request_is_retried_after_the_deadline() {
     let bench = Bench::new(failing(Verb::Get, 1000, Action::FailBefore));

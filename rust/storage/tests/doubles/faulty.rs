@@ -1,8 +1,8 @@
 //! A store with faults that a test injects at exact operations.
 //!
 //! Every operation is logged and has an index, counted from 0 in the order in which operations begin. A test runs its
-//! scenario once without faults to learn the operations, then once per operation and [`Action`]. Faults that did not
-//! fire are reported, so that no test passes because its fault never happened.
+//! scenario once without faults to list the operations, then once per operation and [`Action`]. The store reports
+//! faults that did not occur, so that no test passes because its fault never happened.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,10 +52,10 @@ pub enum Action {
     FailBefore,
     /// The request is executed and its reply is lost; the caller receives a retryable error.
     FailAfter,
-    /// A creation is executed and reported as lost to another writer: a client's retry found the file of its first
+    /// A creation is executed, but the reply is "exists", as if a retry of the client found the file of its first
     /// attempt.
     AlreadyExistsAfter,
-    /// A creation is not executed and reported as existing: S3 while another attempt runs.
+    /// A creation is not executed, but the reply is "exists", as S3 answers while another attempt runs.
     AlreadyExistsBefore,
     /// The process dies before the request arrives: this and every later operation fails until
     /// [`FaultyStorage::revive`].
@@ -77,7 +77,7 @@ pub enum Action {
     BreakAfter,
 }
 
-/// The operation at which a fault fires: the `nth` (from 0) of those that match.
+/// The operation at which a fault occurs: the `nth` (from 0) operation that matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trigger {
     /// Any verb if `None`.
@@ -98,7 +98,7 @@ impl Trigger {
         Self { verb: Some(verb), nth, ..Self::default() }
     }
 
-    /// Narrows to paths that contain the text.
+    /// Restricts the trigger to paths that contain the text.
     pub fn path(mut self, text: &str) -> Self {
         self.path_contains = Some(text.to_owned());
         self

@@ -115,7 +115,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         let versions = committed_in.get(&attempt.id);
         match attempt.answer {
             Answer::Committed(version) => {
-                // Its own commit, or that of another process with the same id and statements.
+                // The own commit, or the commit of another process with the same id and statements.
                 let did_the_same =
                     |(other, at): (&usize, &u64)| *at == version && attempts[*other].statements == attempt.statements;
                 let is_there = versions.is_some_and(|versions| versions.contains(&version));

@@ -1,4 +1,4 @@
-//! Scenarios of the trials. Each is the work of one process with one or more handles.
+//! Scenarios of the trials. Each scenario is the work of one process with one or more handles.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub const CHOSEN: &str = "chosen";
 pub const NAMESPACES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 pub const TABLES: [&str; 4] = ["t0", "t1", "t2", "t3"];
 
-/// A scenario; `Some` if no fault prevented its end.
+/// A scenario. Returns `Some` if no fault prevented its end.
 type Life = fn(&Process) -> BoxFuture<'_, Option<()>>;
 
 pub struct Scenario {

@@ -7,8 +7,8 @@
 //!
 //! The intent queue has a model of its own (`queue`).
 //!
-//! Each [`Bug`] omits one step of the protocol. Each of them must violate a property, otherwise the properties would
-//! prove nothing. `TRINITYLAKE_DEEP=1` allows one more fault per history.
+//! Each [`Bug`] omits one step of the protocol, and must violate a property: otherwise the properties would prove
+//! nothing. `TRINITYLAKE_DEEP=1` allows one more fault per history.
 
 mod promises;
 mod protocol;
@@ -33,7 +33,7 @@ const DISJOINT: [Work; 3] = [work(Kind::Plain, 0, 0), work(Kind::Plain, 1, 1), w
 const RESUMERS: [Work; 3] = [work(Kind::Resumed, 0, 0), work(Kind::Resumed, 0, 0), work(Kind::Plain, 1, 1)];
 const CHOSEN: [Work; 3] = [work(Kind::Chosen, 0, 0), work(Kind::Chosen, 0, 0), work(Kind::Plain, 1, 1)];
 
-/// Numbers of faults in one history. Each kind of fault multiplies the size of the model, so by default not all of them
+/// Numbers of faults in one history. Each type of fault multiplies the size of the model, so by default not all types
 /// occur in the same history.
 const LOST_AND_LATE: Budget = Budget { faults: 1, late: 1, crashes: 0, expiries: 1, spoiled_hints: 0, rollbacks: 0 };
 const CRASHES: Budget = Budget { faults: 1, late: 0, crashes: 1, expiries: 1, spoiled_hints: 0, rollbacks: 0 };

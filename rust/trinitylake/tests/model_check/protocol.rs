@@ -112,7 +112,7 @@ impl Commits {
         state.writers[index].phase = Phase::Done(answer);
     }
 
-    /// `claim`: after any answer but "created", the outcome is open.
+    /// `claim`: after any answer except "created", the outcome is unknown.
     fn put(&self, state: &mut State, index: usize, delivery: Delivery) {
         let writer = state.writers[index];
         let (version, root) = (writer.validated + 1, self.root_of(&writer, index));
@@ -153,8 +153,8 @@ impl Commits {
         let found = state.root(writer.validated + 1).map(|root| root.commit);
         state.writers[index].phase = match found {
             Some(found) if found == commit => Phase::Confirming { was_in_doubt: true },
-            // A root below the boundary settles nothing: it may have been created late, after the first one was
-            // deleted.
+            // A root below the boundary proves nothing: it may have been created late, after the first root of this
+            // version was deleted.
             Some(_) if state.boundary > writer.validated + 1 && !self.has(Bug::TrustsAnExpiredRoot) => {
                 Phase::Done(Answer::Unknown)
             }
@@ -268,7 +268,7 @@ impl Model for Commits {
                 }
                 Phase::ReadingBack => {
                     actions.push(Action::ReadBack(index));
-                    // The deadline passes, and reading the root back fails.
+                    // The deadline passes, and reading the root fails.
                     actions.push(Action::GiveUp(index));
                 }
                 Phase::CatchingUp => actions.push(Action::CatchUp(index)),

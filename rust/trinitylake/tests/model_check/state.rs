@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Kind of a transaction id.
+/// Type of a transaction id.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Kind {
     /// Generated. No process repeats the transaction after a crash.
@@ -92,7 +92,7 @@ pub enum Phase {
     ReadingBack,
     CatchingUp,
     Confirming {
-        /// Whether its root was read back after an answer that left the outcome open.
+        /// Whether the root was read after an answer that did not show the outcome.
         was_in_doubt: bool,
     },
     Done(Answer),

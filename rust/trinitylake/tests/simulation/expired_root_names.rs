@@ -87,10 +87,9 @@ fn run(seed: u64) -> (u64, u64, u64) {
     })
 }
 
-/// A virtual machine was suspended after it had observed that the next version did not exist. It resumed an hour later,
-/// and its clocks did not show the suspension. Meanwhile others had created that version, and it had expired. The
-/// machine created the root under the unused name and considered it to be in time, so that an acknowledged commit was
-/// in no version.
+/// No commit is acknowledged for a void root. A virtual machine was suspended after it had observed that the next
+/// version did not exist, and its clocks did not show the suspension. Others created that version, and it expired. The
+/// machine then created the root under the unused name and acknowledged a commit that is in no version.
 #[test]
 fn no_root_with_an_expired_number_is_committed_for_any_clocks() {
     let one = std::env::var("TRINITYLAKE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());

@@ -147,10 +147,10 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
     });
 }
 
-/// Seeds that found faults. First: the answer to the creation of the file that measures the store's time was lost, and
-/// a collector had deleted the file. Second: a late commit reported damage, because the request for the boundary
-/// failed. Third: a late root of an unknown transaction was created during the final check. Last: all known versions
-/// expired during the search for one of them, and the search continued above the latest one.
+/// Seeds that have found faults, in this order: a collector deleted the file that measures the store's time after the
+/// answer to its creation was lost; a late commit reported damage, because the request for the boundary failed; a late
+/// root of an unknown transaction was created during the final check; all known versions expired during the search for
+/// one of them, and the search continued above the latest one.
 #[test]
 fn seeds_that_found_faults_pass() {
     for seed in [913, 5259, 8708, 9424] {

@@ -208,7 +208,7 @@ impl World {
         PutOutcome::Created
     }
 
-    /// Dates an answer in whole seconds, by one of several machines whose clocks differ slightly.
+    /// Dates an answer in whole seconds, as if one of several machines with slightly different clocks answered.
     fn date_answer(&self) {
         answered(Some((self.store_millis() + self.below(500)) / 1000 * 1000));
     }
@@ -432,9 +432,9 @@ impl Storage for Line {
     }
 }
 
-/// A process. Its wall clock is wrong by up to five days in either direction. In a world with suspended machines it
-/// also jumps from time to time, both clocks run a quarter too fast or a fifth too slow, and the elapsed clock stops
-/// for some time.
+/// A process. Its wall clock is wrong by up to five days in either direction. In a world with suspended machines, the
+/// wall clock also jumps from time to time, both clocks run a quarter too fast or a fifth too slow, and the elapsed
+/// clock stops for some time.
 #[derive(Debug)]
 pub struct Process {
     world: Arc<World>,

@@ -232,9 +232,9 @@ fn properties(scheme: Scheme, pairs: &[(&str, &str)]) -> BTreeMap<String, String
     iceberg_properties(scheme, &options).unwrap()
 }
 
-/// The server and Spark had their own tables of spellings. The server did not know `s3.path-style-access`, and neither
-/// accepted `1` or `yes` as true: the lakehouse was read with the bucket in the host, although the clients were
-/// configured to have it in the path.
+/// All clients know the same spellings. The server and Spark had separate tables: the server did not know
+/// `s3.path-style-access`, neither accepted `1` or `yes` as true, and requests had the bucket in the host name although
+/// the option said that it is in the path.
 #[test]
 fn every_spelling_of_path_style_access_reaches_all_clients() {
     let endpoint = ("endpoint", "https://store.example");
