@@ -1,4 +1,4 @@
-"""Helpers that every layer uses. They import nothing of the package but errors.
+"""Helpers that every layer uses. Of this package, they import only the errors.
 
 `arguments` checks arguments, `qualified_names` parses names of objects, `durations` parses "7 days", `properties`
 changes properties, `commit_info` is the description of a commit, `secret_values` resolves references to secrets,

@@ -202,7 +202,7 @@ def _parameter(value: Any, what: str) -> Any:
 
 
 def _decimal(value: Decimal) -> Decimal | float:
-    """The same number for DuckDB, which ignores the exponent of 1E+3 and the sign of -Infinity."""
+    """Convert a decimal for DuckDB, which ignores the exponent of 1E+3 and the sign of -Infinity."""
     if value.is_nan():
         return math.nan
     if value.is_infinite() or value.adjusted() >= _DECIMAL_DIGITS:
@@ -211,7 +211,7 @@ def _decimal(value: Decimal) -> Decimal | float:
 
 
 def several(values: Any, what: str) -> tuple[Any, ...]:
-    """The given names as a list: of one name, or of several. The caller checks them. Raises `InvalidArgument`."""
+    """One name or several, as a tuple. The caller checks the names. Raises `InvalidArgument`."""
     if isinstance(values, str):
         return (values,)
     if isinstance(values, Mapping) or not isinstance(values, Iterable):
@@ -220,7 +220,7 @@ def several(values: Any, what: str) -> tuple[Any, ...]:
 
 
 def options(values: Any, what: str) -> dict[str, str]:
-    """A mapping of text to text, numbers and truths, such as storage options. Raises `InvalidArgument`."""
+    """A mapping of text to text, numbers and booleans, such as storage options. Raises `InvalidArgument`."""
     as_text = {key: str(one).lower() if isinstance(one, bool) else one for key, one in mapping(values, what).items()}
     return text_mapping({key: str(one) if isinstance(one, int) else one for key, one in as_text.items()}, what)
 
@@ -255,7 +255,7 @@ def user_names(values: Any, what: str) -> tuple[str, ...]:
 
 
 def table_properties(values: Any, what: str) -> dict[str, str]:
-    """Properties of an Iceberg table, whose values may be numbers and truths too. Raises `InvalidArgument`."""
+    """Properties of an Iceberg table, whose values may also be numbers and booleans. Raises `InvalidArgument`."""
     as_text = {key: str(one) if isinstance(one, int | float) else one for key, one in mapping(values, what).items()}
     return user_properties(as_text, what)
 
@@ -312,7 +312,7 @@ _RULES: dict[str, Rule] = {
 }
 
 
-#: Names of PyIceberg's arguments, and what they are called here.
+#: Our names for arguments of PyIceberg.
 _OF_PYICEBERG = {
     "row_filter": "filter",
     "selected_fields": "columns",
@@ -322,7 +322,7 @@ _OF_PYICEBERG = {
 
 
 def checked(function: Function) -> Function:
-    """Check the arguments that have a rule. The default, and None if the type allows it, are not checked.
+    """Check the arguments that have a rule, except default values, and None if the type allows it.
 
     Errors of libraries become errors of this package (`foreign_errors.py`).
     """

@@ -1,4 +1,4 @@
-"""Mapping of errors of libraries, which never leave the package.
+"""Converts errors of libraries to errors of this package, so that callers get no other errors.
 
 Arrow, PyIceberg, pydantic and others raise errors from `KeyError` to `OverflowError` for an unsuitable input. Callers
 get `InvalidArgument` instead. Errors of the caller's code (an iterator of rows, a callback, the body of a `with`) pass
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 
-#: Function from an error to the error that is raised in its place; None keeps the error.
+#: Function that returns the error to raise in the place of an error; None keeps the error.
 Mapping: TypeAlias = Callable[[Exception], Exception | None]
 
 #: Packages whose errors are mapped.
@@ -25,9 +25,9 @@ _OF_INPUTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeErro
 
 
 class errors_as:
-    """Raise other errors for those of the block, by a mapping function.
+    """Context manager that converts the errors of its block with a mapping function.
 
-    A class, because a generator takes several times as long, in each commit.
+    It is a class, because a generator takes several times as long, in each commit.
     """
 
     __slots__ = ("_mapping",)
@@ -50,7 +50,7 @@ class errors_as:
 def own_error(error: Exception, subject: str | Callable[[], str] = "") -> TrinityLakeError | None:
     """Map an error of a library, with `subject` before its message; None for other errors.
 
-    Raises `KeyboardInterrupt` for an Arrow error whose cause was one: a C stream passes only the text of an error.
+    Raises `KeyboardInterrupt` for an Arrow error that it caused: a C stream passes only the text of an error.
     """
     if isinstance(error, TrinityLakeError):
         return None

@@ -1,8 +1,8 @@
-"""Import hook of the command line and of worker processes: hides or delays what they do not need.
+"""Import hook of the command line and of worker processes: hides or delays modules that they do not need.
 
 If pandas is installed, Arrow imports it to convert its first list. PyIceberg imports the parsers of its configuration
 file and of its filters. `pyarrow.compute` makes 300 functions, and PyIceberg 190 pydantic models, most of them for
-writers. Each of these takes longer than a small command takes to run, and pandas half of the time of a first query.
+writers. Each of these takes longer than a small command; pandas takes half of the time of a first query.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _LazyLoader:
 
 
 class _LazyModule(ModuleType):
-    """Unlike modules of `importlib.util.LazyLoader`, executed neither by a second import nor by two threads at once."""
+    """Lazy module that is executed only once, also by several threads, unlike with `importlib.util.LazyLoader`."""
 
     def __init__(self, spec: ModuleSpec) -> None:
         super().__init__(spec.name)

@@ -1,4 +1,4 @@
-"""Pickling of handles: a pickle contains root, version and options, and the handle is opened again from them.
+"""Pickling of handles: a pickle contains root, version and options, from which unpickling opens the handle again.
 
 Every handle contains the storage of its lakehouse, so the rules for options apply when a `_core.Storage` is pickled:
 
@@ -38,7 +38,7 @@ def allow_secrets(options: Mapping[str, str] | None) -> None:
 def pickled_options(options: Mapping[str, str]) -> dict[str, PickledOption]:
     """Replace secrets by the names of the environment variables that contain them.
 
-    Raises `InvalidArgument` for a secret that is in no variable and was not allowed.
+    Raises `InvalidArgument` for a secret that is neither in a variable nor allowed.
     """
     return {name: _pickled(name, value) for name, value in options.items()}
 

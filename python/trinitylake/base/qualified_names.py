@@ -1,8 +1,8 @@
 """Names of objects.
 
 `"nyc.flights"` is the table or view `flights` in the namespace `nyc`; `"a.b.t"` is `t` in the nested namespace `a.b`.
-Wherever an identifier is accepted a tuple is too: `("a.b", "t")` or `("a", "b", "t")`; a tuple is the only way to name
-a table with a dot in its own name. The core decides which characters a name may contain (`key.rs`, format §4).
+An identifier may also be a tuple: `("a.b", "t")` or `("a", "b", "t")`. A table with a dot in its own name can only be
+named by a tuple. The core decides which characters a name may contain (`key.rs`, format §4).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Milliseconds since the epoch, in which versions record times, and Python's times."""
+"""Conversion between Python's times and milliseconds since the epoch, in which versions record times."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry for transactions, statements, scans and commits.
 
-OpenTelemetry is never imported here: a process that exports spans has imported its API before. Without the API or a
-provider, a span costs one look-up.
+OpenTelemetry is never imported here, because a process that exports spans has already imported its API. Without the API
+or a provider, a span costs one look-up.
 
 Attributes follow OpenTelemetry's conventions for databases (`db.…`); others start with `trinitylake.`. They contain
 names of objects and numbers, never rows, filters, messages or options.
@@ -40,7 +40,7 @@ class Span:
             self._span.set_attribute(name, value)
 
     def part(self, operation: str) -> AbstractContextManager[Span]:
-        """A child of this span. The current span does not matter."""
+        """A child of this span, whatever the current span is."""
         return _NO_PART if self._span is None else self._part(operation, self._span)
 
     @contextmanager
@@ -137,7 +137,7 @@ def _tracer() -> trace.Tracer | None:
 def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer | None:
     """The tracer of a provider, which may be replaced at any time; creating a tracer is slow."""
     tracer = provider.get_tracer("trinitylake")
-    # The tracer of a missing provider: its spans are lost and not cheaper.
+    # Without a provider, the tracer is a proxy, whose spans cost time and are lost.
     return None if type(tracer).__name__ == "ProxyTracer" else tracer
 
 

@@ -2,10 +2,10 @@
 
 | reference | the version |
 |---|---|
-| `14` | of that number |
-| `-1` | before the latest one; `-2` the one before that |
+| `14` | with this number |
+| `-1` | before the latest version; `-2` is the version before `-1` |
 | `2026-11-24`, `2026-11-24T08:00+02:00`, a datetime or a date | that was the latest at that time; UTC without a zone |
-| `2 hours ago` | that was the latest then |
+| `2 hours ago` | that was the latest at that time |
 | `tag:q3` | with the tag `q3` |
 """
 
@@ -39,8 +39,8 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
     """The version that a reference names; the latest one for None.
 
     Raises:
-        InvalidArgument: the text is no reference.
-        VersionNotFound: there is no such version, or none that old.
+        InvalidArgument: the text is not a reference.
+        VersionNotFound: the version does not exist, or no version is that old.
         VersionExpired: the version has expired.
         ObjectNotFound: there is no such tag.
     """
@@ -54,7 +54,7 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
 
 
 def check_order(since: int, until: int) -> None:
-    """Raises `InvalidArgument` if the last version of a range is older than the one before it."""
+    """Raise `InvalidArgument` if the last version of a range, `until`, is older than `since`."""
     if until < since:
         raise InvalidArgument(f"version {until} is older than version {since}: exchange them")
 
@@ -67,7 +67,7 @@ def is_number_or_tag(text: str) -> bool:
 def version_before(core: _core.Lakehouse, since: VersionReference) -> int:
     """The number of the version that a reference names; -1 if it is older than all kept versions.
 
-    Raises as `find_version` does for a text that is no reference, and for a number or a tag that does not exist.
+    Raises as `find_version` does for text that is not a reference, and for a number or a tag that does not exist.
     """
     try:
         return find_version(core, since).number

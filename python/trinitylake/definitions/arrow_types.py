@@ -1,10 +1,10 @@
-"""Columns from Arrow schemas (format §9), for tables that are created from data, and Arrow schemas of tables.
+"""Converts Arrow schemas to columns (format §9), for tables that are created from data, and columns to Arrow schemas.
 
-Columns from Arrow: more types than PyIceberg supports. Unsigned integers become the next wider signed type, nanoseconds
+From Arrow, more types are supported than by PyIceberg. Unsigned integers become the next wider signed type, nanoseconds
 become microseconds before format version 3, times with a zone become UTC instants, dictionaries become their values.
 
-Arrow schemas of tables: those of PyIceberg's `schema_to_pyarrow`, without an import of PyIceberg, which takes longer
-than a small command takes to run. Geometries are bytes, whichever packages are installed.
+Arrow schemas of tables are the same as by PyIceberg's `schema_to_pyarrow`. PyIceberg is not imported, which would take
+longer than a small command. Geometries are always bytes, whichever packages are installed.
 """
 
 from __future__ import annotations

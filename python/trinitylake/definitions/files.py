@@ -210,9 +210,9 @@ def parse_definition(kind: str, data: bytes, path: str = "") -> ObjectDefinition
 def parse_given_definition(kind: str, data: bytes) -> ObjectDefinition:
     """Read the definition of a namespace, table or view that a caller passes, without checksum and path.
 
-    The bytes of another message mostly parse as well. Raises `CorruptFile`, `UnsupportedVersion`, and `InvalidArgument`
-    for fields that the message does not have, among them the checksum and the path of a file, and for a view without a
-    query. The files that a table definition names are not read.
+    Raises `CorruptFile`, `UnsupportedVersion`, and `InvalidArgument` for a view without a query and for fields that the
+    message does not have: the bytes of another message, or of a file with checksum and path, often parse, too. The
+    files that a table definition names are not read.
     """
     definition = parse_definition(kind, data)
     unknown = UnknownFieldSet(definition)

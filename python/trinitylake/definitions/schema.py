@@ -44,7 +44,7 @@ class Schema:
     Args:
         columns: `Column`s, `(name, type)` or `(name, type, nullable)` tuples, or a mapping of name to type.
         primary_key: names of columns that identify a row (Iceberg's identifier fields); a field of a struct is
-            named with dots. They must not be nullable. Not enforced on write, but `upsert` matches on them.
+            named with dots. They must not be nullable. Writes do not check uniqueness; `upsert` matches rows by them.
 
     Raises:
         InvalidArgument: for an unknown type, a duplicate name, or a primary key that is not a column.

@@ -88,13 +88,13 @@ _FIRST_WORDS = {alias.split()[0] for alias in ALIASES if " " in alias}
 
 
 T = TypeVar("T")
-#: Makes a type of its kind, a value of `ALIASES`; of the numbers in parentheses; and of its fields: those of a struct,
-#: the key and value of a map, the element of a list. A field is its name, its type, and whether it may be null.
+#: Function that builds a type from its kind (a value of `ALIASES`), the numbers in parentheses, and its fields: of a
+#: struct, the key and value of a map, or the element of a list. A field is its name, its type, and if it may be null.
 Build: TypeAlias = Callable[[str, Sequence[int], Sequence[tuple[str, T, bool]]], T]
 
 
 def parse(text: str, build: Build[T], uuid: T) -> T:
-    """Parse a type. `uuid` is the type of that name, which is no kind of the format.
+    """Parse a type. `uuid` is returned for the type uuid, which is not among the kinds of the format.
 
     Raises `InvalidArgument` with the invalid word and its position.
     """

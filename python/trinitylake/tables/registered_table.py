@@ -24,8 +24,8 @@ class RegisteredTable(NamedTuple):
 
     Attributes:
         definition: managed, or external.
-        incoming: paths of the files that a managed one consists of, which perhaps no version reaches: the transaction
-            that commits it has to adopt them, so that no garbage collection takes them (format §7).
+        incoming: paths of the files of a managed table. Perhaps no version references them yet, so the transaction that
+            commits the table must adopt them, to protect them from garbage collection (format §7).
     """
 
     definition: TableDef
@@ -39,13 +39,13 @@ def registered_table(
 
     Args:
         io: the file access of the lakehouse.
-        table: the location of the metadata file; or a definition that names it, which is brought in step with it in
-            place, or that of a federated table.
+        table: the location of the metadata file; or a definition that names it, which is updated from it in place; or
+            the definition of a federated table.
         file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
 
     Raises:
-        InvalidLocation: for a table of which only the metadata, or only the data, is inside of the lakehouse; an
-            external file that cannot be read; one that names files by a location that is not allowed
+        InvalidLocation: for a table with only its metadata, or only its data, inside of the lakehouse; for an external
+            file that cannot be read; for a table that names files by locations that are not allowed
             (`incoming_files.py`).
         InvalidArgument: for a property that names code, metadata that other readers refuse, a manifest that
             contradicts itself (`manifest_consistency.py`), and a definition that names no metadata of its type.

@@ -22,7 +22,7 @@ class RowResult(ABC):
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """All rows, in no particular order unless a query says so."""
+        """All rows, in no particular order unless a query has ORDER BY."""
 
     @abstractmethod
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:

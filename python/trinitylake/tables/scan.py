@@ -115,8 +115,8 @@ class Scan(RowResult):
         """The matching rows as a polars frame.
 
         Args:
-            lazy: a `LazyFrame`, which reads when it is collected, each time it is: the columns that the query uses, and
-                of the rows those that its conditions may keep. It streams, and reads what the scan would read.
+            lazy: return a `LazyFrame`, which reads each time it is collected. It streams, and reads only the columns
+                that the query uses and the files whose rows its conditions may keep.
         """
         if not lazy:
             return self._to_polars()

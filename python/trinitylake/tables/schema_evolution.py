@@ -1,9 +1,9 @@
-"""The columns of a table follow its data: `append(…, evolve_schema=True)`.
+"""Schema evolution by appended data: `append(…, evolve_schema=True)`.
 
-Columns that the data has and the table has not are added at the end, and may be null. A column becomes wider as
-Iceberg allows it: int to long, float to double, more digits of a decimal, `unknown` to any type. Fields of structs
-follow in the same way, also within lists and the values of maps. Whatever else differs is left to the rules for rows
-(`input_rows.py`): a value that the column can hold is taken, any other one is refused.
+Columns that the table lacks are added at the end, as optional columns. A column is widened as Iceberg allows: int to
+long, float to double, more digits of a decimal, `unknown` to any type. Fields of structs are added and widened in the
+same way, also within lists and the values of maps. For all other differences the rules for rows apply
+(`input_rows.py`): values that the column can hold are accepted, others are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def follow(update: UpdateSchema, schema: Schema, data: pa.Schema, format_version
         try:
             wanted = _wanted(field, format_version)
         except TrinityLakeError as error:
-            if field.name not in known:  # a known one may hold such values all the same
+            if field.name not in known:  # an existing column may still be able to hold the values
                 problems.append(f"column {field.name} cannot be added: {error}")
             continue
         _follow_field(update, (), known, wanted)

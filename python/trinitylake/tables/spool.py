@@ -23,7 +23,7 @@ class Spool:
     Args:
         schema: of the stream.
         batches: its batches, all of that schema.
-        is_mapped: whether `read_all` maps the file instead of reading it into memory: the table is good until `close`.
+        is_mapped: whether `read_all` maps the file instead of reading it into memory. The table is valid until `close`.
 
     Attributes:
         schema: of every batch.
@@ -48,7 +48,7 @@ class Spool:
         return self._file is not None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All batches from the first on. One reading at a time."""
+        """All batches, from the first on. Only one iterator may be in use at a time."""
         yield from self._kept
         if self._file is not None:
             self._file.seek(0)

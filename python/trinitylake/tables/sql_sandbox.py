@@ -1,6 +1,6 @@
-"""DuckDB connections that reach only the rows and files that they are given.
+"""DuckDB connections that can access only the rows and files that they are given.
 
-This is the first of two rules that keep a query inside; the second is which functions its text may call
+This is the first of two rules that confine a query; the second limits the functions that it may call
 (`queries/parsed_query.py`).
 """
 
@@ -50,12 +50,12 @@ def connect(
     Args:
         needs: the feature, for the error if DuckDB is not installed.
         files: paths that it may read.
-        spill_folder: where it puts what does not fit into memory; nowhere if not given.
-        without_optimizers: those of DuckDB that are not to run.
-        is_plan: whether it only plans.
-        is_open: whether it may reach all files and hosts that this process reaches.
-        time_zone: zone of times without an offset. It does not depend on the machine.
-        limits: settings of DuckDB for what it may take.
+        spill_folder: folder for data that does not fit into memory; "" for none.
+        without_optimizers: DuckDB optimizers to disable.
+        is_plan: whether the connection is only for planning.
+        is_open: whether it may access all files and hosts that this process can access.
+        time_zone: zone of times without an offset, whatever the zone of the machine.
+        limits: DuckDB settings that limit memory and threads.
 
     Raises `NotInstalled` without DuckDB.
     """
@@ -67,7 +67,7 @@ def connect(
     settings |= limits or {}
     if not is_open:
         settings |= _CLOSED | ({"temp_directory": spill_folder} if spill_folder else {})
-    # One after the other: DuckDB takes settings in no order, and without access it takes none of folders.
+    # Set one by one: DuckDB applies a group of settings in any order, and refuses folders after access is disabled.
     connection: Any = duckdb.connect(":memory:", config=settings)
     connection.execute(f"SET GLOBAL TimeZone = {literal(time_zone)}")
     if is_open:
@@ -89,9 +89,9 @@ def refusals(subject: str, *, quotes_rows: bool, quotes_text: bool = True) -> It
     """Convert DuckDB's errors in the block to `InvalidArgument`; the message is kept if it cannot quote rows.
 
     Args:
-        subject: what errors begin with.
-        quotes_rows: whether DuckDB's words about a query that has begun to run may be shown, which quote rows.
-        quotes_text: whether the text is the caller's, so that DuckDB may quote it.
+        subject: the beginning of errors.
+        quotes_rows: whether messages of DuckDB about a running query, which may quote rows, are shown.
+        quotes_text: whether messages may quote the SQL, because the caller wrote it.
     """
     import duckdb
 
@@ -153,10 +153,10 @@ def quoted(name: str) -> str:
 
 
 def unfiltered(column: str) -> str:
-    """Expression of a column on which DuckDB pushes no filter down.
+    """SQL expression for a column that prevents DuckDB from pushing filters on it down to Arrow.
 
-    **Rows of Arrow are filtered by DuckDB alone**: Arrow finds NaN neither larger than a number nor equal to itself,
-    compares no UUIDs, and gets some constants as Python objects, which know no date outside of the years 1 to 9999.
+    **Only DuckDB filters rows of Arrow.** For Arrow, NaN is neither larger than a number nor equal to itself; it cannot
+    compare UUIDs; and it gets some constants as Python objects, which cannot hold dates outside of the years 1 to 9999.
     """
     return f"coalesce({column}, NULL)"
 
@@ -167,9 +167,9 @@ def folded(name: str) -> str:
 
 
 def names_in_query(columns: Iterable[str]) -> list[str]:
-    """The names of the columns in a query, where letters in upper and lower case are the same.
+    """The names of columns in a query, which ignores case.
 
-    A column whose name was taken already gets a number behind its name, as DuckDB gives it.
+    A column whose name is equal to an earlier one gets a number after its name, as in DuckDB.
     """
     taken: set[str] = set()
     names = []

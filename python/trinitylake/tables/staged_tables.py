@@ -1,7 +1,7 @@
 """The tables that a transaction has opened or created, and their files until it ends.
 
-Data files are written as the statements run; metadata and definitions when the transaction commits. Each statement is
-checked against the catalog first, so that a name that is taken costs no file.
+Data files are written while statements run, metadata and definitions when the transaction commits. Each statement is
+first checked against the catalog, so that no file is written for a name that is in use.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StagedTables:
         self, lakehouse: _core.Lakehouse, storage: _core.Storage, open_core: Callable[[], _core.Transaction]
     ) -> None:
         self._lakehouse = lakehouse
-        self._storage = storage  # of the transaction: its commit waits for what is written here
+        self._storage = storage  # of the transaction, whose commit waits for files that are written through it
         self._open_core = open_core
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
@@ -231,9 +231,9 @@ class StagedTables:
                 raise self._requirement_broken(name, None, "assert-create: another transaction created the table")
 
     def follow(self, before: _core.Version) -> None:
-        """Move unchanged tables to the new base of the transaction, which was `before` until now.
+        """Move unchanged tables from the old base `before` to the new base of the transaction.
 
-        Raises `CommitConflict` for one of which something is required that does not hold there.
+        Raises `CommitConflict` for a table whose requirements do not hold there.
         """
         base = self._open_core().base
         changed = self._changed()
@@ -355,7 +355,7 @@ class StagedTables:
             raise CorruptFile(f"saved transaction {core.id}: its saved state of tables is damaged: {error}") from error
 
     def rebase(self, conflicts: Iterable[_core.ConflictingTable]) -> bool:
-        """Rebase the changes of these tables on the committed ones; True if one of those is new to this transaction.
+        """Rebase the changes of these tables on the committed state; returns whether that state of any table is new.
 
         Raises `CommitConflict` for the first table that cannot be rebased.
         """
@@ -398,7 +398,7 @@ class StagedTables:
                 self._delete(table._staged.written_paths)
 
     def discard(self) -> None:
-        """After a rollback: delete all files that were written or still are, as far as possible."""
+        """After a rollback: delete all files that were written, or are still being written, as far as possible."""
         for table in [*self._tables.values(), *self._dropped]:
             table._waiting_rows = []
             if table._staged is not None:

@@ -110,7 +110,7 @@ class Table(ABC):
     def _write(
         self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: CommitInfo = NO_COMMIT_INFO
     ) -> Result:
-        """Run one write. An append does the same whatever rows and files the table has."""
+        """Run one write. `is_append`: it does not depend on the rows and files of the table."""
         with self._writing(note) as iceberg:
             return operation(iceberg)
 
@@ -123,7 +123,7 @@ class Table(ABC):
         return
 
     def _note_whole(self) -> None:
-        """Called before more than columns, specs, properties and rows is read."""
+        """Called before anything other than columns, specs, properties and rows is read, such as snapshots."""
         return
 
     def _subject(self) -> str:
@@ -156,11 +156,11 @@ class Table(ABC):
 
     @property
     def iceberg(self) -> IcebergTable:
-        """The PyIceberg table, for all that PyIceberg can do and this class does not wrap.
+        """The PyIceberg table, for features of PyIceberg that this class does not wrap.
 
-        In a transaction its writes are part of the transaction. From `lake.table(…)`, each commit of PyIceberg's is a
-        separate transaction with PyIceberg's errors: `CommitFailedException` for a lost race. For one version, and for
-        an external table, it is read-only.
+        In a transaction its writes are part of the transaction. From `lake.table(…)`, each commit of PyIceberg is a
+        separate transaction, which raises PyIceberg's errors: `CommitFailedException` for a lost race. It is read-only
+        for a past version and for an external table.
         """
         self._note_whole()
         return self._iceberg()
@@ -182,12 +182,12 @@ class Table(ABC):
 
     @property
     def primary_key(self) -> list[str]:
-        """The columns that identify a row, which `upsert` matches on; not enforced by other writes."""
+        """The columns that identify a row. `upsert` matches rows by them; other writes do not check uniqueness."""
         return list(self.schema.primary_key)
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table properties, Iceberg's included."""
+        """The table properties, including those of Iceberg."""
         return dict(self._definition.properties) | dict(self._iceberg().properties)
 
     @property
@@ -196,7 +196,7 @@ class Table(ABC):
         return self._iceberg().location()
 
     def refresh(self) -> None:
-        """Read the latest version from now on. A table of a transaction or of a frozen version stays as it is."""
+        """Read the latest version from now on. Has no effect on a table of a transaction or of a past version."""
         return
 
     def snapshots(self) -> list[Snapshot]:
@@ -291,24 +291,24 @@ class Table(ABC):
     ) -> pa.RecordBatchReader:
         """The rows that changed after version `since`, up to and including version `until`.
 
-        The rows of `since` with these changes are the rows of `until`. Versions come in order. After the columns of
-        the table, as `until` has them, each row has:
+        Applied to the rows of `since`, these changes give the rows of `until`. Versions come in order. Each row has the
+        columns of the table in version `until`, followed by:
 
         - `_change_type`: "insert", "delete", or "update_preimage" followed by "update_postimage" for an updated row,
           which is recognised by its row id (format version 3) or its primary key; without these an update is a delete
           and an insert;
         - `_version`, `_committed_at` (UTC) and `_transaction_id` of the commit.
 
-        Rows that were only moved to other files did not change. The table is identified by its id, whatever its name
-        was; a version that drops it deletes its rows, and one that restores it inserts them. Memory is bounded.
+        Rows that were only moved to other files did not change. The table is followed by its id through renames. A
+        version that drops it deletes its rows, and one that restores it inserts them. Memory is bounded.
 
         Args:
             since: a version as for `lake.at`: a number, a time or a tag. Its own changes are not included.
             until: the last version, by default the latest one that this handle can see.
             columns: columns of the table to return, by default all but variants.
-            net: compare the two versions alone, instead of each version with the one before: a row that changed
-                several times shows one change, and one that was inserted and deleted shows none. `_version` is then
-                `until`, with its time and without a transaction. Versions in between may have expired.
+            net: compare only the versions `since` and `until`, so that each row has at most one change, and none if it
+                was inserted and deleted in between. `_version` is then `until`, with its time and without a
+                transaction. Versions in between may have expired.
             names: "iceberg" for the columns of Iceberg's `create_changelog_view`: `_change_type` ("INSERT", "DELETE",
                 "UPDATE_BEFORE", "UPDATE_AFTER"), `_change_ordinal` and `_commit_snapshot_id`.
 
@@ -335,9 +335,9 @@ class Table(ABC):
         names: Names = "trinitylake",
         then: TableState | None = None,
     ) -> ChangeFeed:
-        """A feed with the columns that the table has in a version, or has now if that is None.
+        """A feed with the columns of the table in the state `now`, or in the present state if that is None.
 
-        The types are those of the earlier version `then` where a rollback has made them narrower since.
+        If a rollback has made a type narrower since the earlier state `then`, the type is that of `then`.
         """
         from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
         from trinitylake.tables.change_feed.feed import ChangeFeed
@@ -352,7 +352,7 @@ class Table(ABC):
 
     @checked_as(consumer=text, net=flag)
     def consume(self, consumer: str, *, net: bool = False) -> pa.RecordBatchReader:
-        """The rows that changed since a consumer consumed last, in a transaction that advances its position.
+        """The rows that changed since a consumer's last call; the transaction advances the consumer's position.
 
         ```python
         with lake.transaction() as txn:
@@ -360,13 +360,12 @@ class Table(ABC):
             txn.table("shop.bills").upsert(bills_of(changed))
         ```
 
-        The position advances to the base version of the transaction if the transaction commits, and stays if it does
-        not, so each change is processed exactly once. Of two transactions that advance one consumer one fails with
-        `CommitConflict`. The first time all rows of the table are returned as inserted. Rows that the transaction
-        itself wrote are returned the next time.
+        The commit of the transaction advances the position to its base version, so each change is processed exactly
+        once. If two transactions advance the same consumer, one fails with `CommitConflict`. The first call returns all
+        rows of the table as inserted. Rows that the transaction itself wrote are returned by the next transaction.
 
-        The position is the property with the table's id of the namespace `_consumers.NAME`, so it is rolled back with
-        the lakehouse. Drop the namespace to begin again.
+        The position is a property of the namespace `_consumers.NAME`, with the id of the table as its key. So a
+        rollback of the lakehouse also rolls the position back. Drop the namespace to begin again.
 
         Args:
             consumer: its name.
@@ -374,7 +373,7 @@ class Table(ABC):
 
         Raises:
             VersionExpired: the consumer is behind the versions that are kept.
-            InvalidArgument: the table is not one of a transaction, or the position is that of another lakehouse.
+            InvalidArgument: the table is not from a transaction, or the position belongs to another lakehouse.
         """
         raise InvalidArgument(f"changes of table {self.name} are consumed in a transaction: txn.table(…).consume(…)")
 
@@ -394,17 +393,17 @@ class Table(ABC):
     @traced("append")
     @checked
     def append(self, data: Any, *, evolve_schema: bool = False, message: str = "", author: str = "") -> WriteResult:
-        """Add rows: anything Arrow (pyarrow, polars, pandas, duckdb), a dict of columns, a list or iterator of dicts.
+        """Add rows: Arrow data (pyarrow, polars, pandas, duckdb), a dict of columns, a list or iterator of dicts.
 
-        A stream is written as it comes, in a bounded part of memory: a reader, an iterator of record batches, a polars
-        LazyFrame, a relation of DuckDB. Outside of a transaction it is read to its end first, into a temporary file if
-        it is large, because the append may have to be repeated. Returns the number of rows and the version; no rows
-        make no version. Raises `InvalidArgument` for data that does not fit the columns.
+        A stream (a reader, an iterator of record batches, a polars LazyFrame, a DuckDB relation) is written batch by
+        batch, in bounded memory. Outside of a transaction it is first read to its end, into a temporary file if it is
+        large, because the append may have to be repeated. Returns the number of rows and the version; without rows, no
+        version is committed. Raises `InvalidArgument` for data that does not fit the columns.
 
         Args:
             data: the rows.
-            evolve_schema: in the same transaction, add the columns that the data has and the table has not, and widen
-                columns as Iceberg allows it (int to long, float to double, more digits of a decimal).
+            evolve_schema: in the same transaction, add columns of the data that the table lacks, and widen columns as
+                Iceberg allows (int to long, float to double, more digits of a decimal).
         """
         with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
             info = CommitInfo(message, author)
@@ -459,10 +458,10 @@ class Table(ABC):
 
         Args:
             max_delay: time after which rows are durable, such as "1 second", if a commit takes less than half of it.
-            max_rows: number of collected rows that starts a commit earlier. While as many rows wait for a running
-                commit, `write` waits.
+            max_rows: number of collected rows that starts a commit earlier. `write` waits while this number of rows is
+                collected and another commit is running.
             max_size_bytes: the same limit for the memory of the rows.
-            producer: the name of the stream of rows, if it has sequence numbers.
+            producer: the name of the stream of rows, if its writes have sequence numbers.
             dead_letter_table: a table for rows that do not fit this table, written in the same commit. It is created
                 if it does not exist, with the columns error, row (JSON), time, producer and sequence. Without it a
                 row that does not fit makes its write fail.
@@ -490,9 +489,9 @@ class Table(ABC):
     def overwrite(
         self, data: Any, filter: str | BooleanExpression | None = None, *, message: str = "", author: str = ""
     ) -> WriteResult:
-        """Replace the rows that match `filter`, or all of them, by the rows of `data`. Takes and raises as `append`.
+        """Replace the rows that match `filter`, or all rows, by the rows of `data`, which are as for `append`.
 
-        Returns the numbers of both and the version. A row that was and is the same counts in both.
+        Returns the numbers of deleted and inserted rows, and the version. An unchanged row counts in both numbers.
         """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:
@@ -513,7 +512,7 @@ class Table(ABC):
     def _conformed(self, given: rows.Rows, change: IcebergTransaction) -> _Input:
         """Rows with the columns and types of the table at this point of a change; a stream unless in memory."""
         schema, spec, limits = change.table_metadata.schema(), change.table_metadata.spec(), limits_of(self.schema)
-        # PyIceberg streams into no partitions, and looks for the columns that they are by.
+        # PyIceberg cannot stream into partitions, and requires the columns that they are computed from.
         parts = {name for field in spec.fields if (name := schema.find_column_name(field.source_id))}
         can_stream = isinstance(change, StagedTransaction) or spec.is_unpartitioned()
         return _Input(rows.conform(given, schema, limits=limits, stream=can_stream, needed=parts))
@@ -521,9 +520,9 @@ class Table(ABC):
     @traced("delete")
     @checked
     def delete(self, filter: str | BooleanExpression, *, message: str = "", author: str = "") -> WriteResult:
-        """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all.
+        """Remove the rows that match `filter`; `pyiceberg.expressions.AlwaysTrue()` removes all rows.
 
-        Returns how many, and the version.
+        Returns the number of deleted rows and the version.
         """
         matching = parse_filter(filter)
 
@@ -542,12 +541,11 @@ class Table(ABC):
     ) -> UpsertResult:
         """Update the rows whose key exists, insert the others.
 
-        The key is `on`, or else the primary key. A column that `data` does not have keeps its value where a row is
-        updated, and becomes null where one is inserted. A key with a null in it is never there already, as in SQL; NaN
-        equals NaN. Rows that would not change are not counted. Only files that can hold a key are read, and only
-        those with rows that change are rewritten.
+        The key is `on`, or else the primary key. A column that `data` lacks keeps its value in updated rows, and is
+        null in inserted rows. A key with a null matches no row, as in SQL; NaN equals NaN. Rows that would not change
+        are not counted. Only files that can hold a key are read, and only files with changed rows are rewritten.
 
-        Raises `InvalidArgument` if there is no key, if two rows of `data` have the same one, and as `append` does.
+        Raises `InvalidArgument` if there is no key, if two rows of `data` have the same key, and as `append` does.
         """
         columns = None if on is None else texts(on, "on")
         schema = self._schema()
@@ -680,7 +678,7 @@ class Table(ABC):
 def _no_match_is_fine(type: TableType) -> Iterator[None]:
     """Suppress PyIceberg's warning that a delete in the table of another catalog matched no rows.
 
-    Our own transactions do not warn. Filters of warnings belong to all threads, so they are left alone for these.
+    Our own transactions do not warn, so the filters of warnings, which all threads share, are not changed for them.
     """
     if type == "managed":
         yield

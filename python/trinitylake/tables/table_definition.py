@@ -28,10 +28,9 @@ def metadata_path(definition: TableDef, name: str) -> str:
 
 
 def name_metadata(definition: TableDef, path: str, manifest_list: str = "") -> None:
-    """Have a managed table's definition name another metadata file, and the manifest list of its current snapshot.
+    """Set the metadata file, and the manifest list of the current snapshot, in a managed table's definition.
 
-    Both are paths below the root. A scan fetches them at the same time. "" if there is no list, or it
-    is not known.
+    Both are paths below the root, which a scan fetches at the same time. "" if the list does not exist or is unknown.
     """
     definition.format_properties[METADATA_LOCATION] = path
     if manifest_list:
@@ -51,9 +50,9 @@ def with_primary_key(schema: Schema, primary_key: tuple[str, ...]) -> Schema:
 
 
 def describe(definition: TableDef, metadata: TableMetadata, declared: Schema | None = None) -> None:
-    """Bring schema, primary key and sort keys of a definition in step with Iceberg metadata, in place.
+    """Update schema, primary key and sort keys of a definition from Iceberg metadata, in place.
 
-    `declared` is the schema to take finer types from: the one stored so far if not given.
+    `declared` is a schema with types that Iceberg lacks, by default the schema in the definition.
     """
     current = metadata.schema()
     if declared is None:

@@ -1,6 +1,6 @@
 """HTML representations of tables, scans and Iceberg snapshots in notebooks.
 
-A table shows its first rows if they are few bytes. A scan reads only metadata.
+A table shows its first rows if they are small. A scan shows only metadata.
 """
 
 from __future__ import annotations

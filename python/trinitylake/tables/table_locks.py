@@ -1,8 +1,8 @@
 """Table locks: threads that changed the same table commit one after the other.
 
-Without them every commit of one thread makes the others redo theirs: eight threads send twice the requests to a store.
-They save work and decide nothing: writers that do not share a lock, in other processes or after a timeout, meet in the
-commit itself. So a thread that has waited for a while continues without the lock: its holder may wait for this thread.
+Without them, the commit of one thread makes all others repeat theirs; eight threads send twice as many requests. Locks
+only save work. Correctness does not depend on them, because the commit itself detects conflicts, also with other
+processes. So a thread that has waited for a while continues without the lock, whose holder may wait for this thread.
 """
 
 from __future__ import annotations

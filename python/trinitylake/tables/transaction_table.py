@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class TransactionTable(Table):
     """A table from `txn.table(...)` or `txn.create_table(...)`.
 
-    A federated table is written at once, in its own catalog: the transaction can neither hide nor undo that.
+    A write to a federated table is committed at once in its own catalog; the transaction can neither hide nor undo it.
 
     Under SERIALIZABLE the staged state records what is read: columns, specs and properties by opening the table, rows
     by filter, or everything. Before the commit the transaction watches the tables that it has only read
@@ -105,7 +105,7 @@ class TransactionTable(Table):
         """Advance a consumer to the base version of the transaction.
 
         Returns the handle of the lakehouse, the version that was consumed before (None: no version), the base version,
-        and the table in that.
+        and the state of the table in the base version.
         """
         from trinitylake.tables.change_feed.consumers import advance
 

@@ -1,6 +1,6 @@
-"""Casts between UUIDs and texts at any depth of a column, which Arrow does not have.
+"""Casts between UUIDs and strings at any depth of a column, which Arrow does not support.
 
-DuckDB, Spark and JSON have UUIDs as texts.
+DuckDB, Spark and JSON represent UUIDs as strings.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Arr
         return with_parts(pc.run_end_decode(values), kind, convert)
     if is_.is_dictionary(given):
         words = with_parts(values.dictionary, kind, convert)
-        words = words.cast(_WITHOUT_VIEWS.get(words.type, words.type))  # Arrow takes no texts by number that are views
+        words = words.cast(_WITHOUT_VIEWS.get(words.type, words.type))  # Arrow's `take` does not support string views
         return pa.DictionaryArray.from_arrays(values.indices, words).dictionary_decode()
     if is_.is_struct(given) and is_.is_struct(kind):
         return _structures(values, kind, convert)

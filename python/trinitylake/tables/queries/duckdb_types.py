@@ -67,16 +67,16 @@ def duckdb_type(type: iceberg.IcebergType, column: str) -> str:
 
 
 def is_filtered_alike(type: iceberg.IcebergType) -> bool:
-    """Whether Iceberg's filters on such a column mean what DuckDB's do: times with a zone lose their nanoseconds in
-    DuckDB, and PyIceberg filters no nested column."""
+    """Whether Iceberg's filters on such a column have the same result as DuckDB's. Not for times with a zone and
+    nanoseconds, which DuckDB truncates, and not for nested columns, which PyIceberg cannot filter."""
     return type.is_primitive and not isinstance(type, iceberg.TimestamptzNanoType | iceberg.UnknownType | VariantType)
 
 
 def are_read_alike(metadata: TableMetadata) -> bool:
     """Whether DuckDB, given the ids of the columns, reads every Parquet file of a table as Iceberg requires.
 
-    DuckDB finds columns by id, but parts of a nested column by name. So a nested column must have been the same since
-    the table began, with names that files have.
+    DuckDB finds columns by id, but parts of a nested column by name. So a nested column must not have changed since the
+    table was created, and its parts must have the same names in files.
     """
     if metadata.name_mapping() is not None:  # files without ids
         return False
@@ -87,7 +87,7 @@ def are_read_alike(metadata: TableMetadata) -> bool:
             return False
         if not has_plain_part_names(field.field_type):
             return False
-        # DuckDB compares floats that became doubles as floats.
+        # If a column was widened from float to double, DuckDB compares its floats as floats.
         if (not field.field_type.is_primitive or isinstance(field.field_type, iceberg.DoubleType)) and not (
             is_whole_history and all(_is_same(schema, field) for schema in metadata.schemas)
         ):
@@ -117,12 +117,12 @@ def _is_same(schema: Schema, field: iceberg.NestedField) -> bool:
 
 
 def with_uuids(schema: pa.Schema, types: Sequence[str], connection: Any) -> pa.Schema:
-    """The columns of a result for a table: UUIDs, which DuckDB returns as texts, are UUIDs.
+    """Set the UUID type for columns of a result that DuckDB returns as strings although their type is UUID.
 
     Args:
-        schema: of the answer.
-        types: the same columns as DuckDB writes their types.
-        connection: of DuckDB, which reads these.
+        schema: of the result.
+        types: the DuckDB types of the columns, as strings.
+        connection: of DuckDB, which parses the types.
     """
     fields = [
         field.with_type(_with_uuids(field.type, connection.sqltype(type))) if _UUID in type else field

@@ -71,7 +71,7 @@ def _views(names: Objects) -> Iterator[dict[str, Any]]:
 
 
 def _columns(names: Objects) -> Iterator[dict[str, Any]]:
-    """The columns of tables. Those of views are known only after their text was bound."""
+    """The columns of tables. Columns of views are not listed, because they are known only after the SQL is bound."""
     for one in names.tables():
         schema, _, name = one.rpartition(".")
         for position, field in enumerate(names.table((schema, name)).schema.to_iceberg().fields, 1):

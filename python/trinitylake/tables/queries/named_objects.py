@@ -70,7 +70,7 @@ class NamedObject:
     """A table or view of a query, with its name in DuckDB.
 
     Attributes:
-        of: the table, the text of the view, in which names are DuckDB's, or the rows of `information_schema`.
+        of: the table, the SQL of the view with DuckDB's names in it, or the rows of `information_schema`.
     """
 
     schema: str
@@ -88,18 +88,18 @@ NameOf: TypeAlias = tuple[str, str]
 
 @dataclass
 class NamedObjects:
-    """All objects that a query names, each after the objects that it depends on.
+    """All objects that a query names, in the order of their dependencies.
 
     Args:
         connection: of DuckDB, which parses.
         names: the state of the lakehouse.
-        given: names without a namespace that refer to other data than objects of the lakehouse.
-        is_open: whether other names without a namespace are left to DuckDB.
-        allowing_option: the option that lets a query leave the lakehouse, for errors; views never do.
+        given: names without a namespace that refer to data of the caller, not to objects of the lakehouse.
+        is_open: whether all other names without a namespace are left to DuckDB.
+        allowing_option: the option that lets a query read external data, for errors; views never can.
         constants: computes the versions of AT clauses; those of views have no parameters.
 
     Attributes:
-        column_names: the folded names of all columns that the texts name.
+        column_names: the folded names of all columns that the query and its views name.
     """
 
     connection: Any
@@ -115,7 +115,7 @@ class NamedObjects:
     _versions: dict[str, Names] = field(default_factory=dict)
 
     def resolve(self, sql: str, default_namespace: str = "", names: Names | None = None) -> Parsed:
-        """Look up all names in a text, in `names` if given; returns the text with DuckDB's names.
+        """Look up all names in a query, in `names` if given; returns the query with DuckDB's names.
 
         Raises:
             ObjectNotFound: for an unknown name.

@@ -15,7 +15,7 @@ Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 
 def numbered(sql: str) -> str:
-    """The text with `$1`, `$2`, … instead of `?`, so that it can be divided into parts."""
+    """Replace `?` by `$1`, `$2`, … in SQL, so that it can be divided into parts."""
     with optional_dependency("SQL over a lakehouse"):
         import duckdb
 

@@ -1,8 +1,8 @@
-"""Parses the text of a query: which names it has, where, and whether it is allowed.
+"""Parses a query: finds the names in it and their positions, and checks whether the query is allowed.
 
-DuckDB parses; this module checks the tree. This is the second of two rules that confine a query to the lakehouse; the
-first is the connection (`sql_sandbox.py`). A query is one SELECT over tables and views of the lakehouse. Functions that
-reach files, settings or memory addresses, or that execute text, are refused.
+DuckDB parses; this module checks the syntax tree. This is the second of two rules that confine a query to the
+lakehouse; the first is the connection (`sql_sandbox.py`). A query is one SELECT over tables and views of the lakehouse.
+Functions that read files, settings or memory addresses, or that execute SQL from a string, are refused.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Reference:
 
     Attributes:
         parts: the name as DuckDB reads it.
-        position: the first byte, or None if DuckDB does not tell.
+        position: the first byte, or None if DuckDB's tree does not have it.
         at: the version to read, if the text names one.
     """
 
@@ -75,7 +75,7 @@ class Parsed:
     Attributes:
         sql: its text.
         references: the tables and views that it names, in order.
-        columns: its columns that are named with table and namespace.
+        columns: columns in it that are qualified with table and namespace.
         depends_on_time: whether its result depends on the current time.
         tree: DuckDB's syntax tree.
     """
@@ -118,13 +118,13 @@ class Parsed:
 
 
 def parsed(connection: Any, sql: str, *, is_open: bool = False, allowing_option: str = "") -> Parsed:
-    """A query from its text.
+    """Parse and check a query.
 
     Args:
         connection: of DuckDB, which parses.
         sql: one statement that reads.
         is_open: whether it may call any function.
-        allowing_option: the option that would allow it, for the error; empty if there is none.
+        allowing_option: the option that would allow a refused function, for the error; empty if there is none.
 
     Raises `InvalidArgument` for anything but one statement that reads, and for a function that is not allowed.
     """
@@ -248,9 +248,7 @@ def _position(node: dict[str, Any]) -> int | None:
 
 
 def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """Each node of a parsed query, with the names that a `WITH` defines for that node. These names are not tables
-    there.
-    """
+    """Each node of a parsed query, with the names that `WITH` clauses define for it, which do not refer to tables."""
     if isinstance(node, list):
         for child in node:
             yield from _nodes(child, hidden)
@@ -260,7 +258,7 @@ def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
             # DuckDB 1.5 wraps the node in a statement, `query`.
             yield from _nodes(entry["value"].get("query") or entry["value"]["query_node"], hidden)
             hidden |= {folded(entry["key"])}
-        # A recursive query is hidden behind its own name in its second part only.
+        # In a recursive query, its own name refers to it only in the second part.
         again = {folded(node["cte_name"])} if node.get("type") == "RECURSIVE_CTE_NODE" else set()
         for key, child in node.items():
             if key != "cte_map":
@@ -272,7 +270,7 @@ PIVOT_NEEDS_VALUES = "PIVOT needs its values here: PIVOT t ON c IN ('a', 'b') US
 
 
 def _words(tree: dict[str, Any], sql: str) -> str:
-    """DuckDB's error about a text that it cannot parse, with the position."""
+    """DuckDB's error for SQL that it cannot parse, with the position."""
     words = str(tree.get("error_message", "it cannot be read"))
     if words.startswith("Only SELECT") and "PIVOT" in [one.word for one in tokens_of(sql)]:
         return PIVOT_NEEDS_VALUES

@@ -1,6 +1,6 @@
-"""`PIVOT t ON c USING sum(v)` without values: they are looked up first, as DuckDB does it.
+"""Looks up the values for `PIVOT t ON c USING sum(v)`, which does not list them, and adds them to the statement.
 
-DuckDB runs such a statement as two, of which the first creates a type for the values, and so it cannot be prepared.
+DuckDB itself runs it as two statements, the first of which creates a type for the values, so it cannot be prepared.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _END_OF_COLUMNS = {"USING", "GROUP", "ORDER", "LIMIT", "OFFSET"}
 
 
 def columns_without_values(sql: str) -> Iterator[tuple[int, str, str]]:
-    """Of each column of a PIVOT statement without values: index of the byte after it, its text, and a query for values.
+    """For each column of a PIVOT statement without values: index of the byte after it, its SQL, and a query for values.
 
-    The text may begin with WITH. A PIVOT in a subquery or after FROM is left to DuckDB, which requires the values.
+    The statement may begin with WITH. A PIVOT in a subquery or after FROM is left to DuckDB, which requires the values.
     """
     if "PIVOT" not in sql.upper() or first_word(sql) not in ("PIVOT", "PIVOT_WIDER", "WITH"):
         return

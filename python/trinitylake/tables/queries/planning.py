@@ -12,13 +12,13 @@ from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.sql_sandbox import connect
 
-#: Disabled optimizers: those that would use the contents of the empty tables, and those that only speed up execution.
-#: The order of joins takes most of the time of planning, and many plans with swapped sides have no JSON form.
+#: Optimizers that planning disables: some would use the contents of the empty tables, others only speed up execution.
+#: Join ordering takes most of the planning time, and many plans with swapped sides cannot be exported as JSON.
 _WITHOUT = (
     "statistics_propagation,empty_result_pullup,join_order,build_side_probe_side,compressed_materialization,"
     "column_lifetime,join_filter_pushdown"
 )
-#: The first version of DuckDB with which this package was not tested, because trees and plans may have another form.
+#: The first version of DuckDB with which this package is not tested. Trees and plans may have another form in it.
 _FIRST_UNKNOWN = (2, 1)
 #: Maximum number of idle connections; others are closed after use.
 _MAX_IDLE = 4
@@ -32,8 +32,8 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
 
     Args:
         needs: the feature, for the error if DuckDB is not installed.
-        is_open: whether names in a query may refer to all files and hosts that this process reaches; otherwise to none,
-            and the query cannot change that.
+        is_open: whether names in a query may refer to files and hosts that this process can access. If not, the query
+            cannot access any.
 
     Raises `InvalidArgument` without DuckDB, and with a version whose trees and plans are unknown.
     """

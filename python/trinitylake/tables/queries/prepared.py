@@ -35,7 +35,7 @@ NEEDS = "SQL over a lakehouse"
 #: Prefix of the names that this module adds to a query.
 OWN_NAME = "trinitylake_"
 _DESCRIBE = "DESCRIBE "
-#: Types whose values Arrow has as bytes of DuckDB, without their zone, or as numbers of months, days and nanoseconds.
+#: Types that DuckDB exports to Arrow as its own bytes, without their zone, or as months, days and nanoseconds.
 _TYPES_OF_DUCKDB = frozenset({"BIGNUM", "BIT", "INTERVAL", "TIME WITH TIME ZONE"})
 _QUOTED_LINE = "LINE 1: "
 
@@ -63,13 +63,13 @@ class QueryOptions:
 
     Attributes:
         parameters: values for `?` or `$name`.
-        given: rows that the query may name without a namespace: a table, or a dataset of Arrow.
-        is_open: whether it may read data outside of the lakehouse.
-        allowing_option: the option that would allow it, for the error; empty if there is none.
+        given: data that the query may name without a namespace: Arrow tables or datasets.
+        is_open: whether the query may read data outside of the lakehouse.
+        allowing_option: the option that would allow a refused query, for the error; empty if there is none.
         quotes_rows: whether errors may show DuckDB's messages, which quote values of rows.
-        subject: name of the query in errors, instead of its text.
+        subject: name of the query in errors, instead of its SQL.
         default_namespace: namespace of names without one.
-        is_part: whether the text is a part of a statement, which may need a part of the parameters.
+        is_part: whether the query is a part of a statement, so that it may need only some of the parameters.
         limits: its limits of memory and time.
     """
 
@@ -91,7 +91,7 @@ class PreparedQuery:
         columns: name and DuckDB's type of each column, in order.
         explain: EXPLAIN and its options before the query, or "".
 
-    Raises `InvalidArgument` and `ObjectNotFound` for a text that cannot run.
+    Raises `InvalidArgument` and `ObjectNotFound` for a query that cannot run.
     """
 
     def __init__(self, sql: str, names: Names, options: QueryOptions) -> None:
@@ -138,7 +138,7 @@ class PreparedQuery:
     def running(self, *, is_shown: bool = False) -> Iterator[RunningQuery]:
         """Context manager: run the query. Errors are raised here and while its rows are read.
 
-        If the rows are shown, columns whose types only DuckDB has are texts.
+        If the rows `is_shown`, columns with types that only DuckDB has are converted to strings.
         """
         planned = {name: table.planned(self._pushed.get(name)) for name, table in self._tables().items()}
         files = [path for rows in planned.values() for path in rows.files]

@@ -1,8 +1,8 @@
 """Filters that DuckDB's optimizer pushes into the scan of a table, as Iceberg expressions.
 
-A predicate without an exact counterpart becomes one that more rows match, so a filter excludes only rows that the query
-cannot return. In DuckDB NaN equals NaN and is greater than all numbers, but bounds of files and row groups ignore it,
-and it matches no comparison in Arrow. So predicates that NaN satisfies are evaluated by DuckDB alone.
+A predicate without an exact counterpart is replaced by one that matches more rows, so a filter excludes only rows that
+the query cannot return. In DuckDB NaN equals NaN and is greater than all numbers. But bounds of files and row groups
+ignore NaN, and in Arrow it matches no comparison. So only DuckDB evaluates predicates that NaN satisfies.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def pushed_filters(plan: str, columns: Mapping[TableOfPlan, Sequence[str | None]
 
     Args:
         plan: from DuckDB's `json_serialize_plan`. A plan that failed has no filters.
-        columns: of each table, in order, as Iceberg names them; None for one without filters.
+        columns: Iceberg's names of the columns of each table, in order; None for a column that cannot be filtered.
     """
     found: dict[TableOfPlan, Pushed] = {}
     try:
         scans = list(_scans(json.loads(plan)))
-    except ValueError:  # DuckDB has no plan to tell, as with a constant of type BIT
+    except ValueError:  # DuckDB cannot export the plan, for example with a constant of type BIT
         return {}
     for scan in scans:
         data = scan.get("function_data", {})

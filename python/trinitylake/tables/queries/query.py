@@ -103,7 +103,7 @@ class Query(RowResult):
 
     @property
     def _is_without_pytz(self) -> bool:
-        """Whether DuckDB needs a package for the Python values of these types that is not installed."""
+        """Whether DuckDB needs the package pytz for the Python values of these types, and it is not installed."""
         return any("TIME ZONE" in type for type in self.types) and find_spec("pytz") is None
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class Query(RowResult):
 
 
 def _arrow_rows(rows: RunningQuery, limit: int | None) -> list[tuple[Any, ...]]:
-    """All rows, or the first ones, by way of Arrow. DuckDB itself makes the last day of Python of an infinite date."""
+    """All rows, or the first ones, converted through Arrow: DuckDB would return infinite dates as Python's last day."""
     found: list[tuple[Any, ...]] = []
     for batch in rows.to_arrow_reader(limit or BATCH_ROWS):
         found += zip(*map(python_values, batch.columns), strict=True)

@@ -1,7 +1,7 @@
 """A running query: DuckDB computes in a separate thread, so that Ctrl-C ends it.
 
-Python looks for Ctrl-C between its own steps, of which there are none while DuckDB computes, and DuckDB looks for it
-between its tasks, one of which may take for ever.
+Python handles Ctrl-C only between its own instructions, of which it executes none while DuckDB computes. DuckDB checks
+for Ctrl-C only between its tasks, and one task may run without end.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def interruptible(connection: Any, work: Callable[[], Result]) -> Result:
     An exception that a signal raises meanwhile, such as `KeyboardInterrupt`, ends the computation.
     """
     if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
-        return work()  # no exception comes from outside
+        return work()  # signals raise exceptions only in the main thread
     outcome: Future[Result] = Future()
     thread = threading.Thread(target=contextvars.copy_context().run, args=(_settle, outcome, work), daemon=True)
     thread.start()

@@ -25,8 +25,8 @@ ReadColumns: TypeAlias = "Callable[[list[str]], Iterable[pa.RecordBatch]]"
 class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
     """Rows that are read each time DuckDB requests them, with the columns that it requests.
 
-    DuckDB takes Arrow streams and datasets, and passes the wanted columns only to datasets. It calls one method of
-    theirs, which is replaced here; the dataset itself is empty.
+    DuckDB accepts Arrow streams and datasets, but passes the requested columns only to datasets. It calls only their
+    method `scanner`, which is overridden here; the dataset itself is empty.
 
     Args:
         schema: of the rows.
@@ -34,7 +34,7 @@ class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
         subject: the table, for errors.
 
     Attributes:
-        failure: the error that ended a read; DuckDB passes only its text on.
+        failure: the error that ended a read, because DuckDB's own error has only its text.
     """
 
     def __init__(self, schema: pa.Schema, read: ReadColumns, subject: Callable[[], str]) -> None:

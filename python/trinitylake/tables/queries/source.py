@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _FLOATING = ("FLOAT", "DOUBLE")
 #: Key under which Arrow stores the id of a Parquet column.
 _ID = b"PARQUET:field_id"
-#: Key in the metadata of a Parquet file with geometry columns, which DuckDB reads as geometries instead of bytes.
+#: Metadata key of Parquet files with geometry columns. DuckDB would read these columns as geometries, not as bytes.
 _OF_SHAPES = b"geo"
 #: Characters that DuckDB treats as a pattern in the path of a file.
 _OF_A_PATTERN = frozenset("*?[")
@@ -49,10 +49,10 @@ class PlannedRows:
         subject: name of the table in errors.
         matched_by_nan: the numbers of columns with a predicate that NaN satisfies.
         io: access to the files of the table.
-        files: paths on this machine that DuckDB reads itself, with those below the root.
-        rows_in_files: the number of their rows, which DuckDB's optimizer uses.
+        files: the files that DuckDB reads itself: paths on this machine, and paths below the root.
+        rows_in_files: the number of their rows, for DuckDB's optimizer.
         scanned_files: the files that our own scan reads.
-        scanned: their rows, or None.
+        scanned: the rows of `scanned_files`, or None.
     """
 
     subject: Callable[[], str]
@@ -87,7 +87,7 @@ class TableSource:
         self._note_scan = table._note_scan
         self.schema = schema = scan.iceberg.table_metadata.schema()
         self._scan: DataScan = scan.iceberg
-        #: Columns that Arrow has no type for: a query that reads their values fails, others do not.
+        #: Columns that Arrow has no type for. Only queries that read their values fail.
         self._unreadable = variants_in(schema)
         self._subject = scan._subject
         if not schema.fields:
@@ -98,8 +98,8 @@ class TableSource:
         self._types = [duckdb_type(one.field_type, f"{one.name} of table {table.name}") for one in schema.fields]
         self._ids = [one.field_id for one in schema.fields]
         self._lineage: list[NestedField] = []
-        #: Names for filters; None for columns that our scan cannot filter by as DuckDB means it, and for a name with a
-        #: dot in it, which Iceberg would look for in nested columns.
+        #: Names for filters. None for columns on which our scan filters differently from DuckDB, and for names with a
+        #: dot, which Iceberg would look for in nested columns.
         self.columns = [
             one.name if is_filtered_alike(one.field_type) and "." not in one.name else None for one in schema.fields
         ]
@@ -166,9 +166,9 @@ class TableSource:
         return planned
 
     def _paths_of(self, task: FileScanTask) -> tuple[str, str] | None:
-        """Path for DuckDB of the file of a task, if it can read it, and its path below the root.
+        """The path of a task's file on this machine and below the root; None if DuckDB cannot read the file itself.
 
-        Our own scan reads a file of another size than recorded, and reports what is wrong with it.
+        None also for a file with another size than recorded: our own scan reads it, and reports the damage.
         """
         if task.delete_files or task.file.file_format != FileFormat.PARQUET:
             return None
@@ -209,7 +209,7 @@ class TableSource:
 
     def _read_parquet(self, planned: PlannedRows) -> str:
         files = ", ".join(map(literal, planned.files))
-        # Bounds leave NaN out, which a filter that DuckDB makes up while it joins may match.
+        # Bounds in Parquet ignore NaN, but filters that DuckDB derives from joins may match it.
         options = "hive_partitioning = false, can_have_nan = true"
         if len(planned.files) == 1 and has_columns_by_name(next(iter(planned.files)), self._in_parquet):
             return f"read_parquet([{files}], {options})"
@@ -217,7 +217,7 @@ class TableSource:
             f"{id}: {{name: {literal(name)}, type: {literal(type)}, default_value: NULL}}"
             for id, name, type in zip(self._ids, self._names, self._types, strict=True)
         )
-        # Given the columns, DuckDB opens no file before it plans, and would assume that each table is small.
+        # With a schema, DuckDB opens no file before planning, so without this number it would assume a small table.
         options += f", explicit_cardinality = {planned.rows_in_files}"
         return f"read_parquet([{files}], schema = MAP {{{columns}}}, {options})"
 
@@ -229,8 +229,8 @@ class TableSource:
 def has_columns_by_name(path: str, columns: pa.Schema) -> bool:
     """Whether a file has each column under its name, with its id and type, and no other that DuckDB confuses with it.
 
-    Iceberg finds columns by id. DuckDB does so if it gets a schema with ids, but then it does not read the bounds of
-    columns, by which it orders joins. So files are read by name where that gives the same columns.
+    Iceberg finds columns by id. DuckDB does so if it gets a schema with ids, but then it does not use the bounds of
+    columns to order joins. So files are read by name if this finds the same columns.
 
     False for a file that cannot be read, and for nested columns.
 
@@ -250,7 +250,7 @@ def has_columns_by_name(path: str, columns: pa.Schema) -> bool:
 
 
 def _known_by(field: pa.Field) -> tuple[bytes | None, pa.DataType]:
-    """Id and type; of types that differ in Arrow alone, the same."""
+    """Id and type of a column, with the same type for types that differ only in Arrow."""
     type = field.type
     if pa.types.is_large_string(type):
         type = pa.string()

@@ -230,9 +230,9 @@ class When:
     """A clause of a MERGE.
 
     Attributes:
-        side: "matched", "source" for rows of the source alone, "target" for rows of the table alone.
+        side: "matched"; "source" for source rows without a match; "target" for rows of the table without a match.
         action: "update", "delete", "insert" or "nothing".
-        values: SQL by column, or in the order of the table's columns; None for all columns of the same names.
+        values: SQL by column, or in the order of the table's columns; None for all columns that both have.
     """
 
     side: str
@@ -292,7 +292,7 @@ Statement = Insert | Update | Delete | MergeInto | CreateTable | CreateView | Cr
 
 
 def statement_of(connection: Any, sql: str) -> Statement | None:
-    """Parse a writing statement; None for any other text, valid or not.
+    """Parse a writing statement; None for anything else, valid or not.
 
     Raises `InvalidArgument` for more than one statement, and for one that a lakehouse does not support.
     """

@@ -1,4 +1,4 @@
-"""Text table of rows for a terminal; control characters of values cannot leave their cell."""
+"""Formats rows as a text table for a terminal. Control characters in values are escaped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Preview:
     """The first rows of a result.
 
     Attributes:
-        has_more: whether there are others.
+        has_more: whether the result has more rows.
     """
 
     columns: Sequence[str]
