@@ -7,7 +7,6 @@ script, no event handler and no external resource.
 from __future__ import annotations
 
 import functools
-import html
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
@@ -68,7 +67,9 @@ def escaped(value: object) -> Markup:
     given = str(value)
     rest = len(given) - TEXT_MAX_LENGTH
     text = given if rest <= 0 else f"{given[:TEXT_MAX_LENGTH]}… (+{rest:,} characters)"
-    return Markup(html.escape("".join(map(_visible, text)), quote=True))
+    from html import escape  # slow to import
+
+    return Markup(escape("".join(map(_visible, text)), quote=True))
 
 
 def element(tag: str, *children: object, **attributes: object) -> Markup:

@@ -39,7 +39,6 @@ from trinitylake.lakehouse.history import (
     tags_by_version,
 )
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
-from trinitylake.lakehouse.maintenance import LakehouseMaintenance
 from trinitylake.lakehouse.reader import first_names
 from trinitylake.lakehouse.settings import Isolation
 from trinitylake.lakehouse.statements import Statements
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.bulk.registration import Registration
     from trinitylake.lakehouse.erasure import Erasure
     from trinitylake.lakehouse.export import Export, Mode
+    from trinitylake.lakehouse.maintenance import LakehouseMaintenance
     from trinitylake.lakehouse.object_copier import OnProgress as OnExportProgress
     from trinitylake.lakehouse.object_history import ObjectChange
     from trinitylake.lakehouse.object_rollback import ObjectRollback
@@ -117,6 +117,8 @@ class Lakehouse(Statements):
     @property
     def maintenance(self) -> LakehouseMaintenance:
         """`run`, `expire`, `vacuum`, `compact`, `fsck`, `stats`, `relocate`."""
+        from trinitylake.lakehouse.maintenance import LakehouseMaintenance
+
         return LakehouseMaintenance(self._handle, self)
 
     @property

@@ -33,7 +33,6 @@ from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.change_feed.table_versions import TableName, net_step_of_table, state_of, steps_of_table
 from trinitylake.tables.declared_limits import limits_of
-from trinitylake.tables.maintenance import TableMaintenance
 from trinitylake.tables.merge import Merge, UpsertResult, WriteResult
 from trinitylake.tables.merging.clauses import Clause
 from trinitylake.tables.merging.engine import merge
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from trinitylake.tables.change_feed.feed import ChangeFeed, Names
     from trinitylake.tables.change_feed.table_versions import TableState
     from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
+    from trinitylake.tables.maintenance import TableMaintenance
 
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
@@ -635,6 +635,8 @@ class Table(ABC):
     @property
     def maintenance(self) -> TableMaintenance:
         """Compaction and metadata maintenance: `table.maintenance.compact()`, `.expire_snapshots()`, …"""
+        from trinitylake.tables.maintenance import TableMaintenance
+
         return TableMaintenance(self._write, self._subject, self._shared_folders)
 
     def _shared_folders(self) -> list[str]:
