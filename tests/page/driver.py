@@ -43,7 +43,7 @@ class Browser:
         """The result of a piece of JavaScript, such as `return document.title`."""
         return self.command("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
-    def wait(self, script: str, *arguments: Any, seconds: float = 20.0) -> Any:
+    def wait(self, script: str, *arguments: Any, seconds: float = 60.0) -> Any:
         """The first result of a piece of JavaScript that is neither false, null nor empty."""
         return until(lambda: self.run(script, *arguments), lambda: f"{script!r} on:\n{self.text()}", seconds)
 
@@ -51,7 +51,7 @@ class Browser:
         """What can be read of an element."""
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
-    def wait_for_text(self, text: str, selector: str = "main", seconds: float = 20.0) -> str:
+    def wait_for_text(self, text: str, selector: str = "main", seconds: float = 60.0) -> str:
         """Wait until an element holds a text; returns all that it holds."""
         return until(
             lambda: found if text in (found := self.text(selector)) else "",
