@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -42,10 +43,11 @@ def lake_on_disk(namespace: str) -> Callable[..., tl.Lakehouse]:
 
 def age(folder: Path, seconds: float = 3600) -> None:
     """Let the files below a folder be older by so many seconds, as if that time had passed."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            then = path.stat().st_mtime - seconds
-            os.utime(path, (then, then))
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # deleted in the background meanwhile
+                then = os.stat(f"{parent}/{name}").st_mtime - seconds
+                os.utime(f"{parent}/{name}", (then, then))
 
 
 def age_instead_of_sleep(monkeypatch: pytest.MonkeyPatch, module: ModuleType, folder: Path) -> None:
