@@ -592,6 +592,21 @@ def test_writes_are_awaited_in_asyncio(lake: tl.Lakehouse) -> None:
     assert asyncio.run(plain()) == lake.version
 
 
+def test_error_of_a_write_whose_task_was_cancelled_is_raised_by_close(lake: tl.Lakehouse) -> None:
+    """A task gave up after a time limit. The error of its rows, which failed later, counted as seen, so nobody saw it."""
+
+    async def main() -> None:
+        writer = lake.table("raw.events").writer(max_delay="1 h")
+        waiting = asyncio.wrap_future(writer.write([{"id": "x"}]))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(waiting, 0.01)
+        await asyncio.sleep(0)
+        with pytest.raises(tl.InvalidArgument, match="id"):
+            await asyncio.to_thread(writer.close)
+
+    asyncio.run(main())
+
+
 def _in_child(writer: Any, answers: Any) -> None:
     with pytest.raises(tl.InvalidArgument, match="open another one after a fork"):
         writer.write([{"id": 2}])

@@ -115,6 +115,11 @@ class Acknowledgement(Future[int]):
         self.is_seen = True
         super().add_done_callback(fn)
 
+    def cancel(self) -> bool:
+        """Return False. `asyncio` calls it if the task that waits is cancelled, which will not read the error."""
+        self.is_seen = self.is_seen and self.done()
+        return False
+
     @contextmanager
     def _seen(self) -> Iterator[None]:
         self.is_seen = True  # while the caller waits
