@@ -593,7 +593,7 @@ def test_writes_are_awaited_in_asyncio(lake: tl.Lakehouse) -> None:
 
 
 def test_error_of_a_write_whose_task_was_cancelled_is_raised_by_close(lake: tl.Lakehouse) -> None:
-    """A task gave up after a time limit. The error of its rows, which failed later, counted as seen, so nobody saw it."""
+    """A task gave up after a time limit. The error of its rows, which failed later, counted as seen."""
 
     async def main() -> None:
         writer = lake.table("raw.events").writer(max_delay="1 h")

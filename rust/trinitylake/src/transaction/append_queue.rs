@@ -67,7 +67,6 @@ impl QueuedAppends {
         rows: Bytes,
     ) -> Result<QueuedAppends> {
         let environment = lakehouse.environment();
-        let owner = lakehouse.commits().owner(environment.as_ref());
         if let Some(one) = transactions.iter_mut().map(AsMut::as_mut).find(|one| one.saved.has_record) {
             let message = format!("transaction {} has a chosen id, so it cannot wait in the queue", one.info.id);
             return Err(Error::InvalidArgument(message));
@@ -86,7 +85,8 @@ impl QueuedAppends {
                 ..to_log_entry(&entry)
             }
         });
-        let intent = Intent::new(environment.as_ref(), owner, Some(id), entries.collect(), rows);
+        let path = lakehouse.commits().intent_path(environment.as_ref(), Some(id));
+        let intent = Intent::of(path, entries.collect(), rows);
         Ok(QueuedAppends {
             place: Place::new(intent),
             table: lakehouse.known().config.names.table_key(table.0, table.1)?,

@@ -19,20 +19,23 @@
 //!   afterwards, its outcome is unknown.
 //! - The state belongs to a process. A forked child begins with an empty state, without leader and members.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
+use uuid::Uuid;
 
 use super::admission::admit;
 use super::inline_definitions::max_size_bytes as inline_max_size_bytes;
 use super::intent_queue::{self, Waited};
+use super::limits::CommitLimits;
 use super::publish::{Claimed, claim_for};
 use super::submission::Submission;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::file_names::{intent_file, intent_path};
 use crate::per_process::PerProcess;
 use crate::transaction::state_machine::Failure;
 use crate::version::Version;
@@ -75,8 +78,10 @@ struct State {
     is_contended: bool,
     /// Size of recent groups, so that a single commit between large groups does not flush their messages.
     usual_size_bytes: usize,
-    /// See [`GroupCommit::owner`].
+    /// The first half of the id of each intent of this handle in this process.
     owner: Option<u64>,
+    /// Intents of others that the last look at the queue found, each with the time when it was found first.
+    others: HashMap<String, u64>,
     /// Newest root created by this handle, possibly not yet checked against the expiry boundary.
     tip: Option<Arc<Version>>,
 }
@@ -98,6 +103,23 @@ enum Seat<'a> {
     Wait(Place<'a>),
     /// There is a leader, and the files of this transaction are neither written nor small enough for the root.
     Incomplete,
+}
+
+impl State {
+    /// Records which intents are in the queue. Returns whether others wait. One that remains longer than a commit may
+    /// take belongs to a dead process, and no other process uses its table.
+    fn see(&mut self, intents: Vec<String>, now_millis: u64) -> bool {
+        let owner = self.owner;
+        let is_of_others = |path: &str| intent_file(path).is_some_and(|(_, id, _)| Some(id.as_u64_pair().0) != owner);
+        let before = std::mem::take(&mut self.others);
+        let others = intents.into_iter().filter(|path| is_of_others(path));
+        for path in others {
+            let first_millis = before.get(&path).copied().unwrap_or(now_millis);
+            self.others.insert(path, first_millis);
+        }
+        let timeout_millis = CommitLimits::default().timeout_millis;
+        self.others.values().any(|first_millis| now_millis < first_millis + timeout_millis)
+    }
 }
 
 impl std::fmt::Debug for GroupCommit {
@@ -128,9 +150,15 @@ impl GroupCommit {
         self.state().is_contended = true;
     }
 
-    /// Returns the first half of the ids of all intents of this handle in this process, which recognises them by it.
-    pub(crate) fn owner(&self, environment: &dyn Environment) -> u64 {
-        *self.state().owner.get_or_insert_with(|| environment.uuid().as_u64_pair().0)
+    /// The path of a new intent. It follows those that this process has seen, also if their clocks are fast. Otherwise
+    /// their owners would wait for it although they came first.
+    pub(crate) fn intent_path(&self, environment: &dyn Environment, table: Option<Uuid>) -> String {
+        let mut state = self.state();
+        let owner = *state.owner.get_or_insert_with(|| environment.uuid().as_u64_pair().0);
+        let seen =
+            state.others.keys().filter_map(|path| intent_file(path)).map(|(millis, ..)| millis.saturating_add(1));
+        let millis = seen.max().unwrap_or_default().max(environment.now_millis());
+        intent_path(millis, Uuid::from_u64_pair(owner, environment.uuid().as_u64_pair().1), table)
     }
 
     /// Whether one root can hold the inline definitions of as many transactions as the last group had, at `size_bytes`
@@ -219,8 +247,8 @@ impl GroupCommit {
         let started = environment.elapsed_millis();
         let max_size_bytes = self.tip(publisher).config.node_max_size_bytes / 2;
         let (mut group, mut replies) = self.gather(own, max_size_bytes);
-        let (members, owner) = (group.len(), self.owner(environment));
-        let queue = match intent_queue::wait_in_queue(publisher, owner, &group, deadline_millis).await {
+        let (members, path) = (group.len(), self.intent_path(environment, None));
+        let queue = match intent_queue::wait_in_queue(publisher, path, &group, deadline_millis).await {
             Waited::Lead(queue) => queue,
             Waited::Served => {
                 drop(leadership);
@@ -245,13 +273,13 @@ impl GroupCommit {
         let usual_size_bytes = self.usual_size_bytes(&group);
         // Boxed, because the future has about ten thousand bytes and would be moved several times.
         let claim = Box::pin(claim_for(publisher, &previous, &group, usual_size_bytes, deadline_millis));
-        let (claimed, others_wait) = join(claim, intent_queue::are_others_waiting(publisher, owner, &group)).await;
+        let (claimed, intents) = join(claim, intent_queue::waiting_intents(publisher, &group)).await;
         let verdict = match claimed {
             Ok(Claimed::Root(created)) => {
                 {
                     let mut state = self.state();
                     state.tip = Some(created.version.clone());
-                    state.is_contended = others_wait;
+                    state.is_contended = state.see(intents, environment.elapsed_millis());
                     state.is_crowded = members > 1 || !state.waiting.is_empty();
                     state.round_millis = environment.elapsed_millis() - started;
                     state.last_size = admitted[..members].iter().filter(|is_in| **is_in).count();

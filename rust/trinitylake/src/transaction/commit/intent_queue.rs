@@ -29,16 +29,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::{join, join_all};
 use prost::Message as _;
-use uuid::Uuid;
 
 use crate::config::Coordination;
 use crate::definition_file::{decode_file, encode_file, is_intact_copy};
-use crate::environment::Environment;
 use crate::error::Result;
-use crate::file_names::{INTENT_PREFIX, intent_file, intent_path};
+use crate::file_names::{INTENT_PREFIX, intent_file};
 use crate::lakehouse_definition::proto::{self, CommitIntent, IntendedTransaction};
 use crate::node::mutable_node::{Message, Text};
-use crate::transaction::commit::limits::{CommitLimits, VERSIONS_AT_ONCE};
+use crate::transaction::commit::limits::VERSIONS_AT_ONCE;
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::footprint::Footprint;
 use crate::transaction::options::Isolation;
@@ -71,24 +69,13 @@ pub(crate) struct Intent {
 }
 
 impl Intent {
-    pub fn new(
-        environment: &dyn Environment,
-        owner: u64,
-        table: Option<Uuid>,
-        transactions: Vec<IntendedTransaction>,
-        rows: Bytes,
-    ) -> Intent {
-        let id = Uuid::from_u64_pair(owner, environment.uuid().as_u64_pair().1);
-        Intent::of(intent_path(environment.now_millis(), id, table), transactions, rows)
-    }
-
     /// Whether only its owner can commit it.
     pub fn is_turn(&self) -> bool {
         let has_table = || intent_file(&self.path).is_some_and(|(.., table)| table.is_some());
         self.rows.is_empty() && has_table()
     }
 
-    fn of(path: String, transactions: Vec<IntendedTransaction>, rows: Bytes) -> Intent {
+    pub fn of(path: String, transactions: Vec<IntendedTransaction>, rows: Bytes) -> Intent {
         let footprints = transactions.iter().filter_map(|one| one.footprint.as_ref());
         let validated = footprints.map(|footprint| footprint.validated_version).min().unwrap_or_default();
         Intent { path, transactions, rows, validated }
@@ -291,7 +278,7 @@ pub(crate) struct Intents {
 /// the store fails, the group continues without transactions of other processes.
 pub(crate) async fn wait_in_queue(
     publisher: &Publisher,
-    owner: u64,
+    path: String,
     group: &[Submission],
     deadline_millis: u64,
 ) -> Waited {
@@ -300,8 +287,7 @@ pub(crate) async fn wait_in_queue(
     if waiting.is_empty() {
         return Waited::Lead(Intents::default());
     }
-    let environment = publisher.environment().as_ref();
-    let mut place = Place::new(Intent::new(environment, owner, None, waiting, Bytes::new()));
+    let mut place = Place::new(Intent::of(path, waiting, Bytes::new()));
     match place.wait(publisher, deadline_millis).await {
         Ok(Turn::Settled(_)) => {
             clear(publisher, vec![place.intent.path]).await;
@@ -315,20 +301,14 @@ pub(crate) async fn wait_in_queue(
     }
 }
 
-/// Whether the queue holds intents of other processes, waiting or just committed by this one. A leader asks this while
-/// it creates its root, so that a writer that wins every race still notices waiting processes. Intents too old for
-/// their owners to wait are ignored: they remain if no other process uses their table.
-pub(crate) async fn are_others_waiting(publisher: &Publisher, owner: u64, group: &[Submission]) -> bool {
-    let oldest_millis = publisher.environment().now_millis().saturating_sub(CommitLimits::default().timeout_millis);
-    let is_of_others = |path: &str| {
-        intent_file(path).is_some_and(|(millis, id, _)| id.as_u64_pair().0 != owner && millis >= oldest_millis)
-    };
-    group.iter().any(|member| member.coordination == Coordination::Queue)
-        && publisher
-            .storage()
-            .list(INTENT_PREFIX)
-            .await
-            .is_ok_and(|files| files.iter().any(|file| is_of_others(&file.path)))
+/// The intents in the queue, if a member of the group uses it. The request runs while the root is created, so that a
+/// writer that always wins finds out about others.
+pub(crate) async fn waiting_intents(publisher: &Publisher, group: &[Submission]) -> Vec<String> {
+    if group.iter().all(|member| member.coordination != Coordination::Queue) {
+        return Vec::new();
+    }
+    let listed = publisher.storage().list(INTENT_PREFIX).await.unwrap_or_default();
+    listed.into_iter().map(|file| file.path).filter(|path| intent_file(path).is_some()).collect()
 }
 
 impl Intents {

@@ -34,9 +34,8 @@ impl Transaction {
             last_version: validated_version + QUEUED_VERSIONS,
             ..to_log_entry(&self.info)
         };
-        let environment = lakehouse.environment().as_ref();
-        let owner = lakehouse.commits().owner(environment);
-        let mut place = Place::new(Intent::new(environment, owner, Some(table), vec![transaction], Bytes::new()));
+        let path = lakehouse.commits().intent_path(lakehouse.environment().as_ref(), Some(table));
+        let mut place = Place::new(Intent::of(path, vec![transaction], Bytes::new()));
         // If a request to the store fails, the commit will report it.
         let _ = join(place.wait(lakehouse.publisher(), effort.deadline_millis), self.write_files()).await;
         self.shares_roots = !place.is_alone;

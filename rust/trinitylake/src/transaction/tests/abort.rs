@@ -190,7 +190,16 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction)
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
     submission.last_version = Some(20);
-    assert!(matches!(wait_in_queue(lakehouse.publisher(), 1, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(
+        wait_in_queue(
+            lakehouse.publisher(),
+            lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None),
+            &[submission],
+            u64::MAX
+        )
+        .await,
+        Waited::Lead(_)
+    ));
 }
 
 async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {

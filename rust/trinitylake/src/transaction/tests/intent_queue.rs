@@ -14,7 +14,7 @@ use crate::storage::latency::{Latency, LatencyStorage};
 use crate::tests::fixture::{
     Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
 };
-use crate::transaction::commit::intent_queue::{Waited, are_others_waiting, wait_in_queue};
+use crate::transaction::commit::intent_queue::{Waited, wait_in_queue, waiting_intents};
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
 
@@ -40,7 +40,16 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     transaction.write_files().await.unwrap();
     let mut submission = transaction.submission();
     submission.last_version = Some(last_version);
-    assert!(matches!(wait_in_queue(lakehouse.publisher(), 1, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(
+        wait_in_queue(
+            lakehouse.publisher(),
+            lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None),
+            &[submission],
+            u64::MAX
+        )
+        .await,
+        Waited::Lead(_)
+    ));
 }
 
 /// An intent is written after all files that it references. A leader put an intent into a root, and the definition that
@@ -51,7 +60,16 @@ async fn an_intent_references_only_existing_files() {
     let mut transaction = creating(&first, "n").await;
     let mut early = transaction.submission();
     early.last_version = Some(9);
-    assert!(matches!(wait_in_queue(first.publisher(), 1, &[early], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(
+        wait_in_queue(
+            first.publisher(),
+            first.commits().intent_path(first.environment().as_ref(), None),
+            &[early],
+            u64::MAX
+        )
+        .await,
+        Waited::Lead(_)
+    ));
     assert_eq!(intents(&files), Vec::<String>::new());
     leave_intent(&first, &mut transaction, 9).await;
     assert_eq!(intents(&files).len(), 1);
@@ -199,7 +217,16 @@ async fn an_unreadable_intent_is_removed_without_a_wait() {
     late.write_files().await.unwrap();
     let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
-    assert!(matches!(wait_in_queue(other.publisher(), 1, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(
+        wait_in_queue(
+            other.publisher(),
+            other.commits().intent_path(other.environment().as_ref(), None),
+            &[submission],
+            u64::MAX
+        )
+        .await,
+        Waited::Lead(_)
+    ));
     assert_eq!(other.environment().elapsed_millis(), before, "the writer waited");
     let first = &intent_named("")[..28];
     assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
@@ -214,17 +241,23 @@ async fn foreign_files_in_the_queue_are_ignored() {
     let mut late = creating(&other, "late").await;
     late.write_files().await.unwrap();
     let queued = Submission { coordination: Coordination::Queue, ..late.submission() };
-    assert!(!are_others_waiting(other.publisher(), 1, std::slice::from_ref(&queued)).await);
-    files.overwrite(&intent_named("of a dead process"), "");
-    assert!(!are_others_waiting(other.publisher(), 1, std::slice::from_ref(&queued)).await);
-    let waiting = intent_path(other.environment().now_millis(), uuid::Uuid::from_u128(3), None);
-    files.overwrite(&waiting, "");
-    assert!(are_others_waiting(other.publisher(), 1, &[queued]).await);
-    files.delete(&waiting).await.unwrap();
+    assert!(waiting_intents(other.publisher(), std::slice::from_ref(&queued)).await.is_empty());
+    files.overwrite(&intent_named("one"), "");
+    assert_eq!(waiting_intents(other.publisher(), &[queued]).await, [intent_named("one")]);
+    files.delete(&intent_named("one")).await.unwrap();
 
     let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
-    assert!(matches!(wait_in_queue(other.publisher(), 1, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(
+        wait_in_queue(
+            other.publisher(),
+            other.commits().intent_path(other.environment().as_ref(), None),
+            &[submission],
+            u64::MAX
+        )
+        .await,
+        Waited::Lead(_)
+    ));
     assert_eq!(other.environment().elapsed_millis(), before, "the writer waited");
     assert!(foreign.iter().all(|path| files.has(path)), "a foreign file was removed");
 }

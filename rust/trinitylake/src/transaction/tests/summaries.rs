@@ -84,7 +84,16 @@ async fn a_queued_transaction_keeps_its_own_summary() {
     waiting.write_files().await.unwrap();
     let mut submission = waiting.submission();
     submission.last_version = Some(10);
-    assert!(matches!(wait_in_queue(lakehouse.publisher(), 1, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(
+        wait_in_queue(
+            lakehouse.publisher(),
+            lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None),
+            &[submission],
+            u64::MAX
+        )
+        .await,
+        Waited::Lead(_)
+    ));
     let leader = open(files, &TestEnvironment::seeded(2)).await;
     // The first commit finds out that the queue is not empty, the second one leads.
     for namespace in ["first", "second"] {

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::environment::testing::TestEnvironment;
 use crate::environment::{Environment, Task};
-use crate::file_names::INTENT_PREFIX;
+use crate::file_names::{INTENT_PREFIX, intent_path};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::METADATA_LOCATION;
@@ -37,11 +37,11 @@ fn table(id: u128, metadata: &str) -> Bytes {
 
 /// Time passes as on the paused clock of tokio, which the latency of the store advances, too.
 #[derive(Debug)]
-struct PausedClock(Instant, Arc<TestEnvironment>);
+struct PausedClock(Instant, Arc<TestEnvironment>, u64);
 
 impl Environment for PausedClock {
     fn now_millis(&self) -> u64 {
-        1_000_000_000_000 + self.elapsed_millis()
+        self.2 + self.elapsed_millis()
     }
 
     fn elapsed_millis(&self) -> u64 {
@@ -72,7 +72,7 @@ async fn store() -> (Arc<MemoryFiles>, Arc<dyn Storage>, Arc<dyn Environment>) {
     transaction.create(Table, "n", "t2", table(2, "first")).await.unwrap();
     commit(&mut transaction).await.unwrap();
     let slow = Arc::new(LatencyStorage::new(files.clone(), Latency::S3_STANDARD));
-    (files, slow, Arc::new(PausedClock(Instant::now(), environment)))
+    (files, slow, Arc::new(PausedClock(Instant::now(), environment, 1_000_000_000_000)))
 }
 
 async fn open(storage: &Arc<dyn Storage>, environment: &Arc<dyn Environment>) -> Arc<Lakehouse> {
@@ -166,5 +166,37 @@ async fn own_intents_are_not_those_of_others() {
     assert!(matches!(waiting.commit(LIMITS).await.unwrap(), Outcome::Conflicts(_)));
     assert!(files.paths().iter().any(|path| path.starts_with(INTENT_PREFIX)));
     change(&lakehouse, "t2").await;
+    assert!(!lakehouse.is_contended());
+}
+
+/// The clock of a machine was an hour slow. All of its turns were older than those of the other process, which waited.
+#[tokio::test(start_paused = true)]
+async fn a_process_with_a_slow_clock_takes_turns() {
+    let (_, slow, environment) = store().await;
+    let late: Arc<dyn Environment> =
+        Arc::new(PausedClock(Instant::now(), TestEnvironment::seeded(2), 1_000_000_000_000 - 3_600_000));
+    let (one, other) = (open(&slow, &environment).await, open(&slow, &late).await);
+    let work = async |lakehouse: Arc<Lakehouse>| {
+        let mut versions = Vec::new();
+        for _ in 0..20 {
+            versions.push(change(&lakehouse, "t1").await.0);
+        }
+        versions
+    };
+    let (one, other) = futures::future::join(work(one), work(other)).await;
+    assert!(one[10] < other[15] && other[10] < one[15], "{one:?} {other:?}");
+}
+
+/// An intent that a dead process left for a table which no other process writes made each commit of the lakehouse pay
+/// the requests of the queue, as if another process waited.
+#[tokio::test(start_paused = true)]
+async fn an_intent_that_stays_does_not_show_that_others_wait() {
+    let (files, slow, environment) = store().await;
+    files.overwrite(&intent_path(1, Uuid::from_u128(9), Some(Uuid::from_u128(2))), "");
+    let lakehouse = open(&slow, &environment).await;
+    change(&lakehouse, "t1").await;
+    assert!(lakehouse.is_contended());
+    tokio::time::sleep(Duration::from_secs(121)).await;
+    change(&lakehouse, "t1").await;
     assert!(!lakehouse.is_contended());
 }

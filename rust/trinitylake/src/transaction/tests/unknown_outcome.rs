@@ -210,7 +210,16 @@ async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed
     let mut submission = transaction.submission();
     submission.last_version = Some(20);
     transaction.state.sending(Some(20));
-    assert!(matches!(wait_in_queue(lakehouse.publisher(), 1, &[submission], u64::MAX).await, Waited::Lead(_)));
+    assert!(matches!(
+        wait_in_queue(
+            lakehouse.publisher(),
+            lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None),
+            &[submission],
+            u64::MAX
+        )
+        .await,
+        Waited::Lead(_)
+    ));
     let other = open(files, &environment).await;
     let in_queue = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
     for namespace in ["a", "b"] {

@@ -207,7 +207,16 @@ async fn an_intent_is_not_committed_after_a_change_of_what_it_watches() {
         waiting.write_files().await.unwrap();
         let mut submission = waiting.submission();
         submission.last_version = Some(20);
-        assert!(matches!(wait_in_queue(owner.publisher(), 1, &[submission], u64::MAX).await, Waited::Lead(_)));
+        assert!(matches!(
+            wait_in_queue(
+                owner.publisher(),
+                owner.commits().intent_path(owner.environment().as_ref(), None),
+                &[submission],
+                u64::MAX
+            )
+            .await,
+            Waited::Lead(_)
+        ));
         if is_changed {
             add_table(&other, "a", "y").await.unwrap();
         }
