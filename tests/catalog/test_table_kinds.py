@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,19 @@ def test_overwriting_takes_a_table_back_to_older_metadata(catalog: TrinityLakeCa
     assert count(load(lake, version=before).load_table(TABLE)) == 4
     catalog.load_table(TABLE).append(ROWS)
     assert count(catalog.load_table(TABLE)) == 4
+
+
+@pytest.mark.parametrize("name", ["last-sequence-number", "last-updated-ms"])
+def test_metadata_that_other_engines_do_not_load_is_not_registered(catalog: TrinityLakeCatalog, name: str) -> None:
+    """Its numbers are lower than those of its snapshots."""
+    table = catalog.create_table(TABLE, SCHEMA)
+    table.append(ROWS)
+    path = local_path(table.metadata_location)
+    wrong = path.with_name("00009-00000000-0000-4000-8000-000000000000.metadata.json")
+    wrong.write_text(json.dumps(json.loads(path.read_text()) | {name: 0}))
+    catalog.drop_table(TABLE)
+    with pytest.raises(tl.InvalidArgument):
+        catalog.register_table(TABLE, f"file://{wrong}")
 
 
 def test_a_file_that_is_no_metadata_is_not_registered(catalog: TrinityLakeCatalog, tmp_path: Path) -> None:

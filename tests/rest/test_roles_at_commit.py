@@ -131,4 +131,6 @@ def test_token_without_grants_has_no_rights(lakehouse: tl.Lakehouse, tmp_path: P
         assert client("GET", "/v1/namespaces").body["namespaces"] == []
         for method, path in (("GET", "shop/tables/orders"), ("DELETE", "shop/tables/orders"), ("GET", "shop")):
             assert client(method, f"/v1/namespaces/{path}").code == 403, path
+        assert client("GET", "/trinitylake/v1/page/latest/search?text=o").code == 403
+        assert client("GET", "/v1/config?warehouse=@txn/job").code == 403
         assert client("POST", OPEN, {}).code == 403
