@@ -84,8 +84,7 @@ impl RootUri {
         }
     }
 
-    /// Parses a recorded root without access to the local disk, on which the name may belong to another folder or to
-    /// none.
+    /// Parses a recorded root without access to the local disk, where the folder may not exist or be a different one.
     pub fn parse_literally(input: &str) -> Result<Self> {
         if input.is_empty() {
             return Err(invalid(input, "it is empty"));
@@ -106,7 +105,7 @@ impl RootUri {
         if scheme == Scheme::File {
             return Self::from_file_uri(input, rest);
         }
-        // A query or a password in a root is a pasted credential: the error does not repeat it.
+        // The error does not repeat a query or a password in a root, because it may be a credential.
         let shown = without_secrets(input);
         let rest = rest.strip_prefix("//").ok_or_else(|| invalid(&shown, "`//` must follow the scheme"))?;
         if rest.contains(['?', '#']) {

@@ -62,7 +62,7 @@ pub fn run<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Se
     })
 }
 
-/// Like [`run`], for work that must not be interrupted: Python handles the signal after it.
+/// [`run`] for work that must not be interrupted: Python handles a signal after the work.
 pub fn run_to_end<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     // Boxed: the future of a commit has about ten thousand bytes, which would be moved several times.

@@ -48,7 +48,7 @@ struct Opened {
 }
 
 impl Storage {
-    /// The same storage, which also resolves locations below these former roots.
+    /// Returns this storage, but with these former roots: locations below them are resolved as well.
     pub fn with_other_roots(&self, other_roots: Vec<String>) -> Self {
         let (opened, counting, files) = (self.opened.clone(), self.counting.clone(), self.files.clone());
         let (retrying, pending) = (self.retrying.clone(), self.pending.clone());
@@ -77,8 +77,8 @@ impl Storage {
         &self.other_roots
     }
 
-    /// The same storage for the writes of a transaction: files are uploaded in the background, and the commit waits for
-    /// them.
+    /// Returns this storage for the writes of a transaction: files are uploaded in the background, and the commit waits
+    /// for them.
     pub fn with_pending(&self, pending: Arc<BackgroundUploads>) -> Self {
         Storage { pending: Some(pending), ..self.with_other_roots(self.other_roots.clone()) }
     }

@@ -339,7 +339,7 @@ impl State {
         Some(file)
     }
 
-    /// Drops the content of uploaded files, except of those that are kept for reads. Fails with the error of the first
+    /// Drops the content of uploaded files, except of files that are kept for reads. Fails with the error of the first
     /// failed upload.
     fn sweep(&mut self) -> Result<()> {
         for file in self.files.values_mut() {

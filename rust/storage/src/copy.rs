@@ -7,7 +7,7 @@ use trinitylake_base::error::{Error, Result};
 
 /// Maximum number of files that are copied at the same time, unless they are large.
 const PARALLEL_COPIES: usize = 32;
-/// Larger files are copied one at a time, because each passes through memory as a whole.
+/// Size above which files are copied one at a time, because each file is in memory as a whole.
 const LARGE_FILE_SIZE_BYTES: u64 = 16 << 20;
 
 /// A file to be copied to the same path below another root.
@@ -26,9 +26,8 @@ pub struct Copied {
     pub present: u64,
 }
 
-/// Copies files with unique names. With `is_resumed`, files that exist in the target with the right size are skipped.
-/// With `is_same_store`, the store copies them itself if it can. A file that is missing or has another size is a
-/// `CorruptFile` error.
+/// Copies files with unique names. With `is_resumed`, skips files that exist in the target with the right size. With
+/// `is_same_store`, lets the store copy the files if it can. `CorruptFile` if a file is missing or has another size.
 pub async fn copy_files(
     source: &dyn Storage,
     target: &dyn Storage,

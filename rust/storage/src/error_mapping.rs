@@ -76,7 +76,7 @@ impl Request<'_> {
         let answer = Answer::of(error);
         let reason = secrets.redact(&answer.reason(error));
         match error {
-            // Checked first: the other checks would apply to an answer of the credential service.
+            // Check this first, because the answer comes from the credential service and not from the store.
             _ if answer.asked_for_credentials => self.denied(&format!(
                 "no credentials were found in the storage options or the environment, and the machine's own \
                  credential service did not answer ({reason})"
@@ -199,7 +199,7 @@ impl Answer {
     }
 }
 
-/// The text of the first XML element of that name.
+/// Returns the content of the first XML element with this name.
 fn element(body: &str, name: &str) -> Option<String> {
     let (_, rest) = body.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
@@ -219,8 +219,8 @@ pub(crate) fn is_retryable(status: Option<u16>, transport: Option<HttpErrorKind>
     }
 }
 
-/// The kind of an error of a local disk. Names are checked before, so on Windows `ERROR_INVALID_NAME` reports a file in
-/// place of a folder.
+/// Returns the kind of an error of a local disk. On Windows, `ERROR_INVALID_NAME` means a file in place of a folder,
+/// because names were checked before.
 pub(crate) fn kind_of(error: &std::io::Error) -> std::io::ErrorKind {
     match error.raw_os_error() {
         Some(123) if cfg!(windows) => std::io::ErrorKind::NotADirectory,

@@ -1,7 +1,7 @@
-//! The retry policy of all storage requests: how soon and how often they are retried. `error_mapping` decides which ones.
+//! The retry policy: how soon and how often requests are retried. `error_mapping` decides which errors allow a retry.
 //!
-//! Work with a deadline sends its requests inside [`within`]: after the deadline no request is retried, whatever the
-//! policy says.
+//! Work with a deadline sends its requests inside [`within`]: after the deadline no request is retried, even if the
+//! policy allows it.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub struct RetryPolicy {
     pub first_pause_millis: u64,
     pub max_pause_millis: u64,
     pub max_retries: u32,
-    /// No attempt begins later than this after the first one.
+    /// Maximum time between the starts of the first and of the last attempt.
     pub budget_millis: u64,
 }
 
 impl Default for RetryPolicy {
-    /// Retries for about half a minute. If a store throttles for longer, more requests do not help, and the caller
-    /// receives the error.
+    /// A policy that retries for about half a minute. If a store throttles for longer, more requests do not help, and
+    /// the caller receives the error.
     fn default() -> Self {
         RetryPolicy { first_pause_millis: 50, max_pause_millis: 5_000, max_retries: 10, budget_millis: 60_000 }
     }

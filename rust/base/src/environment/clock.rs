@@ -14,8 +14,8 @@ impl Moment {
         Moment { elapsed_millis: environment.elapsed_millis(), now_millis: environment.now_millis() }
     }
 
-    /// Whether less than `millis` have passed by both clocks. The monotonic clock may stop while a machine sleeps, and
-    /// an administrator may set the wall clock; if the wall clock went back, the answer is no.
+    /// Whether less than `millis` have passed by both clocks: the monotonic clock may stop while a machine is
+    /// suspended, and an administrator may set the wall clock. False if the wall clock was set back.
     pub fn is_within(&self, millis: u64, environment: &dyn Environment) -> bool {
         let elapsed = environment.elapsed_millis().checked_sub(self.elapsed_millis);
         let by_wall = environment.now_millis().checked_sub(self.now_millis);
@@ -43,8 +43,8 @@ impl Moment {
     }
 }
 
-/// Clock of [`Environment::elapsed_millis`]. The one that `std::time::Instant` reads stops while a machine sleeps, so
-/// that an observation from before would seem recent afterwards.
+/// Clock of [`Environment::elapsed_millis`]. Not the clock of `std::time::Instant`, which stops while a machine is
+/// suspended, so that an earlier observation would seem recent afterwards.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const ELAPSED_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
 /// On macOS this clock advances during sleep as well; on other systems it may stop.

@@ -79,10 +79,10 @@ impl Folder {
     }
 
     pub(super) fn put_if_absent(&self, path: &str, bytes: &[u8]) -> Result<PutOutcome> {
-        // Until the file is linked to its name, every failure means that nothing was created.
+        // Before the file is linked to its name, every failure means that no file was created.
         let failure = |error: io::Error| self.nothing_created(path, &error);
         let (file, unsynced) = self.prepare(path)?;
-        // If the name is taken, a look costs less than the fsync of a temporary file that is not needed.
+        // If the name is taken, this check saves the fsync of a useless temporary file.
         if self.durability == Durability::Fsync && file.symlink_metadata().is_ok() {
             self.settle(path)?;
             return self.name_is_taken(path, &file);
@@ -132,8 +132,8 @@ impl Folder {
         Ok(outcome)
     }
 
-    /// `AlreadyExists`, unless the name belongs to something that can never be read as a file, e.g. a folder. Such a
-    /// name proves that no writer created the file, so this is an error.
+    /// Returns `AlreadyExists`, or an error if the name belongs to a folder or something else that is not a file,
+    /// because then no writer has created the file.
     pub(super) fn name_is_taken(&self, path: &str, file: &Path) -> Result<PutOutcome> {
         let is_readable = !matches!(self.look_up(path, "read"), Err(Error::FileNotFound { .. }));
         let kind = match file.symlink_metadata() {
@@ -151,7 +151,7 @@ impl Folder {
         )))
     }
 
-    /// Overwrites the file in place: readers ignore a torn hint, and a rename would cost more than the whole commit.
+    /// Overwrites the file in place: readers ignore a torn hint, and a rename takes longer than a whole commit.
     pub(super) fn put_hint(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (file, _) = self.prepare(path)?;
         let written = match overwrite(&file, bytes) {
@@ -195,7 +195,7 @@ impl Folder {
         }
         match fs::remove_file(&file) {
             Ok(()) => Ok(()),
-            // A folder of that name is no file; some systems answer EPERM instead of EISDIR.
+            // A folder with this name is not a file. Some systems answer EPERM instead of EISDIR.
             Err(_) if file.is_dir() => Ok(()),
             Err(error) => match self.failure("delete", path, &error) {
                 Error::FileNotFound { .. } => Ok(()),
@@ -259,8 +259,8 @@ const WITHOUT_LINKS: i32 = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags
 #[cfg(windows)]
 const WITHOUT_LINKS: u32 = 0x0020_0000;
 
-/// Overwrites a hint in place, which costs least. A shorter text replaces a longer one by a rename instead: if the
-/// writer died before it truncated the file, "99" written over "100" would stay there as "990", higher than both
+/// Overwrites a hint in place, which costs least. A shorter hint replaces a longer one by a rename instead: otherwise a
+/// writer that dies before it truncates the file, after writing "99" over "100", would leave "990", higher than both
 /// versions.
 fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -287,7 +287,7 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
 }
 
 pub(super) fn file_info(path: String, metadata: &Metadata) -> FileInfo {
-    // A modification time before 1970 comes from a broken clock; 0 keeps the file old.
+    // A modification time before 1970 comes from a wrong clock. With 0 the file counts as old.
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let modified_millis = modified.map_or(0, |elapsed| elapsed.as_millis() as u64);
     FileInfo { path, size_bytes: metadata.len(), modified_millis }

@@ -49,7 +49,7 @@ impl Folder {
         Ok(files)
     }
 
-    /// The files of one folder, including unfinished ones, and the folders in it. Links are not followed.
+    /// Returns the files of one folder, including unfinished ones, and the folders in it. Links are not followed.
     pub(super) fn walk(&self, folder: &str) -> Result<Step> {
         let mut step = Step::default();
         match self.root_folder.check_folder(folder.trim_end_matches('/'), "list") {

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - The file has its own unique name from the beginning; no other file refers to it before it is finished.
-//! - At most [`MAX_OPEN_FILES`] of them are open at the same time, so that the process keeps descriptors for other
+//! - At most [`MAX_OPEN_FILES`] such files are open at the same time, so that the process has descriptors for other
 //!   files.
 //! - A file that is not finished is removed by the process that began it. A forked child shares the open file, but
 //!   neither writes to it nor removes it.
@@ -17,8 +17,8 @@ use super::file_operations::Folder;
 use crate::storage_trait::FileInParts;
 use trinitylake_base::error::{Error, Result};
 
-/// Maximum number of such files that are open at the same time in one handle: a writer opens one per partition, and a
-/// process may have only a few hundred open files.
+/// Maximum number of such files that are open at the same time in one handle. A writer opens one file per partition,
+/// and a process may be limited to a few hundred open files.
 const MAX_OPEN_FILES: usize = 32;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct MultipartFile {
 }
 
 impl MultipartFile {
-    /// `None` if [`MAX_OPEN_FILES`] files are open: the caller then uploads this file as a whole.
+    /// Begins a file. `None` if [`MAX_OPEN_FILES`] files are open: the caller then uploads the file as a whole.
     pub(super) fn begin(folder: &Arc<Folder>, path: &str) -> Result<Option<MultipartFile>> {
         if folder.files_in_parts.fetch_add(1, Ordering::SeqCst) >= MAX_OPEN_FILES {
             folder.files_in_parts.fetch_sub(1, Ordering::SeqCst);
@@ -77,7 +77,7 @@ impl MultipartFile {
 
     fn abort(&mut self) {
         if self.take_handle().is_some() && self.process == std::process::id() {
-            // An incomplete file is useless and takes space. If it cannot be removed, no file refers to it.
+            // If the incomplete file cannot be removed, it only takes space, because no file refers to it.
             let _ = fs::remove_file(&self.file);
         }
     }

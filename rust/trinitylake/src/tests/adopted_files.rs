@@ -1,5 +1,5 @@
-//! Existing files that no version references, such as those of a table that is registered again: a version may adopt
-//! them unless a collection may delete them.
+//! Existing files that no version references, such as the files of a table that is registered again: a transaction may
+//! adopt them unless a collection may delete them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ async fn unregistered(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironmen
     lakehouse
 }
 
-/// A table could not be registered again after a vacuum, because its files were refused for their age.
+/// Old files can be adopted. A table could not be registered again after a vacuum, because its files were old.
 #[tokio::test]
 async fn a_table_is_registered_again_after_a_collection() {
     let (files, environment) = setting();
@@ -73,9 +73,8 @@ async fn a_table_is_registered_again_after_a_collection() {
     assert_expired(register(&lakehouse, 2).await, "is missing");
 }
 
-/// A registration checked its files, then a collection deleted them, and then the registration committed the table.
-/// This also has to fail if the collection deletes less than one before it, so that its fence does not exclude the
-/// files by their age.
+/// A registration fails if a collection deletes its files between the check and the commit. It also has to fail if the
+/// collection has a longer grace period than an earlier one, so that its fence does not exclude the files by their age.
 #[tokio::test]
 async fn a_collection_between_the_check_and_the_commit_fails_a_registration() {
     for grace in [Duration::ZERO, 2 * HOUR] {
@@ -89,7 +88,7 @@ async fn a_collection_between_the_check_and_the_commit_fails_a_registration() {
     }
 }
 
-/// The same for a bulk registration.
+/// A bulk registration fails if a collection deletes its files before the commit.
 #[tokio::test]
 async fn a_collection_fails_a_bulk_registration() {
     for grace in [Duration::ZERO, 2 * HOUR] {
@@ -110,8 +109,8 @@ async fn a_collection_fails_a_bulk_registration() {
     }
 }
 
-/// A registration read the age of a file. Before it listed the running collections, one of them deleted the file and
-/// ended.
+/// A file is checked again after the running collections were listed: a collection may delete the file and end after
+/// the first check and before the listing.
 #[tokio::test]
 async fn adoption_checks_a_file_again_after_listing_collections() {
     let (files, environment) = setting();
@@ -133,8 +132,8 @@ async fn broken_off(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>
     collect_after(&open(storage, environment).await, grace).await
 }
 
-/// The connection broke after a collection had sent its deletions. The store executed them later, and meanwhile a table
-/// with these files was registered.
+/// Files that an interrupted collection may still delete are not adopted. Its connection broke after it had sent its
+/// deletions, a table with these files was registered, and then the store executed the deletions.
 #[tokio::test]
 async fn files_of_an_interrupted_collection_are_not_registered() {
     let (files, environment) = setting();
@@ -158,8 +157,8 @@ async fn files_of_an_interrupted_collection_are_not_registered() {
     assert_eq!(collecting(&files), Vec::<String>::new());
 }
 
-/// A registration found no running collection, while a collection that had finished its mark was about to publish its
-/// fence.
+/// A collection creates its marker before its fence. A registration found no running collection, although a collection
+/// was about to publish its fence.
 #[tokio::test]
 async fn a_collection_creates_its_marker_before_its_fence() {
     let (files, environment) = setting();

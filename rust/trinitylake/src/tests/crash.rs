@@ -1,5 +1,5 @@
-//! In each run of a scenario, one storage operation fails or the process dies there. A process that then opens the
-//! lakehouse finds either the old version or the new one, complete, and every acknowledged commit.
+//! In each run of a scenario, the process dies at one storage operation or the operation fails. A process that then
+//! opens the lakehouse finds either the old version or the new one, complete, and every acknowledged commit.
 
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ async fn committing_one_table() {
     .await;
 }
 
-// On the version that opening found, because reading the latest version again would be another operation.
+// Begin on the version that opening has found: to read the latest version again would be one more operation.
 fn begin_on(lakehouse: &Arc<Lakehouse>) -> Result<crate::transaction::Transaction> {
     lakehouse.begin(lakehouse.known(), crate::transaction::TransactionOptions::default())
 }

@@ -63,7 +63,7 @@ impl Queue {
         Intent { id: index as u8, validated: writer.validated, last_version: writer.queued_until }
     }
 
-    /// `wait_in_queue`: a writer that does not know whether its intent exists goes ahead alone.
+    /// `wait_in_queue`: a writer that does not know whether its intent exists commits without the queue.
     fn intend(&self, state: &mut State, index: usize, delivery: Delivery) {
         let previous = state.latest();
         let writer = &mut state.writers[index];

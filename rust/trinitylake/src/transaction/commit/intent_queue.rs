@@ -333,7 +333,7 @@ impl Intents {
     }
 }
 
-/// Deletes intents in the background. A later leader deletes those that remain.
+/// Deletes intents in the background. If this fails, a later leader deletes them.
 pub(crate) async fn clear(publisher: &Publisher, paths: Vec<String>) {
     if paths.is_empty() {
         return;

@@ -175,7 +175,7 @@ fn prepare_root(
 /// Removes files that no version refers to, with one request each. Failures are ignored.
 pub(crate) async fn remove_files(storage: &dyn Storage, paths: Vec<String>) {
     let removals = stream::iter(paths).for_each_concurrent(PARALLEL_REQUESTS, |path| async move {
-        // A file that cannot be deleted is left to garbage collection.
+        // If this fails, garbage collection deletes the file.
         let _ = storage.delete(&path).await;
     });
     within(0, removals).await;

@@ -44,7 +44,7 @@ impl Process {
         Process { lakehouse: lakehouse.clone(), entries, queued }
     }
 
-    /// The rows of others that the process has to append with its own; `None` if the own ones are committed.
+    /// Returns the rows of other processes that this one has to append as well; `None` if its appends are committed.
     async fn wait(&mut self) -> Result<Option<Vec<Bytes>>> {
         let leads = self.queued.wait(&self.lakehouse, &mut self.entries).await?;
         Ok(leads.then(|| self.queued.rows_of_others().cloned().collect()))

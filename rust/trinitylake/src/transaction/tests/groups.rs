@@ -214,7 +214,7 @@ async fn a_transaction_finds_itself_in_the_log() {
     assert_eq!(lakehouse.latest().await.unwrap().number, 1);
 }
 
-/// The requests of a lone commit: definition, root, hint. Its observation of the boundary is from its beginning.
+/// The requests of a single commit: definition, root, hint. The boundary was read when the transaction began.
 #[tokio::test]
 async fn a_lone_commit_sends_three_requests() {
     let environment = TestEnvironment::seeded(1);

@@ -211,7 +211,7 @@ async fn a_rollback_has_the_inline_definitions_of_its_target() {
     assert_eq!(findings(&files).await, []);
 }
 
-/// The same for a transaction that restores an object.
+/// A restored object references a definition of an earlier version, which the latest version does not contain.
 #[tokio::test]
 async fn the_files_of_a_restored_object_are_written() {
     let (files, environment, _, with_table) = with_a_past().await;

@@ -122,7 +122,7 @@ async fn the_intent_of_a_dead_process_is_committed() {
     let (files, owner, other) = two().await;
     let mut waiting = creating(&owner, "waiting").await;
     leave_intent(&owner, &mut waiting, 10).await;
-    // A lone writer goes ahead, and finds out in the meantime that the queue is not empty.
+    // A writer that does not wait in the queue commits, and meanwhile lists the queue, which is not empty.
     assert_eq!(add_in_queue(&other, "a").await.unwrap(), 1);
     assert_eq!(add_in_queue(&other, "b").await.unwrap(), 2);
     let latest = other.latest().await.unwrap();

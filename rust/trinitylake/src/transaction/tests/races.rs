@@ -188,7 +188,7 @@ async fn mode_15_equal_transaction_ids_commit_once() {
     assert_eq!(rival.latest().await.unwrap().number, 101);
 }
 
-/// The same for concurrent runs: the first one commits between the second one's check of the id and its root.
+/// Of two concurrent runs with the same id, one commits, even if it commits after the other one has checked the id.
 #[tokio::test]
 async fn mode_15_concurrent_equal_transaction_ids_commit_once() {
     let (intruder, lakehouse, rival, _) = intruded().await;
