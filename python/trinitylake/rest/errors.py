@@ -73,11 +73,11 @@ def client_faults(what: str, document: Any = None) -> errors_as:
 
 
 def input_fault(error: Exception, document: Any = None) -> str:
-    """Text of a library's error about the input of a client, without the jargon of Python.
+    """Text of a library's error about the input of a client, without terms of Python.
 
     Args:
         error: the error.
-        document: the JSON that the library got, to find in it the value that an `AttributeError` names.
+        document: the JSON that the library got, in which the value that an `AttributeError` names is looked up.
     """
     if isinstance(error, RecursionError):
         return "it has too many levels"
@@ -195,8 +195,8 @@ def cut_off(may_have_changed: bool, is_known: bool) -> Response:
     """The response to a request that a shutdown interrupts.
 
     Args:
-        may_have_changed: its thread runs, and may still commit.
-        is_known: it has an idempotency key, so it can be sent again (`request/idempotency.py`).
+        may_have_changed: whether its thread is still running, and may commit.
+        is_known: whether it has an idempotency key, so that it can be sent again (`request/idempotency.py`).
 
     Clients retry after 503, and delete the files that they wrote if the retry conflicts. So an interrupted commit
     without a key is answered as a commit with an unknown outcome.

@@ -58,7 +58,7 @@ def finder(path: str) -> NoModules | ArchiveFinder:
 
 
 def install() -> None:
-    """From now on this process, and those that it forks, read the list of an archive's entries once."""
+    """Make this process, and processes that it forks, read the list of entries of each archive only once."""
     if finder not in sys.path_hooks:
         sys.path_hooks.insert(0, finder)
     for path, found in list(sys.path_importer_cache.items()):
@@ -67,13 +67,13 @@ def install() -> None:
 
 
 def _jar_of(path: str) -> str | None:
-    """The jar that a path is, or is in."""
+    """The jar that a path names, or that contains the path."""
     jar, ending, _ = f"{path}/".partition(".jar/")
     return f"{jar}.jar" if ending else None
 
 
 def _may_hold_modules(jar: str) -> bool:
-    """False where the names of all entries are known and none is that of a module."""
+    """Whether a jar may hold Python modules; False only if all of its entries are known and none is a module."""
     try:
         with open(jar, "rb") as archive:
             length = archive.seek(0, os.SEEK_END)

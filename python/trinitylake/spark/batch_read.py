@@ -32,7 +32,7 @@ class BatchReader(DataSourceReader):
         self._pushed: BooleanExpression = ALL_ROWS
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the scan: the files that may hold matching rows, put together for tasks."""
+        """Plan the scan: the files that may hold matching rows, grouped into tasks."""
         table = self._options.open_table()
         with translated(table.name):
             filter = And(option_filter(self._options.filter, table.iceberg.schema()), self._pushed)
@@ -52,8 +52,8 @@ class BatchReader(DataSourceReader):
 class FilteringReader(BatchReader):
     """Reader that uses the conditions of the query, for a data frame with the option `pushdown`.
 
-    Not the default, because Spark 4.1 stores the plan of a reader with the data frame: another query on the same frame,
-    or another branch of one query, would get the rows of the last condition that was pushed.
+    Not the default, because Spark 4.1 stores the plan of a reader with the data frame. Another query on the same frame,
+    or another branch of one query, would get only rows that match the last condition that was pushed down.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

@@ -24,8 +24,8 @@ class BatchTransaction:
     """The transaction of one micro-batch.
 
     Attributes:
-        id: of the transaction, made of the query and the batch; for `option("txn", …)`.
-        number: of the micro-batch.
+        id: id of the transaction, derived from the query and the batch; for `option("txn", …)`.
+        number: number of the micro-batch.
     """
 
     def __init__(self, spark: SparkSession, root: str, id: str, number: int, how: Mapping[str, Any]) -> None:

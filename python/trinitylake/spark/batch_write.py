@@ -23,8 +23,8 @@ class BatchWriter(DataSourceArrowWriter):
     """One `frame.write`. Created in a process next to the driver, used on executors and in another such process.
 
     With the option `txn` the rows become part of a saved transaction, which is saved again. Otherwise the write is a
-    commit: an append adds to whatever was committed meanwhile; an overwrite replaces the rows that the table had when
-    the write was planned, and fails with `CommitConflict` if the table has changed since.
+    commit. An append is rebased on concurrent commits. An overwrite replaces the rows that the table had when the write
+    was planned, and fails with `CommitConflict` if the table has changed since.
     """
 
     def __init__(self, options: Options, overwrite: bool, rows: StructType | None = None) -> None:
@@ -59,8 +59,8 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what the tasks wrote, as far as possible.
 
-        Spark comes here after a failed commit too. That has deleted the files if it was certain that they are in no
-        version, so files that all tasks reported stay here.
+        Spark also calls this after a failed commit. The commit has deleted the files already if no version can contain
+        them. Therefore files are not deleted here if all tasks reported theirs.
         """
         commit_was_tried = all(message is not None for message in messages)
         self._plan.delete_all_but(messages if commit_was_tried else [])

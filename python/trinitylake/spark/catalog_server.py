@@ -64,7 +64,7 @@ class LocalServer:
         self._server.stop()
 
     def version_at(self, version: int | None, timestamp: datetime | None) -> int:
-        """The version of a number or a time. Raises `VersionNotFound` and `VersionExpired`."""
+        """The version with a number, or of a time. Raises `VersionNotFound` and `VersionExpired`."""
         if version is not None and timestamp is not None:
             raise InvalidArgument("give a version or a timestamp, not both")
         return self._lake.at(version if timestamp is None else timestamp).version
@@ -91,7 +91,7 @@ class LocalServer:
         self._server.transactions.rollback(id, self._principal)
 
     def hand_over(self, id: str) -> None:
-        """Save, so that another process can resume it."""
+        """Save the transaction, so that another process can resume it."""
         with self._server.transactions.borrowed(id, self._principal) as transaction:
             transaction.save()
         self._server.transactions.release(id)

@@ -1,8 +1,8 @@
 """The change feed of a table in Spark: `option("changes", "true")`, in batches and as a stream, and `consume`.
 
-All begin with all rows as inserted, or with what was committed after the option `since`; then come the changes of each
-new version. The offset of a stream is a version and the id of the table. Spark stores the end of each batch before it
-runs it, so a batch that is repeated after a restart has the same rows.
+A feed begins with all rows as inserted, or with the changes after the version `since` (an option). Then follow the
+changes of each new version. The offset of a stream is a version and the id of the table. Spark stores the end offset of
+each batch before it runs it, so a batch that is repeated after a restart has the same rows.
 """
 
 from __future__ import annotations
@@ -147,14 +147,14 @@ def consume(
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
 ) -> DataFrame:
-    """The rows that changed since a consumer consumed last, read by executors; `txn` advances its position.
+    """The rows that changed since a consumer's last call, read by executors; `txn` advances the consumer's position.
 
         with lake.transaction() as txn:
             changed = tl.spark.consume(spark, uri, "nyc.flights", "totals", txn=txn)
             tl.spark.merge(totals_of(changed), uri, "nyc.totals", on="carrier", txn=txn).when_matched_update().execute()
 
-    It is `txn.table(table).consume(consumer)` for tables that the driver has no memory for: the same position, rules
-    and columns. The frame keeps its rows, however often and whenever it is evaluated.
+    Like `txn.table(table).consume(consumer)`, with the same position, rules and columns, but for changes that do not
+    fit into the driver's memory. Each evaluation of the frame returns the same rows.
 
     Args:
         spark: the session.
@@ -167,7 +167,7 @@ def consume(
 
     Raises:
         VersionExpired: the consumer is behind the versions that are kept.
-        InvalidArgument: the position is that of another lakehouse.
+        InvalidArgument: the position belongs to another lakehouse.
     """
     found = txn.table(table)
     assert isinstance(found, TransactionTable)
@@ -192,12 +192,12 @@ class ChangeStreamReader(TableStream):
         self._end: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before all rows, or the version `since`."""
+        """The offset before all rows, or at the version `since`."""
         since = self._options.since
         return {"version": _BEFORE_ALL if since is None else since, "table": ""}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """How far the next micro-batch goes. Spark 4.1 gives no arguments."""
+        """The end of the next micro-batch. Spark 4.1 passes no arguments."""
         begin = start or self._position or self.initialOffset()
         lake, is_limited = self._options.open(), type(limit).__name__ != "ReadAllAvailable"
         view = lake.at() if self._end is None else lake.at(self._end)

@@ -34,10 +34,10 @@ WRITE_KEY = "trinitylake.write-key"
 def planned(
     options: Options, rows: StructType | None = None, transaction: Transaction | None = None
 ) -> tuple[WritePlan, Table, bool]:
-    """The plan of a batch write of some rows, its table, and whether a write with its id was done before.
+    """The plan of a batch write, its table, and whether a write with its id was done before.
 
-    The table is that of `transaction`, or of a copy of the saved transaction or of the latest version. Its schema
-    follows the rows if the options say so. Raises `InvalidArgument` for rows that the table does not take.
+    The table is taken from `transaction`, from a copy of the saved transaction, or from the latest version. With the
+    option for it, the schema follows the rows. Raises `InvalidArgument` for rows that do not fit the table.
     """
     is_done = False
     if transaction is None:
@@ -72,10 +72,10 @@ def commit_write(
     overwrite: bool = False,
     transaction: Transaction | None = None,
 ) -> int | None:
-    """Make the reported files part of the table, all at once; in a transaction, as that sees it.
+    """Make the reported files part of the table in one commit, or in the given transaction.
 
-    Returns the version, unless nothing changed, a transaction commits it later, or another run of the job did before.
-    With the option `id` a write is done once, in whatever process: the transaction has that id.
+    Returns the version, or None if nothing changed, if a transaction commits the files later, or if another run of the
+    job has committed them. With the option `id`, which becomes the id of the transaction, a write is done only once.
 
     Raises:
         CommitConflict: for an overwrite whose table has changed, and for an id whose commit was undone.
@@ -117,7 +117,7 @@ def commit_write(
 
 
 def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
-    """A transaction on the version that the write was planned on, so that later commits are checked."""
+    """Begin a transaction on the version that the write was planned on, to find conflicts with later commits."""
     core = lake._core.begin(
         id=transaction_id,
         message=plan.options.message or f"Spark write to {plan.table_name}",
@@ -208,7 +208,7 @@ def _replace_files(
 
 
 def committed_by(lake: Lakehouse, transaction_id: str, plan: WritePlan) -> bool:
-    """Whether the transaction of that id, which is committed, is this write, and not another run of the same job."""
+    """Whether the committed transaction with this id is this write, and not another run of the same job."""
     version = lake.transactions.outcome(transaction_id).version
     if version is None:
         return True
@@ -245,11 +245,11 @@ def save_in(
 ) -> None:
     """Add the files to the table in a saved transaction, and save it again.
 
-    Other writes into the transaction may do the same at the same time: each is added to what the others saved. A write
-    with the option `id` is added once.
+    Other writes may save the same transaction concurrently: each adds its files to the state that the others saved. A
+    write with the option `id` is added only once.
 
     Raises:
-        CommitConflict: the others were always faster, or an overwrite meets rows that it was not planned on.
+        CommitConflict: other writes were faster in each attempt, or the rows that an overwrite replaces have changed.
         TransactionClosed, ObjectNotFound, TransactionExpired: the transaction has ended.
     """
     for attempts_left in reversed(range(SAVE_ATTEMPTS)):

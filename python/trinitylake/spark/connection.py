@@ -49,7 +49,7 @@ class Connection:
     """A server, and the common settings of its catalogs.
 
     Attributes:
-        root: the URI of the lakehouse, "" if only the server knows it.
+        root: the URI of the lakehouse; "" if only the server knows it.
         server: of the catalogs of the sessions.
         token: the server's token in settings; "" if it requires none.
         config: more settings of each catalog.

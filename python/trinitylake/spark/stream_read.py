@@ -34,7 +34,7 @@ class TableStream(DataSourceStreamReader):
         self._options = options
 
     def getDefaultReadLimit(self) -> Any:
-        """The limits of the options as Spark 4.2 and later know them, which have none for versions."""
+        """The limits in the options, in the form of Spark 4.2 and later, which has no limit on versions."""
         files, versions = self._options.max_files_per_trigger, self._options.max_versions_per_trigger
         if files is None and versions is None:
             return _READ_LIMITS.ReadAllAvailable()
@@ -73,7 +73,7 @@ class StreamReader(TableStream):
         return TableHistory(self._options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Position at which the query began, or begins if it has no checkpoint. Repeated calls return the same."""
+        """The position at which the query began, or begins now without a checkpoint. Repeated calls return the same."""
         if self._origin is None:
             since = self._options.since
             self._origin = self._history.now() if since is None else self._history.after(since)

@@ -1,8 +1,8 @@
 """Writing a stream: each micro-batch is one transaction, committed once however often Spark runs it.
 
-A query is a producer, and the number of a batch its sequence number, stored by the commit that adds the rows
-(`tables/ingestion/producers.py`). A batch that Spark repeats finds it and adds nothing. Of two drivers that run the
-same batch at once, one loses the race for the commit, and finds it on the next attempt.
+A query is a producer. The number of a batch is its sequence number, which the commit stores together with the rows
+(`tables/ingestion/producers.py`). A repeated batch finds its number and adds nothing. If two drivers run the same batch
+at the same time, one loses the race for the commit, and finds the number on its next attempt.
 """
 
 from __future__ import annotations

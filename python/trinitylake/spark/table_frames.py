@@ -1,8 +1,8 @@
 """Tables as data frames of Spark's own Parquet reader, if it gives the same result as Iceberg.
 
-Spark 4.1 to 4.3 do not send a Python data source the columns, the limit or the aggregates of a query. They do not ask
-for its size, and pass its rows through a socket. Spark's Parquet reader has none of these limits, and finds columns by
-name, or by field id as Iceberg does. In all other cases the Python data source reads the table.
+Spark 4.1 to 4.3 do not pass the columns, the limit or the aggregates of a query to a Python data source. They do not
+ask for its size, and transfer its rows through a socket. Spark's Parquet reader has none of these limits, and finds
+columns by name, or by field id as Iceberg does. The Python data source reads all other tables.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ def _has_file_system(spark: SparkSession, root: str) -> bool:
 
 
 def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
-    """Whether files have the columns, with ids and one type since the table began, which Spark reads from Parquet.
+    """Whether files have ids for these columns, whose types never changed and can be read by Spark's Parquet reader.
 
-    Spark finds columns by id and parts of nested columns by name, which files must have.
+    Spark finds columns by id, but parts of nested columns by name, so these names must not have changed either.
     """
     metadata = table.metadata
     types = {field.field_id: field.field_type for field in schema.fields}
@@ -166,9 +166,9 @@ def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
 
 
 def _has_ever_same_names(metadata: TableMetadata) -> bool:
-    """Whether files have each column under its name: no column was renamed, replaced by another or named otherwise.
+    """Whether files have each column under its present name: no column was renamed or replaced by another.
 
-    Then Spark needs no ids. Making a frame with them takes twice as long, and as long as its `count(*)`.
+    Then Spark needs no ids, which would double the time to create a frame, by as much as its `count(*)` takes.
     """
     names = {(field.name, field.field_id) for schema in metadata.schemas for field in schema.fields}
     is_one_to_one = len(names) == len({name.lower() for name, _ in names}) == len({id for _, id in names})
@@ -176,7 +176,7 @@ def _has_ever_same_names(metadata: TableMetadata) -> bool:
 
 
 def _may_have_nan(tasks: list[FileScanTask], schema: Schema) -> bool:
-    """Whether a column may have a NaN. It is the greatest number in Spark, and not in the bounds that Arrow writes."""
+    """Whether a column may have a NaN, which is the greatest number in Spark, but not within the bounds of files."""
     floating = [field.field_id for field in schema.fields if isinstance(field.field_type, FloatType | DoubleType)]
     counts = [task.file.nan_value_counts or {} for task in tasks]
     return any(count.get(id) != 0 for count in counts for id in floating)

@@ -1,8 +1,8 @@
 """Errors of this library in Spark's worker processes: how a worker shows them, and how the driver raises them.
 
 Spark sends an error of a Python worker to its JVM as text, with the traceback unless the environment variable
-`SPARK_HIDE_TRACEBACK` is set. The process ends after an error, so the variable is set only for errors that the caller
-can act on: an error of another kind is a fault, and keeps its traceback.
+`SPARK_HIDE_TRACEBACK` is set. The variable is set only for errors that the caller can act on. It cannot affect later
+errors, because the process ends. Any other error is a fault, and keeps its traceback.
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ def spark_schema(schema: Schema) -> spark.StructType:
 
 
 def spelled(name: str, known: Iterable[str]) -> str:
-    """The name of `known` that a name stands for: the same, or one that differs in case only; else the name itself."""
+    """The name in `known` that is equal to a name, or differs from it only in case; otherwise the name itself."""
     known = list(known)
     return name if name in known else next((one for one in known if one.lower() == name.lower()), name)
 
 
 def spelled_as(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """A type with the field names of another one, at any depth, where they differ in case only."""
+    """Replace field names in a type by names of another type, at any depth, if they differ only in case."""
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):
         known = {field.name: field.type for field in wanted}
         named = [field.with_name(spelled(field.name, known)) for field in given]
@@ -56,7 +56,7 @@ def with_names_of(table: pa.Schema, rows: pa.Schema) -> pa.Schema:
 
 
 def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The columns of `target` in its order and types. `target` is `arrow_schema_of` what Spark expects."""
+    """Convert a batch to the columns of `target`, in its order and types. `target` is from `arrow_schema_of`."""
     selected = batch.select(target.names)
     if selected.schema.types == target.types:
         return pa.RecordBatch.from_arrays(selected.columns, schema=target)
@@ -65,9 +65,9 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def from_spark_batch(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
-    """A batch of Spark's JVM with the names of a table, and with offsets in each empty list or map.
+    """Convert a batch of Spark's JVM: use the table's names, and add the missing offsets of empty lists and maps.
 
-    Java leaves these out, and Arrow reads them. Spark ignores case in names.
+    Java omits these offsets, but Arrow reads them. Spark ignores case in names.
     """
     schema = with_names_of(table, batch.schema)
     columns = [_with_offsets(column, kind) for column, kind in zip(batch.columns, schema.types, strict=True)]

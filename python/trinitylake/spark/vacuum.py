@@ -10,8 +10,8 @@ The core has the rules, and tasks call them. This module moves lists of files be
 5. *Delete*, in lots. Before each lot the driver marks files that were committed meanwhile.
 
 No machine holds all paths: the driver has the numbers of the roots, the nodes of one version and the files committed
-meanwhile. Spark repeats failed tasks. A driver that dies leaves garbage and nothing else. Repeated tasks find the same:
-marked files exist as long as their versions are retained, or the collection ends, and later files are too young.
+meanwhile. Spark repeats failed tasks. If the driver dies, only garbage remains. Repeated tasks have the same result:
+marked files exist while their versions are retained (otherwise the collection ends), and later files are too young.
 """
 
 from __future__ import annotations

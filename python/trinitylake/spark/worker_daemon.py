@@ -29,8 +29,8 @@ NEEDED = (
 def main() -> None:
     """Load what tasks need, then run Spark's daemon until it ends.
 
-    What cannot be loaded here, with PySpark 3.5 the data source, is left to the tasks that ask for it: a daemon that
-    ends takes every task with it.
+    A module that cannot be loaded here, such as the data source with PySpark 3.5, is left to the tasks that need it,
+    because all tasks fail if the daemon ends.
     """
     archives_on_path.install()
     for name in NEEDED:

@@ -85,9 +85,9 @@ class RowChange:
 
     Attributes:
         statement: "merge", "update" or "delete".
-        filter: matches at least all rows that the statement looks for.
-        snapshot_id: of the table, when it was planned.
-        files: that can hold such rows.
+        filter: matches at least all rows that the statement may change.
+        snapshot_id: the snapshot of the table on which the statement was planned.
+        files: the data files that may hold such rows.
     """
 
     statement: str
@@ -109,7 +109,7 @@ class WritePlan:
         limits: the declared limits of its columns.
         write_id: random, names the folder.
         changes: the statement whose rows are written; None for an append or overwrite. Only in the driver.
-        rows: the columns of the rows that the schema of the table follows; None if it stays as it is.
+        rows: the columns of the rows, by which the schema of the table evolves; None if it does not change.
     """
 
     options: Options
@@ -166,8 +166,8 @@ class WritePlan:
                 )
 
     def _check_replaced(self, conformed: pa.Table) -> None:
-        """Rows of an overwrite with a filter have to be among those that it replaces: else running it again adds them
-        again. Raises `InvalidArgument`."""
+        """Raise `InvalidArgument` if a row of an overwrite does not match its filter: a repeated run would then add it
+        again."""
         if self.options.filter is None:
             return
         from trinitylake.iceberg_storage.row_filter import RowFilter

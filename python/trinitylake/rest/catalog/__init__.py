@@ -1,1 +1,1 @@
-"""The catalog that requests see: states of the lakehouse, lists of names, and responses that hold a table."""
+"""The catalog that requests use: versions and transactions, lists of names, and responses that contain a table."""

@@ -1,6 +1,6 @@
 """Lists and searches names in key order from a position on, reading little more than one page needs.
 
-A position is a key, or a text that sorts between keys. It stays valid when objects are created or dropped.
+A position is a key, or a string that sorts between keys. It stays valid when objects are created or dropped.
 """
 
 from __future__ import annotations

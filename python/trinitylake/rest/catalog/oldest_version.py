@@ -1,6 +1,6 @@
 """Creation time of the oldest retained version, by the clock of the store.
 
-All expired versions are older. `created_at` in the log does not show this: one host whose clock is days ahead makes all
+All expired versions are older. `created_at` in the log cannot be used: if the clock of one host is days ahead, all
 later versions look younger than they are.
 """
 
@@ -28,7 +28,7 @@ class OldestVersion:
         self._lock = threading.Lock()
 
     def written_at_millis(self) -> int | None:
-        """Latest possible time of its write, in milliseconds since the epoch; None if no version has expired.
+        """Latest possible time at which the version was written, in ms since the epoch; None if no version has expired.
 
         Costs one listing, and one more if versions have expired since the last call. Raises `CommitStateUnknown` if
         the store has no time for the file.

@@ -37,9 +37,9 @@ class Commit:
     Attributes:
         message, author, properties: commit info for the log of the lakehouse.
         id: of the transaction, for a request with an idempotency key.
-        version: that the request committed.
+        version: the version that the request committed.
         is_own: whether the request committed it now, in a transaction that it began.
-        transaction_id: of the transaction that it used.
+        transaction_id: id of the transaction that the request used.
         names: objects in the body, for the audit log.
     """
 
@@ -57,7 +57,7 @@ class ServedCatalog(TrinityLakeCatalog):
     """The catalog of one request over the latest version, one version, or an open transaction.
 
     Args:
-        source: the state of the lakehouse.
+        source: the latest version, one version, or the open transaction.
         commit: input and outcome of the commit, if the request makes one.
         workers: read files outside of the lakehouse.
 

@@ -35,7 +35,7 @@ def prefix_of(warehouse: str, lake: Lakehouse, transactions: OpenTransactions, p
     Raises:
         RestError: 404 for an unknown kind of address, 400 for an invalid one, 403 for a transaction that the principal
             may not use.
-        VersionNotFound, VersionExpired, ObjectNotFound: the state does not exist.
+        VersionNotFound, VersionExpired, ObjectNotFound: the version or transaction does not exist.
     """
     if warehouse in ("", "@latest", lake.name, lake.uri, lake.uri.rstrip("/")):
         return LATEST
@@ -76,7 +76,7 @@ def source_of(
     writes: bool = False,
     sent_size_bytes: int = 0,
 ) -> Iterator[LakehouseVersion | Transaction]:
-    """The state of a prefix other than `LATEST`. A transaction is exclusive during the block.
+    """Context manager: the version or transaction of a prefix other than `LATEST`. A transaction is used exclusively.
 
     Args:
         writes, sent_size_bytes: as for `OpenTransactions.borrowed`.

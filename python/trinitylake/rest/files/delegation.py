@@ -4,8 +4,8 @@ Both are off by default (`S3Access`), and are restricted to the location of the 
 that location only if the lakehouse chose it for that name; a location that a client chose may contain other tables, so
 it needs the role on `*`. Past versions are read-only.
 
-Access is to the present content of a folder, whatever version the client reads. So the name of the table in the latest
-version decides: only readers of `*` get access to a table that was moved or dropped since.
+Access is to the present content of a folder, whatever version the client reads. So the role on the table's name in the
+latest version decides: only readers of `*` get access to a table that was renamed or dropped since that version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signs S3 requests of clients, which so need no credentials.
+"""Signs S3 requests of clients, so that they need no credentials.
 
 Only requests that are understood completely are signed: for objects below the location of the table, or a list of them,
 with a method, query and headers that only read or write. Everything else is refused. A write can only create an object:

@@ -64,7 +64,7 @@ class Vendor:
         return kept if seconds_left > self._seconds * _LIFE_LEFT else None
 
     def credentials(self, scope: Scope, principal: str) -> dict[str, str] | None:
-        """Properties for a client's file access; None for a table whose location a policy would read as a pattern.
+        """Properties for a client's file access; None if a policy would interpret the table's location as a pattern.
 
         Args:
             scope: the files.

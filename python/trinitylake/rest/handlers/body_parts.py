@@ -1,7 +1,7 @@
 """Parts that several request bodies share: names of objects, and limits on updates.
 
-PyIceberg searches and copies all metadata of a table for each update, so the work grows with the square of the number
-of updates. Engines send a handful. The metadata of an object is read completely for each request about it.
+Updates are limited, because PyIceberg searches and copies all metadata of a table for each update: the work grows with
+the square of their number. Engines send a few. The metadata of an object is read completely for each request about it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A plan is made synchronously. A plan of more than `MAX_FILES` files ends with a task for the rest: a token with the
 request and the position, with which any server can continue. The server that made the plan caches the rest.
 
-Requests are PyIceberg's models. Its models of responses are not used: they accept no null in a partition, and write a
-residual filter as `{}` and file formats in capitals, where the specification has small letters.
+PyIceberg's models are used for requests, but not for responses: they accept no null in a partition, write a residual
+filter as `{}`, and write file formats in capitals, where the specification has small letters.
 """
 
 from __future__ import annotations

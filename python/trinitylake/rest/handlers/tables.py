@@ -113,9 +113,9 @@ def load(call: Call) -> Response:
 
 
 def _plans_scans(call: Call, catalog: ServedCatalog, identifier: tuple[str, ...]) -> bool:
-    """Whether the client shall plan its scans by the server, so that the transaction tracks the rows that it reads.
+    """Whether the client shall let the server plan its scans, so that the transaction tracks the rows that it reads.
 
-    Where the server cannot plan them, the client has read the table.
+    If the server cannot plan them, the client counts as a reader of the whole table.
     """
     table = catalog.tracked_table(*object_name(identifier, NoSuchTableError))
     if table is None or (staged := table._open_staged()).created:
