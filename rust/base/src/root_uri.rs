@@ -3,8 +3,8 @@
 //! Locations are neither percent-decoded nor normalised, like object keys. Segments that POSIX would resolve (`.`,
 //! `..`, empty ones) are refused. `\` is an ordinary character, as in an object key and in a POSIX file name.
 //!
-//! This module defines the spelling of URIs. The storage crate maps them to stores, and `file_names` of the format crate
-//! names the files inside a lakehouse.
+//! This module defines the spelling of URIs. The storage crate maps them to stores, and `file_names` of the format
+//! crate names the files inside a lakehouse.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};

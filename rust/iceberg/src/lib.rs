@@ -1,8 +1,8 @@
 //! Decodes the metadata, manifest lists and manifests of an Iceberg table, and returns the files that they reference.
 //! Also decodes Bloom filters of Parquet files, which pyarrow cannot read. This crate reads no files.
 //!
-//! A location that cannot be decoded is an error. Garbage collection deletes every unreferenced file, so no location may
-//! be skipped.
+//! A location that cannot be decoded is an error. Garbage collection deletes every unreferenced file, so no location
+//! may be skipped.
 
 pub mod bloom_filter;
 mod manifests;

@@ -12,8 +12,8 @@
 //! - If the folder entry of a new file could not be synced, this handle neither reads the file nor reports that it
 //!   exists until a later sync of its folders succeeds, because a power loss may still remove the file.
 //! - Nothing outside of the root is read or written through a symbolic link (`root_folder`).
-//! - Listings show files only. They leave out temporary files (`name#1`), symbolic links, and names that are not valid in
-//!   a path (not UTF-8, control characters).
+//! - Listings show files only. They leave out temporary files (`name#1`), symbolic links, and names that are not valid
+//!   in a path (not UTF-8, control characters).
 
 mod deferred_sync;
 mod file_operations;

@@ -1,7 +1,7 @@
 //! `Lakehouse`: the handle on one lakehouse that its transactions share.
 //!
-//! It combines [`Publisher`] (reading versions, creating roots) and [`GroupCommit`] (transactions that commit at the same
-//! time).
+//! It combines [`Publisher`] (reading versions, creating roots) and [`GroupCommit`] (transactions that commit at the
+//! same time).
 
 use std::ops::Deref;
 use std::sync::Arc;

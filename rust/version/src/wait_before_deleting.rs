@@ -17,8 +17,8 @@ pub const QUICK_LOOK_MILLIS: u64 = 500;
 
 /// Wait between publishing a boundary and deleting the roots below it. On a remote store it is longer than the error of
 /// the dates in the store's answers, which are whole seconds of several machines
-/// ([`APART_MILLIS`](trinitylake_storage::response_dates::APART_MILLIS)). So the dates prove to the creator of a root that
-/// its machine was not suspended.
+/// ([`APART_MILLIS`](trinitylake_storage::response_dates::APART_MILLIS)). So the dates prove to the creator of a root
+/// that its machine was not suspended.
 fn wait_before_deleting(storage: &dyn Storage) -> Duration {
     Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
 }

@@ -17,8 +17,8 @@ pub(super) struct TemporaryFile {
 }
 
 impl TemporaryFile {
-    /// Writes the bytes to a temporary file in the folder of the target. The temporary name does not contain the target's
-    /// name, which may be as long as the file system allows.
+    /// Writes the bytes to a temporary file in the folder of the target. The temporary name does not contain the
+    /// target's name, which may be as long as the file system allows.
     pub(super) fn write(file: &Path, bytes: &[u8], durability: Durability) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut temporary = loop {

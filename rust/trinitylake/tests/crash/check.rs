@@ -1,5 +1,5 @@
-//! Check of the stored files against the journals: the transactions in the log, applied in order, give the content of every
-//! version, and agree with the answers that the processes got.
+//! Check of the stored files against the journals: the transactions in the log, applied in order, give the content of
+//! every version, and agree with the answers that the processes got.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

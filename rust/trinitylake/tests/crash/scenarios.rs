@@ -297,8 +297,8 @@ async fn forgotten_ids(process: &Process) -> Option<()> {
     old.and(young).and(went_back).and(first.ok()).and(second.ok()).map(drop)
 }
 
-/// Three writers of two processes; the loser of a race joins the intent queue. One process may die at any point, waiting or
-/// as the leader. The other one must not fail, and may commit the intents that were left.
+/// Three writers of two processes; the loser of a race joins the intent queue. One process may die at any point,
+/// waiting or as the leader. The other one must not fail, and may commit the intents that were left.
 async fn queue(process: &Process) -> Option<()> {
     let companion = process.companion();
     let writers =

@@ -1,5 +1,5 @@
-//! Files in memory that survive the processes of a test, with an archive of deleted files. Files that are not synced yet do
-//! not survive a power cut.
+//! Files in memory that survive the processes of a test, with an archive of deleted files. Files that are not synced
+//! yet do not survive a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

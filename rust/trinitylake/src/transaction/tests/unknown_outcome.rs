@@ -47,8 +47,8 @@ async fn a_certain_error_after_an_uncertain_one_is_uncertain() {
 }
 
 /// A root was created in time, other versions followed, its version expired, and a suspended writer created the root
-/// again. The writer of the first root treated that file as its own late root and received a retryable error. It retried
-/// and committed twice.
+/// again. The writer of the first root treated that file as its own late root and received a retryable error. It
+/// retried and committed twice.
 #[tokio::test]
 async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
