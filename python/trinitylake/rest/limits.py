@@ -33,9 +33,9 @@ class JobLimits:
     """Limits of one kind of job in worker processes (`workers/`).
 
     Attributes:
-        at_work: jobs of the kind at the same time.
-        of_owner: of those, jobs of one owner: a principal, or the peer that a job waits for.
-        memory_size_bytes: memory of a job, and at most half of the machine's.
+        at_work: maximum number of jobs of the kind at the same time.
+        of_owner: the same for one owner: a principal, or the peer that a job waits for.
+        memory_size_bytes: memory limit of a job; it is also limited to half of the machine's memory.
     """
 
     at_work: int
@@ -78,15 +78,15 @@ class _Waiter:
 
 
 class SharedLimit:
-    """Limit on an amount in use, in total and of one owner, for threads and for coroutines. Thread-safe.
+    """Limit on an amount in use, in total and per owner, for threads and for coroutines. Thread-safe.
 
-    The only lease of all may exceed both limits, and the only lease of its owner may exceed that of an owner. Owners
-    that wait are served in turn, and the requests of one owner in order.
+    A single lease may exceed both limits, and the only lease of an owner may exceed the limit per owner. Waiting owners
+    are served in turn, and the requests of one owner in order.
 
     Args:
         total: amount of all leases.
         of_owner: amount of the leases of one owner.
-        busy: message of the 503 for a lease that is not admitted in time; by default it is 429.
+        busy: message of the response 503 for a lease that is not admitted in time; without it, the response is 429.
     """
 
     def __init__(self, total: int, of_owner: int, busy: str | None = None) -> None:

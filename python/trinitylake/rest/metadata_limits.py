@@ -32,7 +32,7 @@ MAX_INCOMING_FILES = 10_000
 class ManifestLimit:
     """Limit on the manifests that all requests of a server have in memory. Thread-safe.
 
-    An entry takes about ten times its bytes in memory, so the requests together may read what one request may.
+    An entry takes about ten times its bytes in memory. So all requests together have the same limit as one request.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Logs, metrics and traces of requests: an access log, Prometheus and OpenTelemetry.
 
-Headers, bodies and queries are never logged. Text of other origin passes `secret_redaction.py`.
+Headers, bodies and queries are never logged. Text from other sources passes through `secret_redaction.py`.
 
 Spans are created with OpenTelemetry's API. Its ASGI instrumentation puts the path and query of each request into the
 span, so names of tables and page tokens would leave the server, and it names spans by paths, not by routes.

@@ -43,7 +43,7 @@ logger = logging.getLogger("trinitylake.rest")
 
 
 class _Connections:
-    """Accepts connections, and limits the silent ones: it closes the oldest one for a new one above the limit.
+    """Accepts connections, and limits silent ones: above the limit, a new connection closes the oldest silent one.
 
     A connection is silent from its acceptance to the end of the first head of a request, so also during a TLS
     handshake, when uvicorn does not know it yet. Otherwise clients that send nothing would use up the file descriptors

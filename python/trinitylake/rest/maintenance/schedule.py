@@ -3,8 +3,8 @@
 The next run starts one period after the start of the last one, or at its end if that took longer. Several servers and
 cron jobs may run maintenance at the same time: garbage collections are safe together, and only cost requests.
 
-A server that shuts down waits `PATIENCE_SECONDS` for a run. Maintenance may be interrupted anywhere; the next run does
-the rest.
+A server that shuts down waits `PATIENCE_SECONDS` for a run. Maintenance may be interrupted at any point; the next run
+completes it.
 """
 
 from __future__ import annotations

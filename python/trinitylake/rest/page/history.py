@@ -38,10 +38,11 @@ _COMPARES_TREES = frozenset({"register", "rollback", "export", "repair"})
 def log(call: Call) -> Response:
     """Entries of the log before a version, newest first.
 
-    They contain the text `search`; with `author` (or principal) or `object` (also one below it) only transactions of
-    that author, or that changed that object.
+    Only entries that contain `search`; with `author` only transactions of that author or principal; with `object` only
+    transactions that changed that object or one below it.
 
-    `next` is the value of `before` for the next page, null at the end. Other pages may be short or empty too.
+    `next` is the value of `before` for the next page, null at the end. A page that is not the last may be short or
+    empty.
     """
     require_something(call)
     lake = call.service.lake

@@ -51,8 +51,8 @@ class TableNames(BaseModel):
 def totals(call: Call) -> Response:
     """Rows, size and last change of tables.
 
-    Null for a table that the version does not have, that the principal cannot see, whose metadata is elsewhere or
-    damaged, or that was not read within `_TOTALS_SECONDS`.
+    Null for a table that does not exist in the version, that the principal cannot see, whose metadata is damaged or
+    outside of the lakehouse, or that was not read within `_TOTALS_SECONDS`.
     """
     require_something(call)
     view = version_of(call)

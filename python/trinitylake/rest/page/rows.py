@@ -41,7 +41,7 @@ def can_show(call: Call) -> bool:
 
 
 def rows(call: Call) -> Response:
-    """The first rows of a table, or with `since` those that changed after that version: texts, null for NULL.
+    """The first rows of a table, or with `since` rows that changed after that version: strings, and null for NULL.
 
     Raises `RestError` 403 if the server does not show rows, or not to this principal.
     """

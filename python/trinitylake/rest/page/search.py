@@ -27,7 +27,7 @@ _fernet = Fernet(Fernet.generate_key())
 
 
 def search(call: Call) -> Response:
-    """Namespaces, tables and views whose full name contains a text, all without one, in key order.
+    """Namespaces, tables and views whose full name contains a text, in key order; without a text, all of them.
 
     With `namespace`, the tables and views of that namespace whose own name contains it. `next` is the token of the next
     page, null at the end. A page that is not the last may be short or empty.

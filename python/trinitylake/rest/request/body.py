@@ -50,8 +50,8 @@ class BodyLimits:
     async def large(self, principal: str, size_bytes: int) -> AsyncIterator[None]:
         """The block has a body of that size in memory. Raises `RestError` 503 after a long wait.
 
-        A transaction and its tables refer to each other, so the garbage collector frees what they keep of a body. It
-        counts objects, not bytes, and could leave texts of megabytes for minutes: so it is called after many bytes.
+        A transaction and its tables refer to each other, so only the garbage collector frees the parts of a body that
+        they hold. It counts objects, not bytes, so it is called explicitly after bodies of many bytes.
         """
         if size_bytes <= SMALL_SIZE_BYTES:
             yield
