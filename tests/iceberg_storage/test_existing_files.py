@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -203,6 +204,15 @@ def test_a_column_that_the_name_mapping_lacks_is_refused(lake: tl.Lakehouse) -> 
     table = lake.create_table("n.t", schema, properties={"schema.name-mapping.default": mapping})
     with pytest.raises(InvalidArgument, match="the name mapping of the table has no column 'a'"):
         table.iceberg.add_files([written(table, {"k": pa.array([1]), "a": pa.array([100])})])
+
+
+@pytest.mark.parametrize("values", [[1.0, math.nan], [-0.0, 0.0], [1.0, 1.0]])
+def test_bounds_of_floating_point_columns_prove_no_partition(lake: tl.Lakehouse, values: list[float]) -> None:
+    """The bounds of a Parquet column omit NaN. A file of 1.0 and NaN was put into the partition 1.0, where a filter
+    `f = 1` returned both rows, and a delete with it removed both."""
+    table = lake.create_table("n.t", pa.schema([("f", pa.float64())]), partition_spec=["f"])
+    with pytest.raises(InvalidArgument, match=r"may have NaN or -0\.0 beside the value of its bounds"):
+        table.iceberg.add_files([written(table, {"f": pa.array(values)})])
 
 
 def test_a_type_that_arrow_does_not_read_is_no_damage(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

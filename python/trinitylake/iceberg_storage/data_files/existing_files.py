@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema, index_name_by_id, sanitize_column_names
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, StringType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, StringType
 
 from trinitylake.base.foreign_errors import errors_as, own_error
 from trinitylake.iceberg_storage.column_summary import value_of_bytes
@@ -138,6 +138,11 @@ def _partition_value(field: PartitionField, schema: Schema, metrics: dict[str, A
         raise ValueError(
             f"Cannot infer partition value from parquet metadata for a non-linear Partition Field: {field.name} with "
             f"transform {field.transform}"
+        )
+    if isinstance(type, FloatType | DoubleType):
+        raise ValueError(
+            f"column {schema.find_column_name(id)!r} may have NaN or -0.0 beside the value of its bounds: "
+            "append the rows of the file instead"
         )
     transform = field.transform.transform(type)
     lower, upper = (

@@ -109,6 +109,8 @@ def stage(
             gate.table_change(change, None if present is None else present.location)
             if present is not None and not all(isinstance(update, REMOVING) for update in change.updates):
                 check_growth(f"table {'.'.join(name)}", json_size_bytes(present), sent_size_bytes)
+            for requirement in () if present is None else change.requirements:
+                requirement.validate(present)  # first, because an erasure may have deleted the files of a stale commit
             named.append(gate.incoming_files(change, present, allowance))
             _check_own_properties(transaction, change)
     if len(changes) > 1:  # a single change is staged completely or not at all
