@@ -197,7 +197,7 @@ def test_the_summary_of_a_saved_transaction_includes_its_earlier_statements(shop
     gone.create_namespace("never")
     gone.save()
     gone.rollback()
-    assert summary(shop) == "give up transaction etl-2"
+    assert summary(shop) == "roll back transaction etl-2"
 
 
 def test_rows_are_counted_after_a_race_as_they_were_committed(shop: tl.Lakehouse) -> None:

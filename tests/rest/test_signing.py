@@ -243,7 +243,7 @@ def test_no_signature_permits_deletion(sign: Signer, s3: S3Server) -> None:
     parts = ["?partNumber=1&uploadId=", "?partNumber=&uploadId=x", "?partNumber=0&uploadId=x", "?partNumber&uploadId=x"]
     for query in parts:
         assert sign("PUT", f"{key}{query}", token=ROOT).code == 403, query  # would replace the object
-    assert sign("DELETE", f"{key}?uploadId=x", token=ROOT).code == 200  # gives up what is not there yet
+    assert sign("DELETE", f"{key}?uploadId=x", token=ROOT).code == 200  # aborts an upload that does not exist yet
     header = {"x-http-method-override": "DELETE", "x-amz-meta-a": "b"}
     assert sign("PUT", key, header, token=ROOT).code == 403
 

@@ -121,8 +121,8 @@ class AutocommitTable(FrozenTable):
     def _open_writer(
         self, limits: Limits, producer: str | None, dead_letters: Identifier | None, compact: bool, note: CommitInfo
     ) -> TableWriter:
-        from trinitylake.tables.ingestion.staged_writes import Target
         from trinitylake.tables.ingestion.table_writer import TableWriter
+        from trinitylake.tables.ingestion.writer_transaction import Target
 
         if self.type != "managed":
             raise InvalidArgument(f"table {self.name} is {self.type}: only managed tables have writers")

@@ -14,8 +14,8 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.workers.maintenance_jobs import PATIENCE_SECONDS, MaintenanceJob
 from trinitylake.rest.workers.pool import WorkerPool
-from trinitylake.tables.ingestion.staged_writes import Acknowledgement, Target
 from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
+from trinitylake.tables.ingestion.writer_transaction import Acknowledgement, Target
 
 #: How long rows wait for rows of other requests.
 MAX_DELAY_SECONDS = 0.2

@@ -37,7 +37,7 @@ from trinitylake.errors import (
 )
 from trinitylake.tables.ingestion.producers import Producer
 from trinitylake.tables.ingestion.rejected_rows import EventRows
-from trinitylake.tables.ingestion.staged_writes import (
+from trinitylake.tables.ingestion.writer_transaction import (
     Acknowledgement,
     DescribedTable,
     Staged,

@@ -84,7 +84,7 @@ impl Transaction {
         let verb = match &write.value {
             NewValue::Deleted => "forget",
             NewValue::Staged { .. } | NewValue::Existing(_) if is_own => return None,
-            NewValue::Staged { .. } | NewValue::Existing(_) => "give up",
+            NewValue::Staged { .. } | NewValue::Existing(_) => "roll back",
         };
         Some(Clause::of_object(verb, ObjectKind::TransactionRecord, "", id))
     }

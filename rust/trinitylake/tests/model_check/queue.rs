@@ -37,7 +37,7 @@ impl Queue {
         written & (1 << work.key) != 0 || watched.is_some_and(|key| written & (1 << key) != 0)
     }
 
-    /// `admission::admit`: compares each member, in order, with everything written since its validation and with the
+    /// `group_admission::admit`: compares each member, in order, with everything written since its validation and with the
     /// members admitted before it.
     fn admit(&self, state: &State, previous: u8, group: Vec<Intent>) -> Vec<Intent> {
         let mut admitted: Vec<Intent> = Vec::new();

@@ -27,7 +27,7 @@ use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 use uuid::Uuid;
 
-use super::admission::admit;
+use super::group_admission::admit;
 use super::inline_definitions::max_size_bytes as inline_max_size_bytes;
 use super::intent_queue::{self, Waited};
 use super::limits::CommitLimits;

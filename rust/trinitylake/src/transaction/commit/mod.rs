@@ -5,8 +5,8 @@
 //! 1. `validate`: compare the transaction with every version since its last validation. `conflict` decides which
 //!    changes are compatible, which ones the caller has to rebase, and which ones are final conflicts.
 //! 2. `submission`: everything that a root has to record about the transaction.
-//! 3. `group`: transactions of this handle that wait at the same time share one root. `admission` decides which of them
-//!    the root may contain.
+//! 3. `group`: transactions of this handle that wait at the same time share one root. `group_admission` decides which
+//!    of them the root may contain.
 //! 4. `intent_queue`: optionally, transactions of other processes join that root. Transactions that change one table
 //!    take turns (`turn`).
 //! 5. `publish`: write the nodes, wait for all files (`durability_barrier`), and create the root. Only the creation of
@@ -14,10 +14,10 @@
 //!
 //! After a lost race this starts again at step 1, as long as the limits allow.
 
-pub(crate) mod admission;
 pub(crate) mod conflict;
 pub(crate) mod durability_barrier;
 pub(crate) mod group;
+pub(crate) mod group_admission;
 pub(crate) mod inline_definitions;
 pub(crate) mod intent_queue;
 pub(crate) mod limits;

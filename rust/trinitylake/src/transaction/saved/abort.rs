@@ -167,7 +167,7 @@ impl Transaction {
                 author: self.info.author.clone(),
                 began_at_version: latest.number,
                 properties: [(ROLLED_BACK_PROPERTY.to_string(), self.info.id.clone())].into(),
-                summary: Summary::plain(format!("give up transaction {}", self.info.id)),
+                summary: Summary::plain(format!("roll back transaction {}", self.info.id)),
             },
             footprint: Arc::new(footprint),
             messages: vec![message],

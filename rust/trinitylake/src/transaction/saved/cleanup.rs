@@ -36,7 +36,7 @@ pub const FORGET_MESSAGE: &str = "forget expired transaction ids";
 const FORGOTTEN_AT_ONCE: usize = 1000;
 
 /// Commit message of the versions in which expiry aborts saved transactions that can no longer be resumed.
-pub const ABANDON_MESSAGE: &str = "give up expired transactions";
+pub const ABANDON_MESSAGE: &str = "roll back expired transactions";
 
 impl Transaction {
     /// Removes the saved states before `sequence` in the background. States that remain are removed with the record.

@@ -259,7 +259,7 @@ async fn no_root_contains_a_transaction_and_its_rollback() {
     let latest = lakehouse.latest().await.unwrap();
     let (rollback, own) = (transaction.abort_submission_for_test(&latest), transaction.submission());
     let admitted = async |group: &[_]| {
-        crate::transaction::commit::admission::admit(lakehouse.publisher(), &latest, group).await.unwrap()
+        crate::transaction::commit::group_admission::admit(lakehouse.publisher(), &latest, group).await.unwrap()
     };
     assert_eq!(admitted(&[own.clone(), rollback.clone()]).await, [true, false]);
     assert_eq!(admitted(&[rollback, own]).await, [true, false]);
