@@ -93,6 +93,10 @@ class RemoteStorage:
         self._count("delete")
         self.files.pop(path, None)
 
+    def delete_unneeded(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def _count(self, verb: str) -> None:
         with self._lock:
             self.requests[verb] = self.requests.get(verb, 0) + 1

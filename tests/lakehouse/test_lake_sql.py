@@ -579,6 +579,8 @@ import os, signal, sys, threading, time
 import trinitylake as tl
 
 lake = tl.open(sys.argv[1])
+for statement in ("INSERT INTO n.t VALUES (1)", "UPDATE n.t SET k = 2 WHERE k = 1", "DELETE FROM n.t WHERE k = 2"):
+    lake.sql(statement)  # imports first: pydantic makes an error of its own of a Ctrl-C while it builds a class
 query = lake.sql(sys.argv[2])
 takings = [query.fetchall, query.fetchone, query.to_arrow, query.show, query._repr_html_]
 takings.append(lambda: list(query.to_arrow_batch_reader()))
