@@ -237,7 +237,7 @@ def test_frames_made_in_two_threads_leave_the_settings_of_the_session(
     def parquet(self: Any, *paths: str) -> DataFrame:
         if not first.is_set():
             first.set()
-            second.wait(1)  # in vain, as the second thread waits for this one
+            second.wait(1)  # gives the second thread time to begin, which then waits for this one
             return listed(self, *paths)
         second.set()
         done.wait(60)
