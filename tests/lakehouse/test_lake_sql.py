@@ -15,11 +15,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pydantic_core import SchemaValidator
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzNanoType
 
 import trinitylake as tl
+from trinitylake.iceberg_storage.errors import translated
 from trinitylake.tables.queries import source
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
 from trinitylake.tables.queries.query import Query
@@ -609,3 +611,23 @@ def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "lake"), ENDLESS]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.stdout == "went on\n", result.stderr
+
+
+class _Interrupted(type):
+    """A class of which pydantic reads an attribute, to build a schema, when Ctrl-C is pressed."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_during_an_import_is_no_error_of_the_statement() -> None:
+    """The first statement of a process imports PyIceberg, whose classes pydantic builds. Of a Ctrl-C meanwhile pydantic
+    made a `SchemaError` with its name as text, or Python a `RuntimeError` that it caused: `lake.sql` raised errors.
+    """
+    schema: Any = {"type": "model", "cls": _Interrupted("Table", (), {}), "schema": {"type": "int"}}
+    with pytest.raises(KeyboardInterrupt), translated("query"):
+        SchemaValidator(schema)
+    with pytest.raises(KeyboardInterrupt), translated("query"):
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+    with pytest.raises(tl.InvalidArgument, match="no column"), translated("query"):
+        raise pa.ArrowInvalid("KeyboardInterrupt: no column")

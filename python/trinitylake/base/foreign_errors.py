@@ -7,6 +7,7 @@ unchanged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import TracebackType
 from typing import TypeAlias
@@ -21,6 +22,8 @@ _LIBRARIES = frozenset(
     {"trinitylake", "pyiceberg", "pyarrow", "pydantic", "pydantic_core", "pyparsing", "duckdb", "_duckdb"}
     | {"numpy", "pandas", "polars", "fsspec", "zoneinfo", "decimal", "uuid"}
 )
+#: The last line of an error that Arrow's C streams, and pydantic while it builds a class, make of a Ctrl-C.
+_INTERRUPTED = re.compile(r"\n *KeyboardInterrupt(: )?\n?\Z")
 _OF_INPUTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError, RecursionError)
 
 
@@ -50,14 +53,14 @@ class errors_as:
 def own_error(error: Exception, subject: str | Callable[[], str] = "") -> TrinityLakeError | None:
     """Map an error of a library, with `subject` before its message; None for other errors.
 
-    Raises `KeyboardInterrupt` for an Arrow error that it caused: a C stream passes only the text of an error.
+    Raises `KeyboardInterrupt` for an error that a library made of one: some pass only its text.
     """
     if isinstance(error, TrinityLakeError):
         return None
     if (own := getattr(error, "as_own", None)) is not None:  # an internal error of this package
         made: TrinityLakeError = own()
         return made
-    if str(error).endswith("\nKeyboardInterrupt\n"):
+    if isinstance(error.__cause__, KeyboardInterrupt) or _INTERRUPTED.search(str(error)):
         raise KeyboardInterrupt from error
     if not _is_of_a_library(error):
         return None
