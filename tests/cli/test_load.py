@@ -25,7 +25,7 @@ import s3_server
 import trinitylake as tl
 from trinitylake.cli.app import app
 from trinitylake.definitions.sql_types import parse_type
-from trinitylake.tables import duckdb_text_conversion as conversion
+from trinitylake.tables.input_files import text_conversion as conversion
 
 
 class Loader:

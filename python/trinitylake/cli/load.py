@@ -31,8 +31,10 @@ from trinitylake.cli.output import counted, counting, emit, emit_warning, grid, 
 from trinitylake.definitions import as_schema
 from trinitylake.definitions.sql_types import parse_type
 from trinitylake.errors import InvalidArgument, ObjectNotFound
-from trinitylake.tables.duckdb_text_conversion import is_convertible
-from trinitylake.tables.input_files import ENCODINGS, TextOptions, format_of, input_files
+from trinitylake.tables.input_files.local_files import format_of
+from trinitylake.tables.input_files.reader import input_files
+from trinitylake.tables.input_files.text_conversion import is_convertible
+from trinitylake.tables.input_files.text_files import ENCODINGS, TextOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,299 @@
+"""Input files of one format as a stream of record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from zoneinfo import available_timezones
+
+from trinitylake.definitions.sql_types import Type
+from trinitylake.errors import InvalidArgument
+from trinitylake.tables.input_files import text_conversion as conversion
+from trinitylake.tables.input_files.bad_rows import BadRow, bad_rows_of, check_number, rejected_records
+from trinitylake.tables.input_files.csv_source import csv_source
+from trinitylake.tables.input_files.file_errors import translated
+from trinitylake.tables.input_files.json_source import json_source
+from trinitylake.tables.input_files.local_files import Format, local_files
+from trinitylake.tables.input_files.text_files import Source, TextOptions
+from trinitylake.tables.input_files.utf8_copy import readable_path
+from trinitylake.tables.queries.duckdb_types import with_uuids
+from trinitylake.tables.sql_sandbox import arrow_result, connect, quoted, refusals
+from trinitylake.tables.uuid_casts import uuids_of_texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.dataset import Dataset
+
+_BATCH_ROWS = 64 * 1024
+#: Number of rows of each file from which types are detected.
+_SAMPLE_ROWS = 20_480
+#: Name of the column with the fault of each row.
+_BAD = "__bad"
+
+
+@contextmanager
+def input_files(
+    patterns: Sequence[str], format: Format, options: TextOptions, storage_options: Mapping[str, str]
+) -> Iterator[InputFiles]:
+    """Open input files for the block.
+
+    Args:
+        patterns: paths, glob patterns, URLs on an object store, or `-` for standard input. Files of the last two are
+            copied to a temporary folder first.
+        format: the format of all files.
+        options: for CSV and JSON.
+        storage_options: for URLs.
+
+    Raises `InvalidArgument` for a pattern without a file, and for files that cannot be read.
+    """
+    with (
+        TemporaryDirectory() as folder,
+        InputFiles(local_files(patterns, storage_options, Path(folder)), format, options) as opened,
+    ):
+        yield opened
+
+
+class InputFiles:
+    """Input files of one format, with the types of their columns.
+
+    Args:
+        files: names for messages, with absolute local paths.
+        format: their format.
+        options: for CSV and JSON.
+
+    Attributes:
+        names: the names of the files, by path.
+        size_bytes: size of all files.
+        schema: the columns of all files, by name; a column that a file lacks is NULL there.
+        notes: decisions about types that a user should know.
+        bad_rows: rows that were rejected so far.
+
+    Raises `InvalidArgument` for files that cannot be read.
+    """
+
+    def __init__(self, files: Sequence[tuple[str, Path]], format: Format, options: TextOptions) -> None:
+        self._format = format
+        self._options = options
+        self.names = {path: name for name, path in files}
+        self.size_bytes = sum(path.stat().st_size for path in self.names)
+        self._stack = ExitStack()
+        self._sources: dict[Path, Source] = {}
+        #: Types by column; a string is the type in DuckDB of a nested column.
+        self._types: dict[str, Type | str] = {}
+        self._detected_columns: frozenset[str] = frozenset()
+        self.notes: list[str] = []
+        self.bad_rows: list[BadRow] = []
+        if options.time_zone and options.time_zone not in available_timezones():
+            raise InvalidArgument(f"unknown time zone {options.time_zone!r}: use a name such as Europe/Paris")
+        spill = self._stack.enter_context(TemporaryDirectory())
+        try:
+            self._paths = [self._readable_path(path, Path(spill)) for _, path in files]
+            self._connection: Any = self._stack.enter_context(
+                connect(
+                    needs="loading files",
+                    files=list(map(str, self._paths)),
+                    spill_folder=spill,
+                    time_zone=self._options.time_zone or "UTC",
+                )
+            )
+            self.schema = self._read_schema()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _readable_path(self, path: Path, folder: Path) -> Path:
+        name, copy = self.names[path], folder / f"{len(self.names)}.txt"
+        found = readable_path(name, path, copy, self._format, self._options)
+        self.names[found] = name
+        return found
+
+    def __enter__(self) -> InputFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def reader(
+        self, on_rows: Callable[[int], object] = lambda done: None, select: str | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of all files, in order.
+
+        Args:
+            on_rows: called with the number of rows that were read.
+            select: a query over `input`, the rows of all files.
+
+        Raises `InvalidArgument` while it is read for a row that does not fit, and at once for a wrong query.
+        """
+        import pyarrow as pa
+
+        rows = pa.RecordBatchReader.from_batches(self.schema, self._counted(on_rows))
+        if select is None:
+            return rows
+        with refusals("--select", quotes_rows=True):
+            # Copy the stream to a table, because a query may read its input several times.
+            self._connection.register("stream", rows)
+            self._connection.execute("CREATE TEMP TABLE input AS FROM stream")
+            self._connection.unregister("stream")
+            if len(self._connection.extract_statements(select)) != 1:
+                raise InvalidArgument("--select: expected one statement")
+            schema = self._schema_of(select)
+            result = arrow_result(self._connection, select).to_arrow_reader(_BATCH_ROWS)
+            return pa.RecordBatchReader.from_batches(schema, (_with_uuids(batch, schema) for batch in result))
+
+    def _counted(self, on_rows: Callable[[int], object]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for path in self._paths:
+            for batch in self._batches(path):
+                done += batch.num_rows
+                on_rows(done)
+                yield batch
+
+    # Columns
+
+    def _read_schema(self) -> pa.Schema:
+        """Find the columns of all files and their types."""
+        import pyarrow as pa
+
+        if self._format == "parquet":
+            return self._parquet_schema()
+        columns: dict[str, Sequence[Type] | str] = {}
+        several_kinds: dict[str, str] = {}
+        for path in self._paths:
+            name = self.names[path]
+            with translated(name, path):
+                if self._format == "csv":
+                    source = csv_source(name, path, self._options)
+                else:
+                    source = json_source(self._connection, name, path, self._paths, self._options)
+            _check_case(name, columns, source.columns)
+            self._sources[path] = source
+            columns |= source.columns
+            several_kinds |= source.several_kinds
+        open_columns = {
+            name: types
+            for name, types in columns.items()
+            if not isinstance(types, str) and name not in self._options.types
+        }
+        detected = self._detected(open_columns) if open_columns else {}
+        self._detected_columns = frozenset(detected)
+        self.notes += [
+            f"column {name} has no value in the first {_SAMPLE_ROWS:,} rows of a file: its type is VARCHAR"
+            for name, type in detected.items()
+            if type is None
+        ]
+        for name, kind in several_kinds.items():
+            if kind != "JSON":
+                self.notes.append(
+                    f"parts of column {name} have values of several kinds, or none: they are stored as JSON text"
+                )
+            elif detected.get(name) is not None:
+                self.notes.append(f"column {name} has values of several kinds: its type is VARCHAR, with JSON text")
+        for name, types in columns.items():
+            fixed = self._options.types.get(name)
+            copied = types if isinstance(types, str) else conversion.TEXT
+            self._types[name] = fixed or detected.get(name) or copied
+        with translated(self.names[self._paths[0]], self._paths[0]):
+            schema = self._schema_of(self._converted(self._paths[0]))
+        return pa.schema([one for one in schema if one.name != _BAD])
+
+    def _schema_of(self, query: str) -> pa.Schema:
+        types = [type for _, type, *_ in self._connection.execute(f"DESCRIBE {query}").fetchall()]
+        result = arrow_result(self._connection, f"SELECT * FROM ({query}) LIMIT 0").to_arrow_table()
+        return with_uuids(result.schema, types, self._connection)
+
+    def _detected(self, columns: Mapping[str, Sequence[Type]]) -> dict[str, Type | None]:
+        samples = []
+        for source in self._sources.values():
+            if known := ", ".join(quoted(name) for name in source.columns if name in columns):
+                samples.append(f"(SELECT {known} FROM ({source.query}) LIMIT {_SAMPLE_ROWS})")
+        with translated(self.names[self._paths[0]], self._paths[0]):
+            return conversion.detected_types(
+                self._connection,
+                " UNION ALL BY NAME ".join(samples),
+                columns,
+                decimal=self._options.decimal,
+                has_time_zone=bool(self._options.time_zone),
+            )
+
+    def _converted(self, path: Path) -> str:
+        source = self._sources[path]
+        return conversion.converted(
+            source.query,
+            self._types,
+            source.columns,
+            _BAD,
+            self._options.decimal,
+            self._detected_columns,
+            source.json_columns,
+            self._options.required,
+        )
+
+    def _parquet_schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        schema = pa.schema([])
+        for path in self._paths:
+            with translated(self.names[path], path):
+                found = _parquet_file(path).schema
+                _check_case(self.names[path], schema.names, found.names)
+                schema = pa.unify_schemas([schema, found], promote_options="permissive")
+        for number, column in enumerate(schema):
+            if pa.types.is_null(column.type):
+                self.notes.append(f"column {column.name} has no type and no value: its type is VARCHAR")
+                schema = schema.set(number, column.with_type(pa.string()))
+        return schema.remove_metadata()
+
+    # Rows
+
+    def _batches(self, path: Path) -> Iterator[pa.RecordBatch]:
+        """The rows of a file that fit."""
+        if self._format == "parquet":
+            with translated(self.names[path], path):
+                yield from _parquet_file(path, self.schema).to_batches(batch_size=_BATCH_ROWS)
+            return
+        cursor = self._connection.cursor()
+        before, faults = 0, []
+        with translated(self.names[path], path):
+            for batch in arrow_result(cursor, self._converted(path)).to_arrow_reader(_BATCH_ROWS):
+                bad = batch.column(batch.num_columns - 1)
+                if bad.null_count < len(bad):
+                    faults += [(before + row, fault) for row, fault in enumerate(bad.to_pylist()) if fault is not None]
+                    if len(self.bad_rows) + len(faults) > self._options.bad_rows_max:
+                        break
+                before += len(bad)
+                yield _with_uuids(batch.filter(bad.is_null()).select(self.schema.names), self.schema)
+            has_rejects = self._format == "csv" and self._options.bad_rows_max
+            rejected = rejected_records(cursor) if has_rejects else []
+            self.bad_rows += bad_rows_of(
+                self.names[path], path, self._sources[path], self._options, self._types, dict(faults), rejected
+            )
+            check_number(self.bad_rows, self._options.bad_rows_max)
+
+
+def _check_case(file: str, known: Iterable[str], names: Iterable[str]) -> None:
+    """Raise `InvalidArgument` if a column of a file differs only in case from one of the files before it."""
+    spellings = {name.lower(): name for name in known}
+    for name in names:
+        if (other := spellings.get(name.lower(), name)) != name:
+            raise InvalidArgument(
+                f"{file}: the column {name!r} is {other!r} in another file: load the files one by one, "
+                f"with --select 'SELECT * RENAME ({quoted(name)} AS {quoted(other)}) FROM input'"
+            )
+
+
+def _parquet_file(path: Path, schema: pa.Schema | None = None) -> Dataset:
+    """A Parquet file. Timestamps of 96 bits are read as microseconds: nanoseconds of far years overflow."""
+    from pyarrow import dataset
+
+    return dataset.dataset(path, schema, dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us"))
+
+
+def _with_uuids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Convert a batch of DuckDB, in which UUIDs are strings, to the types of a schema."""
+    import pyarrow as pa
+
+    columns = [uuids_of_texts(one, field.type) for one, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
