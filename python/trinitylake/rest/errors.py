@@ -73,7 +73,7 @@ def client_faults(what: str, document: Any = None) -> errors_as:
 
 
 def input_fault(error: Exception, document: Any = None) -> str:
-    """Text of a library's error about the input of a client, without terms of Python.
+    """Message for a client about its invalid input, from the error of a library, without terms of Python.
 
     Args:
         error: the error.
@@ -106,7 +106,7 @@ _JSON_TYPES: dict[type, str] = {
     bool: "true or false",
     int: "a number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     list: "a list",
     dict: "an object",
 }
@@ -168,7 +168,8 @@ def error_response(code: int, type: str, message: str, headers: Mapping[str, str
 def response_of(error: Exception, message_of: Callable[[Exception], str]) -> Response:
     """The response for an exception. An unexpected exception is logged, and its text is not sent.
 
-    `message_of` returns the message for the principal (`security/name_redaction.py`).
+    `message_of` returns the message of an error without names that the principal may not see
+    (`security/name_redaction.py`).
     """
     if isinstance(error, RestError):
         return error_response(error.code, error.type, message_of(error))
@@ -195,8 +196,8 @@ def cut_off(may_have_changed: bool, is_known: bool) -> Response:
     """The response to a request that a shutdown interrupts.
 
     Args:
-        may_have_changed: whether its thread is still running, and may commit.
-        is_known: whether it has an idempotency key, so that it can be sent again (`request/idempotency.py`).
+        may_have_changed: whether the thread of the request still runs, so that it may commit.
+        is_known: whether the request has an idempotency key, so that it can be sent again (`request/idempotency.py`).
 
     Clients retry after 503, and delete the files that they wrote if the retry conflicts. So an interrupted commit
     without a key is answered as a commit with an unknown outcome.
@@ -212,7 +213,7 @@ def cut_off(may_have_changed: bool, is_known: bool) -> Response:
 
 
 def _model_message(error: InvalidModel) -> str:
-    """Positions and messages of the errors, without the input, which may be large."""
+    """Positions and messages of the first five errors, without the input, which may be large."""
     errors = error.errors(include_input=False)
     found = [f"{'.'.join(map(str, one['loc'])) or 'the body'} {_rule(one)}" for one in errors[:5]]
     return "; ".join(found) + (f", and {len(errors) - 5} more" if len(errors) > 5 else "")
@@ -240,7 +241,7 @@ def _rule(error: ErrorDetails) -> str:
 _RULES: dict[str | tuple[str, ...], str] = {
     "missing": "is required",
     "extra_forbidden": "is unknown",
-    ("string_type", "string_sub_type"): "must be a text",
+    ("string_type", "string_sub_type"): "must be a string",
     ("int_type", "int_parsing", "int_from_float"): "must be an integer",
     "float": "must be a number",
     "bool": "must be true or false",
@@ -268,7 +269,7 @@ _CREATION = re.compile(r"^Table already exists\b.*", re.S)
 
 
 def _iceberg_wording(message: str, is_commit: bool) -> str:
-    """The message as Iceberg's Java library words it, if it has that message."""
+    """The message in the words of Iceberg's Java library, if that library has a corresponding message."""
     if is_commit and _CREATION.match(message):
         return "Requirement failed: table already exists"
     for pattern, replacement in _WORDINGS:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 from trinitylake.rest.errors import RestError, unavailable
 
-#: Maximum number of requests in threads, of one principal's requests in threads, and time limit of a request that waits
-#: for a thread.
+#: Maximum number of requests in threads, in total and of one principal, and how long a request waits for a thread.
 MAX_THREADS, MAX_THREADS_OF_ONE, THREAD_WAIT_SECONDS = 64, 48, 20.0
 #: Maximum number of requests of the page that search, compare versions or read rows: in total, and of one principal.
 MAX_LONG_REQUESTS, MAX_LONG_REQUESTS_OF_ONE = 8, 4
 #: Maximum size of the headers of a request, including trailers.
 MAX_HEADERS_SIZE_BYTES = 64 << 10
-#: How long a connection may be silent: before its first byte or during a TLS handshake, and after a request. The
-#: latter is longer than the timeout of most clients and proxies, so that they close it and lose no request.
+#: How long a connection may be silent: before its first byte or during a TLS handshake, and between requests.
+#: Most clients and proxies have a shorter timeout than the second one. So they close an idle connection, and no request
+#: is lost because the server closes it at the same time.
 SILENT_SECONDS, KEEP_ALIVE_SECONDS = 15, 75
 #: How long a client may take to read the rest of a response and close TLS after the server closed the connection.
 TLS_CLOSE_SECONDS = 5
@@ -34,7 +34,7 @@ class JobLimits:
 
     Attributes:
         at_work: maximum number of jobs of the kind at the same time.
-        of_owner: the same for one owner: a principal, or the peer that a job waits for.
+        of_owner: maximum number of jobs of one owner, which is a principal or the peer that a job waits for.
         memory_size_bytes: memory limit of a job; it is also limited to half of the machine's memory.
     """
 
@@ -124,7 +124,7 @@ class SharedLimit:
 
     @asynccontextmanager
     async def lease_async(self, owner: str, amount: int = 1, wait_seconds: float = 0.0) -> AsyncIterator[Lease]:
-        """As `lease`, for a coroutine."""
+        """Like `lease`, for a coroutine."""
         waiter = self._enter(owner, amount)
         if not waiter.admitted.done():
             try:

@@ -16,11 +16,11 @@ from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimi
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.limits import SharedLimit
 
-#: Size of a stored manifest or manifest list, decompressed size of all of a request, and number of their entries.
+#: Limits of manifests and manifest lists: stored size of one, and decompressed size and entries of all in a request.
 MAX_STORED_SIZE_BYTES = 64 << 20
 MAX_SIZE_BYTES = 128 << 20
 MAX_ENTRIES = 500_000
-#: Size of the JSON of a table or view, decompressed, and of its values once parsed.
+#: Limits of the metadata of a table or view: size of the decompressed JSON, and memory of its parsed values.
 MAX_METADATA_SIZE_BYTES, MAX_PARSED_SIZE_BYTES = 32 << 20, 512 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 #: Time limit of the plan of one scan.
@@ -32,7 +32,7 @@ MAX_INCOMING_FILES = 10_000
 class ManifestLimit:
     """Limit on the manifests that all requests of a server have in memory. Thread-safe.
 
-    An entry takes about ten times its bytes in memory. So all requests together have the same limit as one request.
+    All requests together have the same limit as one request, because a parsed entry takes about ten times its bytes.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class ManifestLimit:
 
     @contextmanager
     def for_plan(self, principal: str) -> Iterator[SizeBudget]:
-        """Budget of the plan of one scan, in memory and time."""
+        """Memory budget for planning one scan, which also ends with an error after `MAX_PLAN_SECONDS`."""
         deadline = time.monotonic() + MAX_PLAN_SECONDS
 
         def check_time() -> None:
@@ -86,8 +86,8 @@ class BoundedFileIO(LakehouseFileIO):
     """File access of the lakehouse within a budget.
 
     Args:
-        io: the file access.
-        allowance: the budget, which other file accesses may share.
+        io: the wrapped file access.
+        allowance: the budget, which may be shared with other instances.
     """
 
     def __init__(self, io: LakehouseFileIO, allowance: SizeBudget) -> None:
@@ -99,7 +99,7 @@ class BoundedFileIO(LakehouseFileIO):
         return self._files.path_of(location)
 
     def of_lakehouse(self) -> LakehouseFileIO:
-        """The whole lakehouse, within the same budget."""
+        """Access to all files of the lakehouse, within the same budget."""
         return BoundedFileIO(self._files.of_lakehouse(), self._allowance)
 
     def new_input(self, location: str) -> LakehouseInputFile:
@@ -123,7 +123,7 @@ class _WeighedFile(LakehouseInputFile):
 
 
 def spent(data: bytes, location: str, budget: SizeBudget | None) -> InputStream:
-    """Decode the content of a file within a budget, by default a new one. Raises `SizeLimitExceeded`.
+    """A stream of the content of a file, charged to a budget, by default a new one. Raises `SizeLimitExceeded`.
 
     `data` may have one byte more than `MAX_STORED_SIZE_BYTES`.
     """
@@ -145,7 +145,7 @@ def check_metadata(data: bytes, location: str) -> None:
     if data.startswith(_GZIP_MAGIC):
         stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
         text = stream.decompress(data, MAX_METADATA_SIZE_BYTES + 1)
-        if stream.eof and stream.unused_data.strip(b"\0"):  # further members: millions of empty ones take hours
+        if stream.eof and stream.unused_data.strip(b"\0"):  # more gzip members: decoding millions of them takes hours
             raise SizeLimitExceeded(f"{location} has data after the end of its compressed text")
     if len(text) > MAX_METADATA_SIZE_BYTES or parsed_size_bytes(text) > MAX_PARSED_SIZE_BYTES:
         raise SizeLimitExceeded(f"{location} exceeds the limits of metadata")

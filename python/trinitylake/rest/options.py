@@ -35,25 +35,26 @@ class ServerOptions:
     """Limits and choices of a server.
 
     Attributes:
-        max_body_size_bytes: of a request.
+        max_body_size_bytes: maximum size of the body of a request.
         body_timeout_seconds: time in which a client must send the body.
-        max_connections: above it requests get 503. Half of it is the limit of connections that have sent nothing.
+        max_connections: above this number, requests get 503. At most half as many connections may have sent nothing
+            yet.
         overrides_locations: replace a requested location outside of the lakehouse, instead of refusing it.
         s3_access: access delegation; None for clients with their own credentials.
         client_properties: catalog properties for clients that are admins of `*`. They may be credentials, so they need
             a server on loopback with a token.
         max_open_transactions: number of open transactions in memory.
-        max_open_transactions_per_principal: number of them per principal.
+        max_open_transactions_per_principal: number of open transactions of one principal in memory.
         max_transaction_size_bytes: memory for the requests of one open transaction.
         max_transactions_size_bytes: memory for all open transactions, with the metadata of their tables. Above it the
             least recently used ones are saved and removed from memory.
-        max_transactions_size_bytes_per_principal: the same per principal.
+        max_transactions_size_bytes_per_principal: memory for the open transactions of one principal.
         transaction_idle_seconds: time without a request after which an open transaction is saved and removed.
         has_page: serve the web page and its data.
         page_shows_rows: whether the page shows the first rows of tables to their readers; the server reads them with
             its own credentials. None: yes, if clients have access to data files anyway, without tokens or with
             `s3_access`.
-        is_read_only: no request changes the lakehouse: every client is at most a reader.
+        is_read_only: whether every client is at most a reader, so that no request changes the lakehouse.
         maintenance_every: period at which the server runs the maintenance policy (`lake.maintenance.run()`), such as
             "6 hours", at least a second; None for never.
     """

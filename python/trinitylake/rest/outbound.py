@@ -1,7 +1,7 @@
 """Calls to other services, with a deadline: catalogs of federated tables, storage outside of the lakehouse, STS.
 
 A peer may accept a connection and never answer. So each call has a deadline, and the number of calls in progress is
-limited per peer: further ones are refused at once. A slow peer delays only the requests that need it.
+limited per peer: above the limit, calls are refused at once. A slow peer delays only the requests that need it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class CallAtWork:
-    """A call in progress, for the code that it runs.
+    """A call in progress, for the code that the call runs.
 
     Attributes:
-        peer: the service that it waits for.
-        deadline: by the clock of `time.monotonic`; later results are ignored.
+        peer: the service that the call waits for.
+        deadline: by the clock of `time.monotonic`. A later result is ignored.
     """
 
     peer: str
@@ -52,8 +52,8 @@ class Outbound:
     """The calls of one server. Thread-safe.
 
     Args:
-        seconds: the deadline of a call. Its thread continues after the deadline, and its result is ignored; work that
-            can stop by the deadline asks for it (`call_at_work`).
+        seconds: the deadline of a call. The thread of the call continues after the deadline, and its result is ignored.
+            Code that can stop in time gets the deadline from `call_at_work`.
     """
 
     def __init__(self, seconds: float = CALL_SECONDS) -> None:

@@ -1,9 +1,9 @@
-"""Removes secrets from messages before they are logged or sent; libraries put signed URLs into theirs.
+"""Removes secrets from messages before they are logged or sent. Errors of libraries may contain signed URLs.
 
 A secret is the value after a secret name and `=` or `:`, and the word after an authentication scheme, as in `Bearer
-eyJ…`. The ordinary words after a scheme (`a bearer token is needed`) are a fixed list.
+eyJ…`. A fixed list has the ordinary words that may follow a scheme, as in `a bearer token is needed`.
 
-Messages may contain text of clients, so redaction takes linear time: one pass over at most `MESSAGE_MAX_LENGTH`
+Clients can put long text into messages, so redaction takes linear time: one pass over at most `MESSAGE_MAX_LENGTH`
 characters.
 """
 
@@ -18,19 +18,19 @@ MESSAGE_MAX_LENGTH = 1 << 16
 _NAME_MAX_LENGTH = 64
 
 _SCHEMES = ("bearer", "basic")
-#: Words about a scheme. All are shorter than a token of this server.
+#: Words that extend the name of a scheme, as in `bearer token`. All are shorter than a token of this server.
 _ABOUT_SCHEMES = frozenset(("auth", "authentication", "authorization", "header", "scheme", "token", "tokens"))
-#: Words that may follow such a word or a scheme without being a secret.
+#: Other words that may follow a scheme without being a secret.
 _OTHER_WORDS = (
     "a about again an and are as at be before but by can cannot did does expired failed for from had has if in instead "
     "invalid is it may method methods missing must needed needs no not of off on or realm rejected required sent "
     "should so than that the then there this to type types until was were when which will with without"
 )
 _ORDINARY = _ABOUT_SCHEMES | frozenset(_OTHER_WORDS.split())
-#: Number of other words after a scheme that are examined.
+#: Maximum number of these other words after a scheme that are skipped in the search for a secret.
 _OTHERS_AFTER_SCHEME = 4
 _PUNCTUATION, _END_OF_SENTENCE = ".:!?", ".!?"
-#: Shorter words after an ordinary word are not treated as tokens.
+#: After one of the other words, a shorter word does not count as a token.
 _TOKEN_MIN_LENGTH = 8
 
 _WORD = re.compile(r"[\w-]+")
@@ -43,7 +43,7 @@ _QUOTED_VALUE = {"'": re.compile(r"[^'\n]+"), '"': re.compile(r'[^"\n]+')}
 
 
 def without_secrets(text: str) -> str:
-    """The text with `***` for each secret, cut at `MESSAGE_MAX_LENGTH`."""
+    """The text, cut at `MESSAGE_MAX_LENGTH`, with `***` instead of each secret."""
     if len(text) > MESSAGE_MAX_LENGTH:
         text = f"{text[:MESSAGE_MAX_LENGTH]}… and {len(text) - MESSAGE_MAX_LENGTH} more characters"
     kept: list[str] = []
@@ -69,7 +69,7 @@ class Redaction(logging.Filter):
 
 
 def _start_of_value(text: str, word: re.Match[str]) -> int | None:
-    """Start of the secret that follows a word; None if none does."""
+    """Start of the secret that follows a word; None if no secret follows."""
     name = word.group()[-_NAME_MAX_LENGTH:]
     if name.lower() in _SCHEMES and text[word.end() : word.end() + 1].isspace():
         return _start_after_scheme(text, word.end())
@@ -79,9 +79,9 @@ def _start_of_value(text: str, word: re.Match[str]) -> int | None:
 
 
 def _start_after_scheme(text: str, position: int) -> int | None:
-    """Start of the secret after a scheme: its first word that is not ordinary; None if there is none.
+    """Start of the secret after a scheme, which is the first word that is not ordinary; None for no secret.
 
-    After a word that is not about schemes, as in `bearer token is …`, only a word that looks like a token is a secret.
+    After one of `_OTHER_WORDS`, as in `bearer token is …`, only a word that looks like a token is a secret.
     """
     is_about, n_others = True, 0
     while n_others < _OTHERS_AFTER_SCHEME and (found := _WORD_AFTER_SCHEME.match(text, position)) is not None:

@@ -15,7 +15,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 #: Outcome of a request that changes something.
 Outcome: TypeAlias = Literal["committed", "staged", "conflict", "failed", "refused"]
 
-#: Maximum number and total size of reports, which are kept as JSON.
+#: Maximum number of stored reports, and maximum total size of their JSON.
 MAX_REPORTS, MAX_REPORTS_SIZE_BYTES = 1000, 8 << 20
 
 

@@ -1,4 +1,4 @@
-"""Lists and searches names in key order from a position on, reading little more than one page needs.
+"""List and search names in key order, starting after a position. Reads little more than one page needs.
 
 A position is a key, or a string that sorts between keys. It stays valid when objects are created or dropped.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_KEYS_AT_ONCE = 16_384
 _ANY_NAME = "a"
-#: Appended to a key: the next possible key.
+#: A key with this character appended is the smallest string after the key.
 _NEXT = "\0"
 #: Separator of the parts of a namespace, and the character after it.
 _DOT, _AFTER_DOT = ".", "/"
@@ -40,7 +40,7 @@ class Listed:
 def objects_after(
     state: State, kind: Literal["table", "view"], namespace: str, position: str | None, n_expected: int
 ) -> Iterator[Listed]:
-    """The tables or views directly in a namespace, ascending, after a position or from the first.
+    """Yield the tables or views directly in a namespace, ascending, after `position` or from the first.
 
     Reads `n_expected` keys at first, then larger parts. Raises `InvalidName` for an invalid namespace.
     """
@@ -56,10 +56,10 @@ def objects_after(
 
 
 def children_after(state: State, parent: str | None, position: str | None, n_expected: int) -> Iterator[Listed]:
-    """The last parts of the namespaces directly below `parent`, or at the top, after a position or from the first.
+    """Yield the last parts of the namespaces directly below `parent`, or at the top, after `position`.
 
-    A namespace without a key of its own is listed at the position of the first namespace in it. Of the namespaces in
-    one namespace at most `n_expected` are read.
+    A namespace without a key exists if another namespace is nested in it. Its position is after all nested ones.
+    After each part of the keys, the remaining namespaces that are nested in the last child are skipped.
     """
     definition = _definition(state)
     above = "" if parent is None else f"{parent}{_DOT}"
@@ -78,7 +78,7 @@ def children_after(state: State, parent: str | None, position: str | None, n_exp
             elif child != child_before and not state.exists("namespace", above + child):
                 yield Listed(child, f"{kind}{above}{child}{_AFTER_DOT}")
             child_before = child
-        if nested:  # skip the other namespaces in it
+        if nested:
             keys.go_after(f"{kind}{above}{child_before}{_AFTER_DOT}")
 
 
@@ -99,11 +99,10 @@ class _Keys:
             self.go_after(position)
 
     def go_after(self, position: str) -> None:
-        """Continue after a position."""
         self._start = position + _NEXT
 
     def read(self) -> pa.Array:
-        """The next keys; none at the end."""
+        """Next keys; empty at the end."""
         if isinstance(self._state, _core.Version):
             stream = self._state.scan(columns=["key"], start=self._start, limit=self._n_wanted)
             found = stream.read_all()["key"].combine_chunks()
@@ -112,7 +111,8 @@ class _Keys:
             found = self._state.keys(self._prefix, self._start, self._n_wanted)["key"]
         if len(found):
             self.go_after(found[-1].as_py())
-        self._n_wanted = min(4 * self._n_wanted, MAX_KEYS_AT_ONCE)  # few of the keys so far were visible
+        # The caller reads on if its principal may see too few of the keys so far: read larger parts.
+        self._n_wanted = min(4 * self._n_wanted, MAX_KEYS_AT_ONCE)
         return found
 
 
@@ -123,7 +123,7 @@ def _definition(state: State) -> LakehouseDef:
 
 @dataclass(frozen=True)
 class Found:
-    """An object whose name contains a text, and the position after which the search continues."""
+    """An object whose name contains the searched string, and the position after which the search continues."""
 
     kind: str
     namespace: str
@@ -145,10 +145,10 @@ _FIRST, _AFTER_VIEWS = "B===", "E==="
 
 
 def names_with(state: _core.Version, text: str, within: str | None, position: str | None) -> Iterator[Searched]:
-    """All objects whose full name contains a text, ignoring case, in key order and in parts.
+    """Yield the objects whose full name contains `text`, ignoring case, in key order and in parts.
 
-    With `within`, the tables and views directly in that namespace whose own name contains it. Raises `InvalidArgument`
-    for an invalid position.
+    With `within`, searches only the own names of tables and views directly in that namespace. Raises
+    `InvalidArgument` for an invalid position.
     """
     definition = _definition(state)
     start = _FIRST

@@ -1,7 +1,7 @@
-"""Creation time of the oldest retained version, by the clock of the store.
+"""Creation time of the oldest retained version, by the clock of the store. All expired versions are older.
 
-All expired versions are older. `created_at` in the log cannot be used: if the clock of one host is days ahead, all
-later versions look younger than they are.
+`created_at` in the log cannot be used: if the clock of one host is days ahead, all later versions look younger than
+they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OldestVersion:
         self._lock = threading.Lock()
 
     def written_at_millis(self) -> int | None:
-        """Latest possible time at which the version was written, in ms since the epoch; None if no version has expired.
+        """Latest possible creation time of the oldest version, in ms since the epoch; None if no version has expired.
 
         Costs one listing, and one more if versions have expired since the last call. Raises `CommitStateUnknown` if
         the store has no time for the file.

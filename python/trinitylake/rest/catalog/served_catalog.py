@@ -36,7 +36,7 @@ class Commit:
 
     Attributes:
         message, author, properties: commit info for the log of the lakehouse.
-        id: of the transaction, for a request with an idempotency key.
+        id: id for the transaction, if the request has an idempotency key.
         version: the version that the request committed.
         is_own: whether the request committed it now, in a transaction that it began.
         transaction_id: id of the transaction that the request used.
@@ -87,7 +87,8 @@ class ServedCatalog(TrinityLakeCatalog):
             return super().definition(namespace, name)
         if source._find_table(namespace, name) is not None:
             return source._state().open_table(namespace, name)
-        # Clients ask for `table.snapshots` like this, then load the table and read its metadata on their own.
+        # To read the metadata table `db.t.snapshots`, a client first asks for a table `snapshots` in `db.t`. Then it
+        # loads `db.t` and reads the metadata itself, so the whole table counts as read.
         if (table := self.tracked_table(*namespace.rpartition(".")[::2])) is not None:
             table._note_whole()
         return None

@@ -1,7 +1,7 @@
 """Responses that hold a table: the bytes of its metadata file and an entity tag.
 
-The bytes of a metadata file are sent without parsing. They never change, unless an erasure of rows replaces the file of
-an earlier version. A garbage collection follows, so the tag includes its time.
+The bytes of a metadata file are sent without parsing. They change only if an erasure of rows replaces the file of an
+earlier version. Each erasure ends with a garbage collection, so the tag includes the time of the last one.
 """
 
 from __future__ import annotations

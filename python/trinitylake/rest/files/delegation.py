@@ -1,11 +1,11 @@
 """Access delegation for clients without credentials for the store: temporary credentials or signed requests.
 
 Both are off by default (`S3Access`), and are restricted to the location of the table. A role on a table gives access to
-that location only if the lakehouse chose it for that name; a location that a client chose may contain other tables, so
-it needs the role on `*`. Past versions are read-only.
+its location only if the lakehouse chose the location for the table's name. A location that a client chose may contain
+other tables, so access to it needs the role on `*`. Past versions are read-only.
 
-Access is to the present content of a folder, whatever version the client reads. So the role on the table's name in the
-latest version decides: only readers of `*` get access to a table that was renamed or dropped since that version.
+Access is always to the present content of a folder. So the role on the table's name in the latest version decides: if
+a table was renamed or dropped since the version that a client reads, the client needs the role on `*`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class S3Delegation:
     Args:
         io: resolves locations below the root.
         settings: the operator's settings.
-        outbound: for calls to the services that give credentials.
+        outbound: runs the calls to the services that issue credentials.
 
     Raises `InvalidArgument` for invalid settings.
     """
@@ -99,7 +99,7 @@ class S3Delegation:
         try:
             credentials = self._vended(call, identifier, scope)
         except RestError:
-            return response  # the client may have its own; if not, the endpoint for credentials returns the error
+            return response  # a client without own credentials gets the error from the credentials endpoint
         settings = {**self._store.client_settings, "client.refresh-credentials-endpoint": f"{path}/credentials"}
         return with_access(response, settings if credentials else {}, credentials)
 
@@ -181,7 +181,8 @@ class S3Delegation:
     def _staged_scope(self, call: Call, identifier: tuple[str, ...], request: SignRequest) -> Scope | None:
         """The scope of a table that is only staged: a folder that the lakehouse may choose for it.
 
-        A folder with a metadata file is that of a table that was moved or dropped.
+        A folder with a metadata file is refused to principals without the role on `*`: it belongs to a table that was
+        renamed or dropped.
         """
         namespace, name = object_name(identifier)
         start, _, _ = _core.managed_table_folder(namespace, name, "0" * 8).rstrip("/").rpartition("-")

@@ -1,7 +1,7 @@
 """The S3 bucket of a lakehouse and its credentials, for access delegation.
 
-The lakehouse reads and writes through its own storage. This module requests temporary credentials and signs requests of
-clients. It takes the same storage options, with the environment as default. Needs the extra `s3`.
+Only access delegation uses this module; the lakehouse reads and writes through its own storage. The storage options are
+the same, and unset options come from the environment. Needs the extra `s3`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger("trinitylake.rest")
 DEFAULT_REGION = "us-east-1"
 #: Time limits for services that give credentials: for a connection, and for the next bytes of a response.
 _CONNECT_SECONDS, _SILENCE_SECONDS = 5, 10
-#: Peer of calls for the server's own temporary credentials.
+#: Name of the service in errors of calls that fetch the server's own temporary credentials.
 OWN_CREDENTIALS = "the service that gives this server its credentials"
 
 #: Loggers that write credentials and signed text at level DEBUG.
@@ -31,7 +31,7 @@ _TALKATIVE = ("botocore.auth", "botocore.endpoint", "botocore.hooks", "botocore.
 
 
 def not_given() -> tuple[type[Exception], ...]:
-    """Errors of botocore for a service that gives no credentials."""
+    """Exception classes of botocore for a service that issues no credentials."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
@@ -53,7 +53,7 @@ class S3Store:
     Args:
         root: of the lakehouse, `s3://bucket/…`.
         storage_options: as for `trinitylake.open`.
-        outbound: for calls to the service of the server's own credentials, if they are temporary.
+        outbound: runs the calls that renew the server's own credentials, if they are temporary.
 
     Attributes:
         bucket: of the root.
@@ -94,7 +94,7 @@ class S3Store:
             raise InvalidArgument("access delegation needs credentials for S3, and the server has none")
 
     def credentials(self) -> Any:
-        """The server's present credentials: access key, secret key, token.
+        """The server's present credentials: access key, secret key and token.
 
         Raises `RestError` 503 or 504 if they have expired or are about to, and cannot be renewed.
         """
@@ -127,7 +127,7 @@ class S3Store:
         return {**settings, "s3.endpoint": self.endpoint, "s3.path-style-access": path_style}
 
     def key_of(self, url: str) -> str | None:
-        """The key of the URL of a request, still encoded; "" for the bucket, None for a URL outside of it.
+        """Percent-encoded object key in the URL of a request; "" for the bucket itself, None for another bucket.
 
         AWS accepts the name of a bucket in the path and in the host. At another endpoint only the form in use is
         accepted, since the store may read the other form as another bucket.

@@ -67,8 +67,8 @@ class Vendor:
         """Properties for a client's file access; None if a policy would interpret the table's location as a pattern.
 
         Args:
-            scope: the files.
-            principal: gets them, and is named in the log of the store.
+            scope: the files that the credentials give access to.
+            principal: name of the principal, which also appears in the log of the store.
 
         Raises the errors of botocore.
         """

@@ -1,4 +1,4 @@
-"""`POST /ingest/{namespace}/{table}`: append JSON lines or an Arrow IPC stream, and answer when it is durable.
+"""`POST /ingest/{namespace}/{table}`: append JSON lines or an Arrow IPC stream, and answer when the rows are durable.
 
 Requests that arrive at about the same time share a commit. The rows of a request are committed together or not at all,
 unless the request names a dead-letter table. A request with a producer and a sequence number can be repeated: rows
@@ -108,8 +108,10 @@ def _rows(call: Call) -> object:
 def _arrow_rows(body: bytes) -> pa.Table:
     """The rows of an Arrow IPC stream.
 
-    Raises `InvalidArgument` for bytes after the stream, and for data that may take much more memory than the body:
-    compressed buffers and encoded types, such as dictionaries; and `RestError` 413 for too many values.
+    Raises:
+        InvalidArgument: for bytes after the stream, and for data that may take much more memory than the body, which
+            are compressed buffers and encoded types such as dictionaries.
+        RestError: 413 for too many values.
     """
     source = pa.BufferReader(body)
     messages = pa.ipc.MessageReader.open_stream(source)

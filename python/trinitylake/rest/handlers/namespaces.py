@@ -25,13 +25,13 @@ class UpdateProperties(BaseModel):
 
 
 def name_to_create(call: Call) -> list[tuple[str, ...]]:
-    """The namespace that a request creates; none for a transaction, which any writer may begin."""
+    """The namespace that a request creates; empty if it begins a transaction, which any writer may do."""
     namespace = checked_namespace(call.parsed(CreateNamespace).namespace)
     return [] if call.is_reserved(namespace) else [namespace]
 
 
 def in_path(call: Call) -> list[tuple[str, ...]]:
-    """The namespace in the path; none for a transaction, whose owner has the right."""
+    """The namespace in the path; empty if it stands for a transaction, because only its owner may use it."""
     return [] if call.is_reserved(call.namespace()) else [call.namespace()]
 
 

@@ -1,8 +1,8 @@
 """Filters of scan plans: both forms of the REST specification, as expressions of PyIceberg.
 
 The specification of 2026 writes operands as value expressions (`child`, `left` and `right`) and deprecates `term` and
-`value`. Values are JSON: a binary value is text of hexadecimal digits, so its type is known only with the schema of the
-table.
+`value`. In JSON a binary value is a string of hexadecimal digits, so only the schema of the table shows that it is
+binary.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMPARISONS = ("eq", "not-eq", "lt", "lt-eq", "gt", "gt-eq", "starts-with", "no
 
 
 def filter_of(document: Any) -> BooleanExpression:
-    """The filter in a document. Values are counted before they are converted.
+    """The filter expression in a JSON document. Values are counted before they are converted.
 
     Raises `ValueError` for an invalid filter and one above the limits, and `RestError` 406 for a function or a
     reference by field id.
@@ -94,14 +94,14 @@ def _column(kind: str, operand: Any) -> str:
 def _value(kind: str, literal: Any) -> bool | int | float | str:
     value = literal.get("value") if isinstance(literal, dict) and literal.get("type") == "literal" else literal
     if not isinstance(value, bool | int | float | str):
-        raise ValueError(f"a value of {kind!r} must be a text, a number, true or false")
+        raise ValueError(f"a value of {kind!r} must be a string, a number, true or false")
     return value
 
 
 def with_binary_values(filter: BooleanExpression, schema: Schema, case_sensitive: bool) -> BooleanExpression:
-    """The filter with bytes where a text of hexadecimal digits is compared with a binary column.
+    """The filter, with bytes instead of the hexadecimal strings that are compared with binary columns.
 
-    Raises `ValueError` for a column that does not exist and for other texts.
+    Raises `ValueError` for a column that does not exist, and for a string that is not hexadecimal.
     """
     match filter:
         case And() | Or():

@@ -24,7 +24,7 @@ def table(call: Call, state: LakehouseVersion) -> Response:
 def new_table(call: Call, state: LakehouseVersion) -> Response:
     """The table with the name in the body, as committed, with access to its files if the client asks for it.
 
-    Without access if that table has another name now: the client may have lost the right to its files.
+    Without access if the table has another name now, because the client may have lost the right to its files.
     """
     identifier = (*call.namespace(), call.parsed(CreatesObject).name)
     made = call.served(state)

@@ -145,7 +145,7 @@ def _note(table: TransactionTable, request: PlanRequest) -> None:
     metadata = table._open_staged().metadata
     snapshot = metadata.current_snapshot()
     filter: BooleanExpression = AlwaysTrue()
-    # The filter names columns of the schema that the scan has, and is recorded by those of the current one.
+    # Reads are recorded with the current schema. If the filter belongs to another schema, all rows count as read.
     if not request.use_snapshot_schema or (
         snapshot is not None and snapshot.schema_id in (None, metadata.current_schema_id)
     ):
@@ -250,7 +250,7 @@ def _document(table: Table, tasks: Iterable[FileScanTask]) -> dict[str, Any]:
     deletes: dict[tuple[str, int | None], int] = {}
     delete_files: list[dict[str, Any]] = []
     file_scan_tasks: list[dict[str, Any]] = []
-    residuals: dict[int, Any] = {}  # by identity: files of one partition share theirs
+    residuals: dict[int, Any] = {}  # by identity, because files of one partition share a residual filter
     for task in tasks:
         keys = []
         for file in sorted(task.delete_files, key=lambda one: one.file_path):

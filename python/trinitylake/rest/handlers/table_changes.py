@@ -110,7 +110,7 @@ def stage(
             if present is not None and not all(isinstance(update, REMOVING) for update in change.updates):
                 check_growth(f"table {'.'.join(name)}", json_size_bytes(present), sent_size_bytes)
             for requirement in () if present is None else change.requirements:
-                requirement.validate(present)  # first, because an erasure may have deleted the files of a stale commit
+                requirement.validate(present)  # before reading files, which an erasure may have deleted
             named.append(gate.incoming_files(change, present, allowance))
             _check_own_properties(transaction, change)
     if len(changes) > 1:  # a single change is staged completely or not at all
@@ -137,8 +137,8 @@ def _present(transaction: Transaction, namespace: str, name: str) -> TableMetada
 def _check_own_properties(transaction: Transaction, change: TableChange) -> None:
     """Raise `InvalidArgument` for a change of the library's own properties.
 
-    Clients that replace a table send all of its properties again, which is no change. The removal of a missing property
-    is one: it may exist when the change is rebased.
+    Clients that replace a table send all of its properties again, so equal values are not a change. Removing a missing
+    property is a change, because the property may exist when the change is rebased.
     """
     asked: dict[str, str | None] = {}
     for update in change.updates:

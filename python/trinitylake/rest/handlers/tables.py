@@ -113,9 +113,10 @@ def load(call: Call) -> Response:
 
 
 def _plans_scans(call: Call, catalog: ServedCatalog, identifier: tuple[str, ...]) -> bool:
-    """Whether the client shall let the server plan its scans, so that the transaction tracks the rows that it reads.
+    """Whether the response asks the client to let the server plan its scans.
 
-    If the server cannot plan them, the client counts as a reader of the whole table.
+    By planning, the server learns which rows a serializable transaction reads. If it cannot plan the scans, the
+    transaction counts as a reader of the whole table.
     """
     table = catalog.tracked_table(*object_name(identifier, NoSuchTableError))
     if table is None or (staged := table._open_staged()).created:
@@ -190,7 +191,7 @@ def rename(call: Call) -> Response:
 
 
 def register(call: Call) -> Response:
-    """Register a table from a metadata file below the root. Other files are refused: the server would read them.
+    """Register a table from a metadata file below the root. Other locations are refused.
 
     The file may belong to any table, so the principal must be a reader of `*`.
     """
@@ -274,7 +275,7 @@ def with_access(call: Call, identifier: tuple[str, ...], response: Response) -> 
 
 @contextmanager
 def readable(location: str) -> Iterator[None]:
-    """Raise `RestError` 400 for a file of the client that is missing or not metadata."""
+    """Raise `RestError` 400 if the metadata file that a client named is missing or damaged."""
     try:
         yield
     except (FileNotFoundError, CorruptFile) as error:
@@ -317,7 +318,7 @@ def table_id(catalog: ServedCatalog, identifier: tuple[str, ...]) -> str | None:
 
 
 def _make_folders(catalog: ServedCatalog, location: str) -> None:
-    """Create the folders of a table on a local disk: DuckDB does not."""
+    """Create the folders of a table on a local disk, because DuckDB does not create them when it writes."""
     io = catalog.file_io()
     for folder in ("data", "metadata"):
         io.make_local_folder(f"{location}/{folder}")

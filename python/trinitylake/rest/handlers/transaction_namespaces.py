@@ -8,8 +8,8 @@
 | `SHOW NAMESPACES IN sys.transactions`                  | lists     |
 | `DESCRIBE NAMESPACE …`                                 | describes |
 
-To use a transaction, attach the catalog again with the warehouse `@txn/nightly`. The namespace exists for clients of
-the latest version, and is not part of lists of its parent.
+To use a transaction, attach the catalog again with the warehouse `@txn/nightly`. `sys.transactions` exists only for
+clients of the latest version, and lists of its parent `sys` do not contain it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trinitylake.rest.request.call import RESERVED_NAMESPACE, Call, json_respons
 
 PARENT = RESERVED_NAMESPACE
 _BEGIN = ("isolation", "message", "author")
-#: Property with the names of principals that may use it, separated by commas.
+#: Property with the names of principals that may use the transaction, separated by commas.
 _SHARED = "shared-with"
 
 
@@ -67,7 +67,6 @@ def update(call: Call, namespace: tuple[str, ...], updates: dict[str, str], remo
 
 
 def drop(call: Call, namespace: tuple[str, ...]) -> Response:
-    """Roll back."""
     with _ended_is_absent():
         transactions.rollback_transaction(call, _id(namespace))
     return no_content()

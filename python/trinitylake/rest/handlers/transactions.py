@@ -43,9 +43,9 @@ class Begin(BaseModel):
     author: str = ""
     properties: dict[str, str] = Field(default_factory=dict)
     restart: bool = False
-    """Discard an attempt of the id that was not committed."""
+    """Discard a transaction with this id that was not committed, and begin again."""
     shared_with: list[str] = Field(alias="shared-with", default_factory=list)
-    """Principals that may use it, and may not end it."""
+    """Principals that may use the transaction, but not commit it or roll it back."""
 
 
 def changed_tables(call: Call) -> list[tuple[str, ...]]:
@@ -103,7 +103,7 @@ def begin_transaction(call: Call, body: Begin) -> Transaction:
 
 
 def _is_of_the_library(id: str) -> bool:
-    """Whether an id has the form of the ids that the library chooses."""
+    """Whether an id is a UUID of version 4, as the library chooses."""
     try:
         return str(uuid.UUID(id)) == id and uuid.UUID(id).version == 4
     except ValueError:
@@ -140,7 +140,7 @@ def described_of(call: Call, id: str) -> dict[str, Any]:
 
 
 def commit(call: Call) -> Response:
-    """Commit, and return the version; again for a transaction that was committed before."""
+    """Commit, and return the version. For a committed transaction, return the same version again."""
     id = call.name("id")
     return json_response({"id": id, "version": commit_transaction(call, id)})
 
@@ -153,7 +153,6 @@ def commit_transaction(call: Call, id: str) -> int:
 
 
 def rollback(call: Call) -> Response:
-    """Roll back."""
     rollback_transaction(call, call.name("id"))
     return no_content()
 

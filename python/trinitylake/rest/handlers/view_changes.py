@@ -25,7 +25,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import LAST
 from trinitylake.rest.errors import RestError, bad_request
 from trinitylake.rest.handlers.body_parts import Name, Updates
 
-#: Representations of one version: a text per dialect.
+#: Maximum number of representations of one version, which are SQL texts in different dialects.
 MAX_TEXTS = 50
 
 
@@ -68,9 +68,9 @@ class ViewChange(BaseModel):
 
 
 def check_texts(version: ViewVersion) -> None:
-    """Raise `RestError` 400 for two texts in one dialect, and for too many texts."""
+    """Raise `RestError` 400 for two SQL texts in one dialect, and for more than `MAX_TEXTS`."""
     if len(version.representations) > MAX_TEXTS:
-        raise bad_request(f"a version of a view has at most {MAX_TEXTS} texts")
+        raise bad_request(f"a version of a view has at most {MAX_TEXTS} representations")
     dialects: set[str] = set()
     for dialect in (one.root.dialect.lower() for one in version.representations):
         if dialect in dialects:

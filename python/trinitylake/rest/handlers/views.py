@@ -189,7 +189,10 @@ def _checked_update(gate: LocationGate, update: ViewUpdate, present: ViewMetadat
 
 
 def _metadata_file(view: View) -> tuple[str, str]:
-    """Location and text of the metadata file of a view. The name contains a hash, so clients can compare locations."""
+    """Location and content of the metadata file of a view.
+
+    The file name contains a hash of the content, so clients can detect changes by the location.
+    """
     document = json.loads(view.metadata.model_dump_json(by_alias=True, exclude_none=True))
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     folder = view.metadata.properties.get(METADATA_PATH) or f"{view.metadata.location}/metadata"
@@ -206,7 +209,8 @@ def response_of(view: View) -> Response:
 def _written(catalog: ServedCatalog, view: View) -> Response:
     """The response that holds a view, after writing its metadata file.
 
-    The definition contains the view, so nothing depends on the file, and a failure is only logged.
+    The view is stored in its definition in the lakehouse. Nothing reads the file, so a failure to write it is only
+    logged.
     """
     location, metadata = _metadata_file(view)
     io = catalog.file_io()

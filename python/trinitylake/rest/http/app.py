@@ -1,6 +1,6 @@
 """The ASGI application: authenticates a request, calls its handler on a thread, and sends the response.
 
-Paths are matched with their escapes, so that a name that contains `/` stays one segment. Handlers block.
+Paths are matched before percent-decoding, so that a name that contains `/` stays one segment. Handlers block.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _READY_SECONDS = 1.0
 _STORAGE_SECONDS = 10.0
 #: How often the server checks whether a client has disconnected.
 _WATCH_SECONDS = 0.25
-#: Longest period at which idle transactions are saved and idle workers ended.
+#: Maximum time between two checks for idle transactions, which are saved, and idle workers, which are ended.
 _IDLE_CHECK_SECONDS = 30.0
 
 _NO_THREAD = "the server has no thread for this request: try again"
@@ -69,7 +69,7 @@ class App:
 
     Args:
         lake: the lakehouse.
-        bearers: sources of principals; empty for a server that is open to programs on this machine.
+        bearers: sources of the principals of tokens; empty for a server that is open to programs on this machine.
         options: limits and choices.
 
     Raises `InvalidArgument` for options that cannot work with this lakehouse.
@@ -231,7 +231,7 @@ class App:
         )
 
     async def _body(self, request: Request, stack: AsyncExitStack) -> bytes:
-        """The body, which counts for the limits on bodies until the stack is closed."""
+        """Read the body. It counts towards the limits on bodies until `stack` is closed."""
         principal: Principal = request.scope[PRINCIPAL]
         limit = self.service.options.max_body_size_bytes
         length = request.headers.get("content-length", "")
@@ -249,7 +249,7 @@ class App:
                         raise _too_large(limit)
         except TimeoutError as error:
             raise RestError(408, "RequestTimeoutException", "the body did not arrive in time") from error
-        if content_type(request.headers) != ARROW_TYPE:  # Arrow values are no Python objects
+        if content_type(request.headers) != ARROW_TYPE:  # Arrow values do not become Python objects
             await stack.enter_async_context(self._bodies.heavy(principal.name, check_values(body)))
         return bytes(body)
 
@@ -330,13 +330,16 @@ def _too_large(limit: int) -> RestError:
 
 
 def _head_refusal(scope: Scope) -> Response | None:
-    """The response that refuses a request by its head. It closes the connection, because the body is not read."""
+    """The response to a request that is refused by its head; None for an acceptable one.
+
+    The response closes the connection, because the body is not read.
+    """
     names = {name for name, _ in scope["headers"]}
     size_bytes = sum(len(name) + len(value) for name, value in scope["headers"])
     # The parser limits only heads that arrive in several parts.
     if size_bytes + len(scope["raw_path"]) + len(scope["query_string"]) > limits.MAX_HEADERS_SIZE_BYTES:
         code, message = 431, f"the path and the headers of a request have at most {limits.MAX_HEADERS_SIZE_BYTES} bytes"
-    # A proxy and the server could disagree where such a request ends.
+    # A proxy and the server could disagree about the end of such a request.
     elif b"content-length" in names and b"transfer-encoding" in names:
         code, message = 400, "a request has either a Content-Length or a Transfer-Encoding"
     else:

@@ -11,7 +11,7 @@ from trinitylake.page import HEADERS, NOT_BUILT, Asset, assets, index_of_server,
 
 
 def asset_responders() -> dict[str, ASGIApp]:
-    """Applications by path: `/` for the page, `/ui/…` for its parts; in a build without the page `/` says why."""
+    """ASGI applications by path: `/` for the page, `/ui/…` for its parts. In a build without the page, `/` is a 404."""
     if not is_built():
         return {"/": Response(f"{NOT_BUILT}\n", 404, HEADERS, "text/plain")}
     index = index_of_server()

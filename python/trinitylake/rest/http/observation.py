@@ -2,8 +2,8 @@
 
 Headers, bodies and queries are never logged. Text from other sources passes through `secret_redaction.py`.
 
-Spans are created with OpenTelemetry's API. Its ASGI instrumentation puts the path and query of each request into the
-span, so names of tables and page tokens would leave the server, and it names spans by paths, not by routes.
+Spans are created directly, without OpenTelemetry's ASGI instrumentation. It would export the path and query of each
+request, which contain names of tables and page tokens, and it names spans by paths instead of routes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 class Observer:
     """ASGI middleware that counts, logs and traces every request, also refused ones.
 
-    A span continues the trace of the client, if any. The process configures its export.
+    A span continues the trace of the client, if any. The process that runs the server configures the export of spans.
     """
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:

@@ -35,12 +35,13 @@ class Endpoint:
 
     Attributes:
         role: required on the table, view or namespace in the path, and on all objects of `named`.
-        writes: whether it changes the catalog; not available for past versions.
-        replay: makes the response to a repeated request that was committed before; None if it has no key.
-        is_audited: whether it changes something other than the catalog.
-        shows_rows: whether it returns rows, which the audit log records too.
+        writes: whether it changes the catalog. Such an endpoint does not exist for past versions.
+        replay: makes the response to a repeated request that was committed before; None if the endpoint ignores
+            `Idempotency-Key`.
+        is_audited: whether the audit log records it although it does not change the catalog directly.
+        shows_rows: whether it returns rows. The audit log records such requests too.
         ends_with_client: whether it is cancelled when the client disconnects.
-        named: objects in the body, which need the role too, also for a repeated request.
+        named: the objects that the body names.
     """
 
     method: str
@@ -97,12 +98,12 @@ _TABLE = f"{_NAMESPACE}/tables/{{table}}"
 _VIEW = f"{_NAMESPACE}/views/{{view}}"
 _OPEN = "/trinitylake/v1/transactions"
 
-#: Optional. Whether it reads or writes depends on the request to sign.
+#: Only for servers that sign requests. The signed request decides whether the client needs the right to write.
 SIGN = _read("POST", f"{_TABLE}/sign", tables.sign)
 
 #: Endpoints of the specification, with a prefix. They are served without a prefix too.
 CATALOG = (
-    # HEAD before GET, whose handler could answer it too.
+    # HEAD comes before GET, because the handler of GET would also accept HEAD.
     _read("HEAD", _TABLE, tables.exists),
     _read("GET", _TABLE, tables.load),
     _write("POST", _TABLE, tables.commit, replays.table),

@@ -45,9 +45,9 @@ logger = logging.getLogger("trinitylake.rest")
 class _Connections:
     """Accepts connections, and limits silent ones: above the limit, a new connection closes the oldest silent one.
 
-    A connection is silent from its acceptance to the end of the first head of a request, so also during a TLS
-    handshake, when uvicorn does not know it yet. Otherwise clients that send nothing would use up the file descriptors
-    of the process. Has the methods of an `asyncio.Server` that uvicorn calls.
+    A connection is silent from its acceptance until the first request head is complete. This includes a TLS handshake,
+    during which uvicorn does not know the connection yet. Without this limit, clients that send nothing would use up
+    the file descriptors of the process. The class has the methods of an `asyncio.Server` that uvicorn calls.
     """
 
     def __init__(self, factory: Callable[[], _Protocol], listening: socket.socket, config: _Config) -> None:
@@ -181,7 +181,7 @@ class _Server(uvicorn.Server):
 
 
 class RestServer:
-    """Iceberg REST catalog server over one lakehouse, from `serve`. It listens at once and responds once started.
+    """Iceberg REST catalog server over one lakehouse, from `serve`. Listens at once.
 
     As a context manager it runs in a separate thread until the block ends, and returns its URL.
     """
@@ -282,8 +282,8 @@ class RestServer:
     def run_process(self) -> None:
         """Run the server in the main thread of a process that only runs it, until a signal.
 
-        Then the process ends, at the latest after the time limits for requests and for saving open transactions, also
-        if a request hangs.
+        Afterwards the process ends. If a request hangs, it is killed after the time limits for running requests and for
+        saving open transactions.
         """
         _allow_open_files()
         threading.Thread(target=self._end_process, name="trinitylake-end", daemon=True).start()
@@ -327,7 +327,7 @@ def serve(
 ) -> RestServer:
     """A REST catalog server over a lakehouse, for a `with` statement that returns its URL.
 
-    Without tokens it is open to all programs on this machine, and to no other client.
+    A server without tokens accepts all programs on this machine, and no other clients.
 
     Args:
         lake: the lakehouse.
@@ -335,7 +335,7 @@ def serve(
         port: 0 for a free port.
         token: a bearer token with all rights.
         token_file: a file of tokens with their roles (`Tokens.from_file`).
-        jwt: JSON Web Tokens that are accepted too.
+        jwt: settings for JSON Web Tokens, which are accepted in addition.
         certificate_file: certificate for TLS, in PEM.
         key_file: private key of the certificate, in PEM.
         behind_proxy: a proxy in front of the server terminates TLS.

@@ -1,7 +1,7 @@
 """Estimates of what expiry and vacuum would delete, by dry runs, one at a time.
 
 A dry run of a vacuum reads the manifests of all tables. So it runs in a separate thread while clients poll its
-progress, only for a limited number of tables, and its result is cached for ten minutes.
+progress, the number of tables is limited, and the result is cached for ten minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Estimate:
     """One estimate, perhaps in progress.
 
     Attributes:
-        progress: numbers of files that were marked and examined.
+        progress: number of files per phase of the vacuum.
         expired, vacuumed: the results.
     """
 

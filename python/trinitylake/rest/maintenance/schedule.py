@@ -59,9 +59,9 @@ class MaintenanceSchedule:
 
     Args:
         lake: the lakehouse to maintain.
-        period_seconds: from the beginning of a run to that of the next; None for no schedule.
-        metrics: count the runs.
-        workers: of the server.
+        period_seconds: time between the starts of two runs; None for no schedule.
+        metrics: counts the runs.
+        workers: maintain the tables, in processes.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class MaintenanceSchedule:
         self._metrics.maintenance_runs.labels(outcome).inc()
 
     def _maintained(self) -> MaintenanceReport:
-        """Maintain tables in a worker process, if one can open the lakehouse, and do the rest here."""
+        """Maintain tables in a worker process if it can open the lakehouse, and run the other steps in this process."""
         lake = self._lake
         if not isinstance(lake, Lakehouse) or os.name != "posix" or lake.uri.startswith("memory:"):
             return lake.maintenance.run(progress=self._stop_if_closing)

@@ -15,7 +15,7 @@ from trinitylake.rest.security.authorization import forbidden
 from trinitylake.rest.workers.page_jobs import PageJob
 from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied
 
-#: Time limit of a job in a worker process: less than that of a call (`outbound.py`), which may contain it.
+#: Time limit of a job in a worker process: less than the limit of an outbound call (`outbound.py`) that runs the job.
 WORK_SECONDS = 12.0
 
 
@@ -54,8 +54,8 @@ def work(call: Call, job: PageJob) -> dict[str, Any]:
 def version_of(call: Call) -> LakehouseVersion:
     """The version that the prefix selects.
 
-    Raises `RestError` 400 for an open transaction: reads are part of its footprint, and the page must not cause
-    conflicts.
+    Raises `RestError` 400 for an open transaction, because what it reads can cause conflicts, and the page must cause
+    none.
     """
     if is_transaction(call.prefix):
         raise bad_request("the page shows versions only: reads in an open transaction would be part of its footprint")

@@ -1,7 +1,7 @@
 """The log, and the difference between two versions, restricted to what a principal can see.
 
-A reader of `*` sees all. Other principals see the transactions that changed an object that they can read, and
-the commit info of a transaction if they can read all objects that it changed, since it may name them.
+A reader of `*` sees all. Other principals see the transactions that changed an object that they can read. They see the
+commit info of a transaction only if they can read all objects that it changed, because the commit info may name them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def log(call: Call) -> Response:
     before = whole_number(call, "before", (1 << 62), 1 << 62)
     size = max(whole_number(call, "size", 50, MAX_SHOWN), 1)
     wanted = call.query.get("search", "").casefold()
-    # The name of a tag may describe the whole version.
+    # The name of a tag may describe objects that the principal cannot see.
     names = tags_by_version(lake._core) if visibility.reads_everything(call.principal) else {}
     shown_entries: list[dict[str, Any]] = []
     following: int | None = None
@@ -164,7 +164,7 @@ def _changes(call: Call, entry: LogEntry, everything: bool) -> list[dict[str, An
             return rows
         rows, n_rows = _difference(call, entry.version - 1, entry.version, 0, MAX_COMPARED, by_transaction=True)
         return rows if n_rows <= MAX_COMPARED else None
-    except (VersionExpired, VersionNotFound):  # the version before has expired
+    except (VersionExpired, VersionNotFound):  # the previous version has expired
         return None
     except RestError as error:
         if error.code in (400, 404):
@@ -197,7 +197,10 @@ def _transaction(
 
 
 def _matches(shown: dict[str, Any], text: str, author: str, name: str) -> bool:
-    """Whether a visible log entry contains a text and has a transaction of an author that changed an object."""
+    """Whether a log entry contains `text`, and one transaction has the author and changed `name` or an object below it.
+
+    Empty arguments match everything. `shown` is the visible part of the entry.
+    """
     if text and text not in _text_of(shown):
         return False
     return (not author and not name) or any(

@@ -77,7 +77,7 @@ def totals(call: Call) -> Response:
 
 
 def history(call: Call) -> Response:
-    """The versions that changed a table, newest first, through renames, while its former names are visible."""
+    """The versions that changed a table, newest first, also under former names, up to a name that is not visible."""
     version_of(call)
     identifier = call.identifier("table")
     object_name(identifier, NoSuchTableError)
@@ -102,7 +102,7 @@ def history(call: Call) -> Response:
 
 
 def _split(full_name: str, identifier: tuple[str, ...]) -> tuple[str, str]:
-    """Namespace and name. The requested name may contain dots."""
+    """Namespace and name of `full_name`. Only a table name that the client requested may contain dots."""
     if full_name == ".".join(identifier):
         return ".".join(identifier[:-1]), identifier[-1]
     namespace, _, name = full_name.rpartition(".")

@@ -1,9 +1,9 @@
 """The first rows of a table or of a SQL query, as text.
 
 The server reads them with its own credentials. So the principal must be a reader of the table's files
-(`security/locations.py`), and the option `ServerOptions.page_shows_rows` must be set. A query can name any object, also
-through views, so it needs a reader of `*`. A worker process (`workers/`) reads the rows within limits of memory
-and time, since a small file may decode to more than the memory of the server.
+(`security/locations.py`), and the option `ServerOptions.page_shows_rows` must be set. A query can read any object, also
+through views, so only readers of `*` may run queries. A worker process (`workers/`) reads the rows within limits of
+memory and time, because a small file may decode to more than the memory of the server.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def can_show(call: Call) -> bool:
 
 
 def rows(call: Call) -> Response:
-    """The first rows of a table, or with `since` rows that changed after that version: strings, and null for NULL.
+    """The first rows of a table, or with `since` the rows that changed after that version. Values are strings or null.
 
     Raises `RestError` 403 if the server does not show rows, or not to this principal.
     """
@@ -86,7 +86,7 @@ def can_query(call: Call) -> bool:
 
 
 def query_rows(call: Call) -> Response:
-    """The first rows of a query over one version, each value as a text."""
+    """The first rows of a query over one version. Values are strings or null."""
     visibility.require_everything(call, "a query")
     if not can_query(call):
         raise forbidden(
@@ -99,7 +99,10 @@ def query_rows(call: Call) -> Response:
 
 
 def _folder(call: Call, table: Table) -> str | None:
-    """The folder that must contain all files; None for any. Raises `RestError` 403 if the files may not be read."""
+    """The folder that must contain all files of the table; None for no such limit.
+
+    Raises `RestError` 403 if the principal may not read the files.
+    """
     if not isinstance(table.io, LakehouseFileIO):
         if not call.principal.has_everywhere(Role.READER):
             raise forbidden("rows of a table outside of the lakehouse are for readers of *")

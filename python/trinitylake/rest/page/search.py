@@ -1,7 +1,7 @@
 """Search for names of objects, with page tokens that only this process can decrypt.
 
-A search reads keys that the principal cannot see, and may stop at one of them. So the position in a token is encrypted
-with a key of this process and padded to a fixed length. After a restart, or at another server, a search starts again.
+A search reads keys that the principal cannot see, and may stop at such a key. So the position in a token is padded and
+encrypted with a key of this process. After a restart, or at another server, a search must start again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from trinitylake.rest.request.call import Call
 
 #: Limits of one request: results, keys that it reads, and its duration.
 MAX_FOUND, MAX_LOOKED_AT, SECONDS = 100, 500_000, 3.0
-#: Maximum length of the text to search for.
+#: Maximum length of the searched string.
 MAX_TEXT = 200
 _PADDED_SIZE_BYTES = 1 << 10
 _fernet = Fernet(Fernet.generate_key())
 
 
 def search(call: Call) -> Response:
-    """Namespaces, tables and views whose full name contains a text, in key order; without a text, all of them.
+    """Namespaces, tables and views whose full name contains `text`, in key order; without `text`, all of them.
 
-    With `namespace`, the tables and views of that namespace whose own name contains it. `next` is the token of the next
-    page, null at the end. A page that is not the last may be short or empty.
+    With `namespace`, searches only the own names of tables and views directly in that namespace. `next` is the token of
+    the next page, null at the end. A page that is not the last may be short or empty.
     """
     require_something(call)
     text = call.query.get("text", "").strip()
@@ -59,7 +59,6 @@ def search(call: Call) -> Response:
 
 
 def encrypted(position: str) -> str:
-    """The token for a position."""
     data = position.encode()
     size_bytes = -(-(len(data) + 1) // _PADDED_SIZE_BYTES) * _PADDED_SIZE_BYTES
     return _fernet.encrypt(data + b"\x00" * (size_bytes - len(data))).decode()

@@ -1,7 +1,7 @@
 """The tree of node files (format §5), one node at a time: its content and children.
 
-A node is addressed by its path from the root: "2.0" is the first child of the third child. So clients cannot name
-files, and a request reads at most as many nodes as the tree has levels.
+A node is addressed by the positions of children from the root: "2.0" is the first child of the root's third child. So
+clients cannot name files, and a request reads at most as many nodes as the tree has levels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RECORD = "E==="
 
 
 def node(call: Call) -> Response:
-    """A node of the tree of a version: `at` is its path, "" for the root."""
+    """A node of the tree of a version. The parameter `at` is its address, "" for the root."""
     visibility.require_everything(call, "the tree")
     way = call.query.get("at", "")
     if way and not _WAY.fullmatch(way):

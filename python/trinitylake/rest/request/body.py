@@ -1,8 +1,8 @@
-"""Limits on request bodies: the values that they contain, and the memory and the time that these take once parsed.
+"""Limits on request bodies: number of values, memory, and bodies in progress.
 
-Values are counted without creating them (`trinitylake.base.json_memory_size`). Python runs one thread at a time and its
-garbage collector visits all objects, so a dozen bodies of very many values in progress together stop a server for
-seconds: they are processed one at a time.
+Values are counted without creating them (`trinitylake.base.json_memory_size`). Bodies with very many values are
+processed one at a time: Python runs one thread at a time, and its garbage collector visits all objects, so a dozen such
+bodies would stop a server for seconds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from trinitylake.rest.limits import SharedLimit
 
 #: Maximum number of values in one body. The metadata of a table with a thousand columns has about ten thousand.
 MAX_VALUES = 250_000
-#: Size of all large bodies in progress, and of those of one principal.
+#: Maximum size of the large bodies in progress, in total and of one principal.
 MAX_IN_PROGRESS_SIZE_BYTES, MAX_IN_PROGRESS_OF_ONE_SIZE_BYTES = 48 << 20, 24 << 20
-#: Size of large bodies after which garbage is collected.
+#: Garbage is collected after large bodies of this size in total.
 COLLECTED_AFTER_SIZE_BYTES = 32 << 20
-#: Smaller bodies are not counted.
+#: Size of the largest body that does not count as large.
 SMALL_SIZE_BYTES = 64 << 10
 #: Number of values of a heavy body: a table of 2,000 columns, which takes a tenth of a second.
 HEAVY_VALUES = 20_000
-#: How long a request waits for others with large or heavy bodies.
+#: How long a request waits until other large or heavy bodies are processed.
 WAIT_SECONDS = 20.0
 
 
@@ -38,7 +38,7 @@ def check_values(body: bytes | bytearray) -> int:
 
 
 class BodyLimits:
-    """Limits of one server on large bodies, and on heavy bodies, of which one is processed at a time."""
+    """Limits of one server: on the total size of large bodies, and to one heavy body at a time."""
 
     def __init__(self) -> None:
         busy = "too many large requests at the same time: try again"
@@ -48,10 +48,10 @@ class BodyLimits:
 
     @asynccontextmanager
     async def large(self, principal: str, size_bytes: int) -> AsyncIterator[None]:
-        """The block has a body of that size in memory. Raises `RestError` 503 after a long wait.
+        """Context manager for holding a body of `size_bytes` in memory. Raises `RestError` 503 after `WAIT_SECONDS`.
 
         A transaction and its tables refer to each other, so only the garbage collector frees the parts of a body that
-        they hold. It counts objects, not bytes, so it is called explicitly after bodies of many bytes.
+        they hold. It starts after a number of objects, not of bytes, so it is called here after bodies of many bytes.
         """
         if size_bytes <= SMALL_SIZE_BYTES:
             yield
@@ -67,7 +67,7 @@ class BodyLimits:
 
     @asynccontextmanager
     async def heavy(self, principal: str, n_values: int) -> AsyncIterator[None]:
-        """Context manager for processing a body of `n_values` values. Raises `RestError` 503 after a long wait."""
+        """Context manager for processing a body of `n_values` values. Raises `RestError` 503 after `WAIT_SECONDS`."""
         if n_values < HEAVY_VALUES:
             yield
             return

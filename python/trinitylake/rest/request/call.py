@@ -54,10 +54,10 @@ ROUTE_PROPERTY = f"{RESERVED_PROPERTY_PREFIX}route"
 
 #: Name of the catalog in the SQL of a client.
 SQL_CATALOG_HEADER = "x-trinitylake-catalog"
-#: Header of a client that plans all of its batch scans by the server if the table asks for it: the catalogs that
-#: `trinitylake.spark.connect` makes.
+#: Header of clients that let the server plan all of their batch scans if the response for a table asks for it. The
+#: catalogs that `trinitylake.spark.connect` configures send it.
 SCAN_PLANNING_HEADER = "x-trinitylake-scan-planning"
-#: Versions of Iceberg's Java library, from its own header, of which that is tested.
+#: Versions of Iceberg's Java library, as in the header `x-client-version`, for which server-side planning is tested.
 _PLANNING_CLIENT = re.compile(r"\b1\.11\.\d+\b")
 
 #: Namespace of open transactions, for clients that only have SQL (`transaction_namespaces.py`).
@@ -96,10 +96,9 @@ class Delegation(Protocol):
 
 
 class LaterResponse(NamedTuple):
-    """A response that depends on a future. No thread waits for it.
+    """A response that depends on a future. No thread waits for the future.
 
     Attributes:
-        future: the future.
         answer: makes the response when the future is done.
     """
 
@@ -117,7 +116,7 @@ class Service:
     """Writers for the rows of ingest requests."""
     reports: MetricsReports
     endpoints: list[tuple[str, str, bool]]
-    """Method, path and whether it writes, of each endpoint with a prefix."""
+    """Method and path of each endpoint with a prefix, and whether the endpoint writes."""
     options: ServerOptions
     metrics: ServerMetrics
     io: LakehouseFileIO
@@ -174,7 +173,7 @@ class Call:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the path, which selects a state of the lakehouse (`warehouses.py`)."""
+        """The prefix of the path, which selects a version or an open transaction (`warehouses.py`)."""
         return self.name("prefix") if "prefix" in self.raw_names else LATEST
 
     @property
@@ -184,7 +183,7 @@ class Call:
 
     @property
     def has_tracked_scans(self) -> bool:
-        """Whether an open transaction records the reads of this client by the scans that the server plans."""
+        """Whether the server plans all scans of this client, so that a transaction can track its reads."""
         is_declared = self.headers.get(SCAN_PLANNING_HEADER, "") == "server"
         return is_declared and _PLANNING_CLIENT.search(self.headers.get("x-client-version", "")) is not None
 
@@ -213,10 +212,10 @@ class Call:
         return LocationGate(catalog.file_io(), self.principal, self.service.options.overrides_locations)
 
     def catalog(self) -> AbstractContextManager[ServedCatalog]:
-        """The catalog that the prefix selects.
+        """Context manager: the catalog that the prefix selects.
 
-        Raises `RestError` 403 for a write to a past version and for a transaction of another principal, 413 for a
-        transaction without memory left.
+        Raises `RestError` 403 for a write to a past version and for a transaction of another principal, and 413 for a
+        transaction that has used up its memory.
         """
         if self.prefix == LATEST:
             return nullcontext(self.served(self.service.lake))
@@ -242,7 +241,7 @@ class Call:
             yield self.served(source)
 
     def served(self, source: Lakehouse | LakehouseVersion | Transaction) -> ServedCatalog:
-        """The catalog of this request over a state of the lakehouse."""
+        """The catalog of this request over the latest version, a past version or a transaction."""
         catalog = ServedCatalog(source, self.commit, self.service.workers)
         if is_transaction(self.prefix):
             catalog.transaction_catalog = self.sql_catalog
@@ -261,7 +260,7 @@ class Call:
         return name
 
     def name_for_log(self, parameter: str) -> str:
-        """Like `name`, but not decoded if it is not UTF-8."""
+        """Like `name`, but unchanged if it is not valid UTF-8."""
         try:
             return self.name(parameter)
         except RestError:
@@ -278,7 +277,8 @@ class Call:
     def parsed(self, model: type[Model]) -> Model:
         """The parsed body. It is parsed once, so callers must not change it.
 
-        Raises `RestError` 400 for invalid JSON, and that or pydantic's error for a body that does not match.
+        Raises `RestError` 400 for invalid JSON, and `RestError` 400 or pydantic's error for a body that does not match
+        the model.
         """
         if (known := self._parsed.get(model)) is None:
             known = self._parsed[model] = parsed_json(model, self.body)
@@ -301,20 +301,20 @@ def parsed_json(model: type[Model], text: bytes) -> Model:
 
 
 def strict_json(body: bytes) -> Any:
-    """JSON that other languages can read back; Python accepts more.
+    """Parse JSON by stricter rules than Python's, so that other languages can read the values back.
 
     Raises `RestError` 400 for invalid JSON, a key that an object has twice, numbers outside of 64-bit integers and
-    doubles, and text that is not valid in UTF-8.
+    doubles, and strings that are not valid Unicode.
     """
     try:
         text = body.decode()  # `json` would decode some bytes as UTF-16
         document = _JSON.decode(text)
-        if _SURROGATE.search(text):  # half of a character, unless the other half follows
+        if _SURROGATE.search(text):  # an escaped surrogate: fails to encode unless it is one of a pair
             json.dumps(document, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise bad_request("the body is not JSON: it is not UTF-8") from error
     except UnicodeEncodeError as error:
-        raise bad_request("the body is not JSON: a text contains half of a surrogate pair") from error
+        raise bad_request("the body is not JSON: a string contains half of a surrogate pair") from error
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {input_fault(error)}") from error
     return document
@@ -362,9 +362,9 @@ def namespace_of(text: str) -> tuple[str, ...]:
 def checked_namespace(parts: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """The parts of a namespace. Raises `RestError` 400 without parts and for an invalid part.
 
-    A part may not be empty, contain a dot, or start or end with a space: the lakehouse joins the parts with dots, and
-    PyIceberg strips them, so `("a.b",)` would be another name of `("a", "b")`, and `("a ",)` of `("a",)`. Roles and the
-    audit log need one name.
+    A part may not be empty, contain a dot, or start or end with a space, so that each namespace has one name in roles
+    and in the audit log. The lakehouse joins the parts with dots, and PyIceberg strips spaces, so `("a.b",)` would be
+    another name of `("a", "b")`, and `("a ",)` of `("a",)`.
     """
     if not parts or not all(parts) or any("." in part or part != part.strip() for part in parts):
         raise bad_request(

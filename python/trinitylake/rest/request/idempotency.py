@@ -1,14 +1,13 @@
 """Idempotent requests: a client that got no answer sends the request again with the same `Idempotency-Key`.
 
-The id of the transaction is derived from the key, and an id commits once: the log of the lakehouse remembers it for all
-servers and restarts. The id also depends on the principal, so equal keys of two principals are different. The commit
-has a fingerprint of the request; the same key with another request is refused. A repeated request whose commit was
-undone by a rollback gets the original response.
+The id of the transaction is derived from the key, and a transaction id can be committed only once. The lakehouse stores
+the id, so a repetition is recognised by all servers and after restarts. The id also depends on the principal, so equal
+keys of two principals are different. The commit contains a fingerprint of the request, and the same key with another
+request is refused. A repeated request whose commit was undone by a rollback gets the original response.
 
-A key is known until the version that it committed expires; `config` has that lifetime. Iceberg's clients send UUIDs of
-version 7, which start with their creation time: an unknown key that is younger than all expired versions was not
-committed. The store dates versions (`oldest_version.py`); clocks of servers and writers are not used. An unknown key
-without a time is new.
+A key is known until the version of its commit expires; `/v1/config` returns this lifetime. Iceberg's clients send UUIDs
+of version 7, which start with their creation time. So an unknown key was not committed if it is younger than all
+expired versions, by the clock of the store (`oldest_version.py`). An unknown key without a creation time counts as new.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
 
     Raises:
         RestError: 400 for a key that is not a UUID, 422 for a key that was used for another request.
-        CommitStateUnknown: it was committed, and its version has expired.
+        CommitStateUnknown: the request was committed in a version that has expired.
     """
     key = call.headers.get(HEADER)
     if key is None or call.prefix != LATEST:
@@ -65,7 +64,7 @@ def answered_once(call: Call, handler: Handler, replay: Replay) -> Response:
         try:
             response = handler(call)
         except Exception:
-            # The same request, sent twice at the same time, may have been faster.
+            # The same request may have been sent twice at the same time, and the other one was committed.
             if (version := _committed(call, id)) is None:
                 raise
         else:

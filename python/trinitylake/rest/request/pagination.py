@@ -1,7 +1,7 @@
 """Pagination: a token is the position in key order after which the next page begins.
 
-So the server has no state between two pages, and a page reads little more than it returns. Names that are added or
-removed between two pages neither repeat nor hide others, also in an open transaction, which sees its own writes.
+So the server has no state between two pages, and a page reads little more than it returns. If names are added or
+removed between two pages, all other names are still listed exactly once, also in an open transaction.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _expected(size: int | None) -> int:
 
 
 def _asked(query: QueryParams) -> tuple[str | None, int | None]:
-    """Position after which the page starts, None for the first; and its size, None for no limit."""
+    """Position after which the page starts, None for the first page; and size of the page, None for no limit."""
     token, size_text = query.get("pageToken"), query.get("pageSize")
     if token is None and size_text is None:
         return None, None
@@ -78,7 +78,7 @@ def _asked(query: QueryParams) -> tuple[str | None, int | None]:
 
 
 def _page(listed: Iterator[Listed], size: int | None) -> tuple[list[str], str | None]:
-    """The first names, all without a size, and the token of the next page."""
+    """The first `size` names, or all if `size` is None, and the token of the next page, if any."""
     page = list(islice(listed, size))
     has_more = size is not None and len(page) == size and next(listed, None) is not None
     token = base64.urlsafe_b64encode(page[-1].position.encode()).decode() if has_more else None

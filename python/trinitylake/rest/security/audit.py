@@ -11,7 +11,7 @@ audit_log = logging.getLogger("trinitylake.rest.audit")
 def audit(
     who: str, what: str, names: Iterable[str], code: int, version: int | None, transaction: str | None, request_id: str
 ) -> None:
-    """Log a request that changes something, also if it fails. Its commit stores `who` and `request_id`, too."""
+    """Log a request that changes something or returns rows. A commit stores `who` and `request_id` too."""
     if not audit_log.isEnabledFor(logging.INFO):
         return
     fields = {

@@ -2,9 +2,9 @@
 
 A grant is `role:pattern`. Names and patterns are compared part by part: the parts of a namespace, then the name of a
 table or view, which may contain a dot. So `shop.x.*` matches the namespace `x` in `shop`, and never a table `x.y` of
-`shop`. In a pattern dots separate parts (`\\.` is a dot in a part), and `*` matches any text in one part. If the last
-part ends in `*`, everything below matches too: `shop.*` is the namespace `shop` with its content, `tmp*` all namespaces
-with that prefix and their content, and `*` everything.
+`shop`. In a pattern dots separate parts (`\\.` is a dot in a part), and `*` matches any characters in one part. If the
+last part ends in `*`, everything below matches too. `shop.*` matches the namespace `shop` with its content, `tmp*` all
+namespaces with that prefix and their content, and `*` everything.
 
 A `reader` loads and lists. A `writer` also creates, changes, renames and drops tables and views. An `admin` also
 creates, changes and drops namespaces.
@@ -43,7 +43,7 @@ class Grant:
 
     role: Role
     pattern: str
-    #: For each part of the pattern, the texts between its stars.
+    #: For each part of the pattern, the strings between its stars.
     _parts: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
     _is_open: bool = field(init=False, repr=False, compare=False)
 
@@ -52,7 +52,7 @@ class Grant:
         if not all(parts):
             raise InvalidArgument(f"the pattern {self.pattern!r} has an empty part")
         object.__setattr__(self, "_is_open", parts[-1].endswith("*"))
-        if parts[-1] == "*":  # the namespace before it matches too
+        if parts[-1] == "*":  # without the star, the rest also matches the namespace itself
             parts.pop()
         object.__setattr__(self, "_parts", tuple(tuple(part.split("*")) for part in parts))
 
@@ -82,9 +82,9 @@ class Principal:
     """An authenticated client.
 
     Attributes:
-        name: its name in logs and commits.
-        grants: its roles.
-        refusal: the end of errors about roles that it lacks.
+        name: name in logs and commits.
+        grants: roles.
+        refusal: appended to errors about missing roles.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Principal:
 
     @classmethod
     def of(cls, name: str, grants: Iterable[str]) -> Self:
-        """From grants as text. Raises `InvalidArgument`."""
+        """From strings `role:pattern`. Raises `InvalidArgument`."""
         return cls(name, tuple(Grant.parse(text) for text in grants))
 
     def as_reader(self) -> Self:
@@ -127,23 +127,23 @@ class Principal:
         return any(grant.fits(namespace) or grant.leads_through(namespace) for grant in self.grants)
 
     def require(self, role: Role, name: Name) -> None:
-        """Raises `RestError` 403, with the same message whether the object exists or not."""
+        """Raise `RestError` 403 without the role. The message does not show whether the object exists."""
         if not self.may(role, name):
             raise forbidden(f"{self.name} lacks the role {role.name.lower()} on {'.'.join(name)}{self.refusal}")
 
     def require_sight(self, namespace: Name) -> None:
-        """Raises `RestError` 403."""
+        """Raise `RestError` 403 unless the namespace is visible."""
         if not self.sees(namespace):
             raise forbidden(f"{self.name} lacks the role reader on {'.'.join(namespace)}")
 
 
 def forbidden(message: str) -> RestError:
-    """403: the principal has no right to do that."""
+    """403: the principal lacks a right."""
     return RestError(403, "ForbiddenException", message)
 
 
 def _fits(pieces: tuple[str, ...], text: str) -> bool:
-    """Whether a text consists of these pieces, in order, with any text between them. Takes linear time."""
+    """Whether `text` is these pieces in order, with any characters between them. Takes linear time."""
     first, *rest = pieces
     if not rest:
         return text == first

@@ -1,7 +1,7 @@
 """Authentication before every route: finds the principal of a request, or refuses it.
 
-A request without a valid token is refused before its path is parsed. A server without tokens, which only loopback
-permits, accepts programs and its own page, but no other page in a browser: such a page sends another `Origin` or
+A request without a valid token is refused before its path is parsed. A server may do without tokens only on loopback.
+Then it accepts programs and its own page, but no other page in a browser: another page sends another `Origin` or
 `Sec-Fetch-Site`, and with DNS rebinding another `Host`.
 
 Only `/healthz`, `/readyz` and the files of the page, which are the same for every lakehouse, need no authentication.
@@ -30,8 +30,7 @@ Bearers: TypeAlias = "Tokens | JwtBearers"
 
 _LOOPBACK_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.IGNORECASE)
 
-#: Maximum number of requests whose tokens need keys that must be fetched: requests in progress, and requests in
-#: progress or waiting.
+#: Limits of requests whose tokens may need keys to be fetched: number of simultaneous fetches, and of such requests.
 MAX_ASKING, MAX_WAITING = 4, 64
 
 #: Key of the principal in the ASGI scope.
@@ -42,10 +41,10 @@ class Guard:
     """ASGI middleware that passes only requests of principals to `app`.
 
     Args:
-        app: the application behind it.
-        bearers: sources of principals; empty for a server that is open to programs on this machine.
+        app: the application that gets the accepted requests.
+        bearers: sources of the principals of tokens; empty for a server that is open to programs on this machine.
         probes: applications by path that need no authentication: health checks and the files of the page.
-        is_read_only: every principal is at most a reader.
+        is_read_only: whether every principal is at most a reader.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """JSON Web Tokens as bearer tokens, from OpenID Connect or another issuer.
 
-A token is valid if a key of the key set signed it with an algorithm of public keys, if it names the expected issuer,
-audience and a subject, and if it has not expired. The operator chooses the claim that holds the grants; a token without
-that claim has no rights.
+A token is valid if a public key of the key set verifies its signature, if it has the expected issuer and audience and a
+subject, and if it has not expired. The operator chooses the claim that contains the grants; a token without that claim
+has no rights.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class JwtSettings:
     Attributes:
         issuer, audience: required values of `iss` and `aud`.
         jwks: the key set: a file, or an `https://` URL (`key_set.py`).
-        grants_claim: the claim with the grants: a list of `role:pattern`, or a text of them separated by spaces.
+        grants_claim: the claim with the grants: a list of `role:pattern`, or one string of grants separated by spaces.
         leeway_seconds: allowed difference between clocks.
     """
 
@@ -50,7 +50,7 @@ class JwtBearers:
     """Verifies tokens. Thread-safe; may block to fetch keys."""
 
     def __init__(self, settings: JwtSettings, names_of_others: Collection[str] = ()) -> None:
-        """Tokens whose subject is in `names_of_others`, the principals of other kinds of tokens, are invalid.
+        """Create a verifier. A token is invalid if its subject is in `names_of_others`, the principals of other tokens.
 
         Raises `InvalidArgument` for a key set that cannot be used.
         """
@@ -82,7 +82,7 @@ class JwtBearers:
                 return None
             claims = self._claims(text, found)
             return Principal.of(self._name(claims), self._grants(claims))
-        except Exception as error:  # anybody may send a token, and libraries raise many errors for invalid ones
+        except Exception as error:  # libraries raise many kinds of errors for invalid tokens
             logger.debug("invalid token: %s", type(error).__name__)
             return None
 
@@ -111,5 +111,5 @@ class JwtBearers:
         if isinstance(grants, str):
             return grants.split()
         if not isinstance(grants, list) or not all(isinstance(one, str) for one in grants):
-            raise ValueError("grants are a list of texts, or a text")
+            raise ValueError("grants are a list of strings, or a string")
         return grants

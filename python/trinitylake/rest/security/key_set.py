@@ -1,8 +1,9 @@
 """Public keys that sign JSON Web Tokens: in a file, or fetched from a URL by PyJWT, which follows no redirect.
 
 Fetched keys stay valid while their issuer cannot be reached. They are fetched again after `MAX_AGE_SECONDS`, so that a
-withdrawn key becomes invalid, and when a token names an unknown key, so that a new one is found; but at most every
-`MIN_SECONDS_BETWEEN_FETCHES`, because anybody can send such tokens. Other tokens with known keys do not wait for it.
+withdrawn key becomes invalid, and when a token names an unknown key, so that a new key is found. At least
+`MIN_SECONDS_BETWEEN_FETCHES` pass between two fetches, because any client can send a token with an unknown key.
+Requests whose tokens have a known key do not wait for a fetch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_AGE_SECONDS = 300
 MIN_SECONDS_BETWEEN_FETCHES = 10
 _FETCH_TIMEOUT_SECONDS = 5
 RSA_MIN_BITS = 2048
-#: Kinds of public keys, and their minimal number of bits. All curves for signatures are long enough.
+#: Kinds of public keys, and their minimum number of bits. All curves for signatures have enough bits.
 _MIN_BITS = {"RSA": RSA_MIN_BITS, "EC": 256, "OKP": 0}
 #: Errors of PyJWT and JSON for a document that is not a key set.
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, jwt.PyJWTError)
@@ -42,12 +43,12 @@ class FileKeySet:
     def find(self, id: str | None) -> jwt.PyJWK:
         """The key with an id, or the only key for a token without one.
 
-        Raises `jwt.InvalidKeyError` if there is not exactly one, and `InvalidArgument` as the constructor does.
+        Raises `jwt.InvalidKeyError` unless exactly one key matches, and `InvalidArgument` as the constructor does.
         """
         return _only(self._read(), id)
 
     def known(self, id: str | None) -> jwt.PyJWK | None:
-        """As `find`, but None for no key."""
+        """Like `find`, but None unless exactly one key matches."""
         try:
             return self.find(id)
         except jwt.InvalidKeyError:
@@ -80,7 +81,7 @@ class FetchedKeySet:
         return None if len(found) != 1 or (is_old and self._may_fetch()) else found[0]
 
     def find(self, id: str | None) -> jwt.PyJWK:
-        """As `FileKeySet.find`; may wait for a fetch if the key is unknown or old."""
+        """Like `FileKeySet.find`. May wait for a fetch if the key is unknown or old."""
         with self._lock:
             if self.known(id) is None and self._may_fetch():
                 self._fetch()
@@ -109,8 +110,7 @@ def _keys_of(document: Any) -> list[jwt.PyJWK]:
 
 
 def _is_for_signatures(key: jwt.PyJWK) -> bool:
-    # Excludes shared secrets and short keys.
-    min_bits = _MIN_BITS.get(key.key_type or "")
+    min_bits = _MIN_BITS.get(key.key_type or "")  # None for a shared secret
     is_long = min_bits is not None and getattr(key.key, "key_size", RSA_MIN_BITS) >= min_bits
     return key.public_key_use in (None, "sig") and is_long
 

@@ -1,16 +1,18 @@
-"""Checks of all locations in requests, before anything is read or written there.
+"""Checks of all locations in requests, before anything is read or written at these locations.
 
-A location is the URI of a file or folder. Later uses do not check it again: the server plans scans, writes metadata and
-rebases appends; clients get credentials for the folder of a table; operators compact tables. For every principal:
+A location is the URI of a file or folder. It is checked only here, and used later: the server plans scans, writes
+metadata and rebases appends, clients get credentials for the folder of a table, and operators compact tables. The rules
+for every principal:
 
-- it is below the root, and not in an internal folder of the lakehouse, whose name starts with `_`;
-- the files of a table or view are in its own folder, which does not change. This includes the manifests of a snapshot
-  and the files that they name: manifests are read before the commit (decision 0057).
+- A location is below the root, and not in an internal folder of the lakehouse, whose name starts with `_`.
+- The files of a table or view are in its own folder, which does not change. This includes the manifests of a snapshot
+    and the files that they name, so manifests are read before the commit (decision 0057).
 
 A role on a name gives access to the folder that the lakehouse chooses for that name and id (format §9). Another folder
-may contain files of other tables, so only a reader of `*` may choose one, or name files outside of it.
+may contain files of other tables, so only a reader of `*` may choose another folder or name files outside of the own
+one.
 
-Kinds of updates are listed, and an unknown kind is refused, so that a kind that Iceberg adds later cannot contain an
+The known kinds of updates are listed, and other kinds are refused. So a kind that Iceberg adds later cannot contain an
 unchecked location.
 """
 
@@ -83,9 +85,9 @@ class LocationGate:
     """Checks the locations in requests of one principal.
 
     Args:
-        io: the file access of the lakehouse; no file is opened.
+        io: the file access of the lakehouse. Only `incoming_files` opens files.
         principal: the principal.
-        overrides: replace a requested location outside of the lakehouse, instead of refusing it.
+        overrides: whether to replace a requested location outside of the lakehouse instead of refusing it.
     """
 
     def __init__(self, io: LakehouseFileIO, principal: Principal, overrides: bool) -> None:
@@ -98,11 +100,12 @@ class LocationGate:
 
         Args:
             location: the requested location, if any.
-            name: of the object.
+                name: of the object.
 
-        Raises:
-            InvalidLocation: outside of the lakehouse, unless the gate overrides that, or in an internal folder.
-            RestError: 403 for a folder that only readers of `*` may choose.
+            Raises:
+                InvalidLocation: for a location in an internal folder, or outside of the lakehouse unless `overrides` is
+                    set.
+                RestError: 403 for a folder that only readers of `*` may choose.
         """
         if not location:
             return None
@@ -118,7 +121,7 @@ class LocationGate:
         return self._io.uri_of(path)
 
     def kept(self, updates: Sequence[TableUpdate]) -> list[TableUpdate]:
-        """Updates without locations outside of the lakehouse, if the gate overrides these."""
+        """The updates. If `overrides` is set, updates that set a location outside of the lakehouse are left out."""
         return [
             update
             for update in updates
@@ -133,8 +136,8 @@ class LocationGate:
     def registered(self, location: str) -> None:
         """Check the location of a metadata file to register.
 
-        It may belong to any table or view. Raises `RestError` 403 unless the principal is a reader of `*`, and
-        `InvalidLocation` for a file that is not named like metadata.
+        Raises `RestError` 403 unless the principal is a reader of `*`, because the file may belong to any table or
+        view, and `InvalidLocation` for a file that is not named like metadata.
         """
         if not self._reads_everything:
             raise forbidden("only a reader of * may register a metadata file: it may belong to any table")
@@ -142,9 +145,10 @@ class LocationGate:
             raise InvalidLocation(f"{location!r} is not the metadata file of a table or view")
 
     def properties(self, properties: Mapping[str, str], folder: str) -> None:
-        """Check the properties of an object in a folder, given as a path: some contain locations of new files.
+        """Check the locations in the properties of an object, which clients use for new files.
 
-        Raises `InvalidLocation`, and `RestError` 403 for a location outside of the folder.
+        `folder` is the path of the object's folder. Raises `InvalidLocation`, and `RestError` 403 for a location
+        outside of the folder.
         """
         for name, value in properties.items():
             if is_location_property(name) and value:
@@ -161,11 +165,11 @@ class LocationGate:
             raise forbidden("only a reader of * may choose the location of a view: leave it unchanged")
 
     def table_change(self, change: Change, present: str | None) -> None:
-        """Check the locations that a commit to a table names. `present` is its location; None if it does not exist.
+        """Check the locations in a commit to a table. `present` is the table's location; None if it does not exist.
 
         Raises:
             RestError: 403 for a location outside of the folder of the table, 400 for an update of an unknown kind.
-            InvalidLocation: outside of the lakehouse, or in an internal folder.
+            InvalidLocation: for a location outside of the lakehouse or in an internal folder.
         """
         folder = self._folder(change, present)
         for location in locations_of(change.updates):
@@ -180,10 +184,10 @@ class LocationGate:
                 self.properties(update.updates, folder)
 
     def incoming_files(self, change: Change, present: TableMetadata | None, allowance: SizeBudget) -> list[str]:
-        """The paths of all files that the snapshots of a commit add to a table, from its manifests.
+        """The paths of all files that the snapshots of a commit add to a table, from their manifests.
 
-        A principal that is not a reader of `*` may name files in the folder of the table only. Otherwise a
-        manifest could show, or have copied into the table, the rows of another table.
+        A principal that is not a reader of `*` may name only files in the folder of the table. Otherwise it could read
+        the rows of another table through a manifest.
 
         Args:
             change: a change that `table_change` has accepted.
@@ -191,7 +195,7 @@ class LocationGate:
             allowance: memory budget of the commit.
 
         Raises:
-            RestError: 403 for a file outside; 413 above the budget.
+            RestError: 403 for a file outside of the folder of the table, 413 above the budget.
             InvalidLocation: for an invalid location.
             InvalidArgument: for a manifest that cannot be read or that contradicts itself.
         """
@@ -262,7 +266,7 @@ def locations_of(updates: Iterable[TableUpdate]) -> Iterator[str]:
 
 
 def path_of_object(io: LakehouseFileIO, location: str) -> str | None:
-    """The folder of an object, below the root; None outside of the root and in internal folders."""
+    """The folder of an object as a path below the root; None outside of the root and in internal folders."""
     try:
         path = io.path_of(location.rstrip("/"))
     except InvalidLocation:
@@ -271,30 +275,36 @@ def path_of_object(io: LakehouseFileIO, location: str) -> str | None:
 
 
 def is_own(path: str, name: Name, id: str) -> bool:
-    """Whether the lakehouse would choose that folder for an object with that name and id.
+    """Whether `path` is the folder that the lakehouse chooses for an object with that name and id.
 
-    Then a role on the name gives access to it. A folder that a client chose, or that an object kept through a rename,
-    may contain files of other tables.
+    If so, a role on the name gives access to the folder. Another folder, which a client chose or which an object kept
+    after a rename, may contain files of other tables.
     """
     return path == _core.managed_table_folder(*object_name(name), id).rstrip("/")
 
 
 def has_role_on_files(principal: Principal, role: Role, name: Name, is_own: bool) -> bool:
-    """Whether a principal has a role on the files of a table: on its name, and on `*` unless the folder is its own."""
+    """Whether a principal may access the files of a table: with the role on its name, and on `*` unless `is_own`.
+
+    `is_own` says whether the files are in the table's own folder.
+    """
     return principal.may(role, name) and (is_own or principal.has_everywhere(role))
 
 
 def namespace_location(io: LakehouseFileIO, namespace: Name) -> str:
     """The folder below which the lakehouse places the tables of a namespace.
 
-    Trino asks a namespace for its property `location` and creates a table at `<location>/<name>-<random digits>`;
-    without that property it creates the table first, finds its metadata file, and refuses a location that is not empty.
+    Trino needs it as property `location` of the namespace, and creates a table at `<location>/<name>-<random digits>`.
+    Without the property, Trino creates the table first, and then refuses its location, which has a metadata file.
     """
     return io.uri_of(_parent((*namespace, "table")))
 
 
 def is_any_new_location(path: str, name: Name) -> bool:
-    """Whether a client leaves the choice of a new location to the lakehouse (`namespace_location`)."""
+    """Whether a path has the form `<folder>/<name>-<random digits>`, as from Trino (`namespace_location`).
+
+    Such a client has no wish, so the lakehouse chooses the location.
+    """
     start = f"{_parent(name)}/{name[-1]}"
     return path.startswith(start) and _RANDOM_DIGITS.fullmatch(path[len(start) :]) is not None
 

@@ -1,8 +1,8 @@
-"""Removes names from error messages that a principal cannot see.
+"""Removes the names of objects that a principal cannot see from error messages.
 
 The message of a conflict, or of a namespace that is not empty, names objects that the request did not name. It is
-replaced by a message from the typed fields of the error, with the visible names only. `rest/errors.py` passes every
-message through here. The log of the page shows more about the transactions that won.
+replaced by a message from the fields of the error that contains only visible names. `rest/errors.py` passes every
+message through this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMELESS = frozenset({"lakehouse definition", "earlier version"})
 
 
 def message_for(principal: Principal, exists: Exists | None = None) -> Callable[[Exception], str]:
-    """A function that returns the message of an error for a principal. Without `exists` more names are hidden."""
+    """A function that returns the message of an error for a principal. Without `exists`, more names are hidden."""
 
     def message(error: Exception) -> str:
         text = str(error)
@@ -45,7 +45,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _message(error: CommitConflict | NamespaceNotEmpty, principal: Principal, exists: Exists | None) -> str:
     if isinstance(error, NamespaceNotEmpty):
         return "it contains tables, views or namespaces"
-    if not error.keys and not error.winners:  # it is about this transaction only
+    if not error.keys and not error.winners:  # the message is about this transaction only
         return str(error)
     first = error.keys[:MAX_NAMED]
     shown = [key for key in first if _is_seen(key, principal, exists)]
@@ -71,7 +71,7 @@ def _is_seen(key: str, principal: Principal, exists: Exists | None) -> bool:
 def _is_seen_object(
     kind: Literal["table", "view"], parts: list[str], principal: Principal, exists: Exists | None
 ) -> bool:
-    # The end of the namespace in `a.b.c` is unknown, because the name of a table may contain a dot.
+    # In `a.b.c` the namespace may be `a` or `a.b`, because the name of a table may contain a dot.
     meant = [(tuple(parts[:end]), ".".join(parts[end:])) for end in range(1, len(parts))]
     if len(meant) > 1:
         existing = [(above, last) for above, last in meant if _exists(kind, above, last, exists)]

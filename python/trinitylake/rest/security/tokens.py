@@ -1,6 +1,7 @@
-"""Bearer tokens: from a file or an argument, kept as hashes, compared in constant time.
+"""Bearer tokens from a file or an argument. Only their hashes are kept, and compared in constant time.
 
-A token file is created, and its tokens are listed and revoked, here too. It stores only hashes of new tokens.
+The functions of `trinitylake token` create a token file, and list and revoke its tokens. The file stores only hashes of
+new tokens.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _HEAD = "# token or its hash, name, grants (role:pattern); see `trinitylake toke
 
 
 class Tokens:
-    """The bearer tokens of a server and their principals. Only hashes are kept."""
+    """The hashes of the bearer tokens of a server, and their principals."""
 
     def __init__(self, tokens: Iterable[str], grants: Iterable[str] = ()) -> None:
-        """From lines as in a file (`from_file`). `grants` are for lines without any. Raises `InvalidArgument`."""
+        """From lines of a token file (`from_file`). Lines without grants get `grants`. Raises `InvalidArgument`."""
         default = tuple(grants)
         self._principals = [_parsed(line, default) for line in tokens]
 
@@ -37,8 +38,8 @@ class Tokens:
     def from_file(cls, path: Path) -> Tokens:
         """One token a line: `TOKEN [NAME [GRANT …]]`. Empty lines and lines that start with `#` are ignored.
 
-        A token is plain or `sha256:<hex>`. Without a name, its principal is named by the start of its hash. Without
-        grants (`role:pattern`) it has no rights.
+        A token is plain or `sha256:<hex>`. A principal without a name is named by the start of the hash. A principal
+        without grants (`role:pattern`) has no rights.
 
         Raises `InvalidArgument` for a file that other users can read, or that cannot be read.
         """
@@ -66,7 +67,7 @@ class Tokens:
         return frozenset(principal.name for _, principal in self._principals)
 
     def known(self, token: bytes) -> Principal | None:
-        """As `principal`."""
+        """The same as `principal`, for the interface of `Bearers`."""
         return self.principal(token)
 
     def principal(self, token: bytes) -> Principal | None:
@@ -80,7 +81,7 @@ class Tokens:
 
 
 def _is_credential(path: Path) -> bool:
-    """Whether systemd made the file for this service only, whose access list looks like a permission of groups."""
+    """Whether the file is a systemd credential. Only this service can read it, although its mode has group rights."""
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     return folder is not None and path.absolute().parent == Path(folder)
 
@@ -93,7 +94,7 @@ def _parsed(line: str, default: tuple[str, ...]) -> tuple[bytes, Principal]:
         digest = _digest(token.encode())
     else:
         raise InvalidArgument(
-            f"a token is printable ASCII without blanks, of at least {TOKEN_MIN_LENGTH} characters, "
+            f"a token is printable ASCII without spaces, of at least {TOKEN_MIN_LENGTH} characters, "
             "or sha256: and the 64 hexadecimal digits of its hash"
         )
     name, grants = (rest[0], rest[1:]) if rest else (f"token-{digest.hex()[:8]}", [])

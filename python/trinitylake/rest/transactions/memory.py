@@ -1,7 +1,7 @@
 """The open transactions in memory, with limits on their number, memory and idle time.
 
-An idle transaction is saved and removed from memory. So are the least recently used ones, if the transactions of one
-principal, or all of them, exceed their memory.
+An idle transaction is saved and removed from memory. If the transactions of one principal, or of all principals, exceed
+their memory limit, the least recently used ones are saved and removed too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trinitylake.rest.limits import Lease, SharedLimit
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.transactions.ownership import OWNERSHIP_PROPERTIES, Ownership
 
-#: Number of ended transactions whose end is remembered.
+#: Number of ended transactions whose outcome is cached.
 _ENDED_MAX = 1000
 #: How long a request waits for others that use large saved transactions.
 _WAIT_SECONDS = 20.0
@@ -34,9 +34,9 @@ class Entry:
     """One open transaction.
 
     Attributes:
-        lock: held while a request uses it.
-        is_ours: whether this server began it, and so saves it.
-        sent_size_bytes: memory of what clients sent into it.
+        lock: held while a request uses the transaction.
+        is_ours: whether this server began the transaction. Only such transactions are saved.
+        sent_size_bytes: memory of the requests of clients in the transaction.
     """
 
     transaction: Transaction
@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        """Upper bound of its memory."""
+        """Upper bound of the memory of the transaction."""
         return self.sent_size_bytes + self.transaction._base_size_bytes
 
 
@@ -82,11 +82,11 @@ class TransactionsInMemory:
 
     @property
     def size_bytes(self) -> int:
-        """Upper bound of their memory."""
+        """Upper bound of the memory of all transactions."""
         return sum(entry.size_bytes for entry in self.all())
 
     def put(self, entry: Entry) -> None:
-        """Add a transaction. Raises `RestError` 409 for an id that is in memory, 429 and 503 for too many."""
+        """Add a transaction. Raises `RestError` 409 if its id is in memory, and 429 or 503 above a limit."""
         id, owner = entry.transaction.id, entry.ownership.owner
         with self._lock:
             if id in self._entries:
@@ -104,7 +104,7 @@ class TransactionsInMemory:
             self._ended.pop(id, None)
 
     def forget(self, id: str, end: str | None = None, properties: Mapping[str, str] | None = None) -> None:
-        """Remove a transaction; remember how it ended, if it did, and its ownership from its properties."""
+        """Remove a transaction. If it has ended, cache its outcome `end` and its ownership from `properties`."""
         with self._lock:
             self._entries.pop(id, None)
             if end is not None:
@@ -121,7 +121,7 @@ class TransactionsInMemory:
                 self._try_to_hand_over(entry, old)
 
     def hand_over_all(self) -> None:
-        """Save the transactions that this server began, and remove all."""
+        """Save the transactions that this server began, and remove all transactions."""
         with self._lock:
             entries, self._entries = list(self._entries.values()), {}
         for entry in entries:
@@ -130,9 +130,9 @@ class TransactionsInMemory:
                     _hand_over(entry)
 
     def make_room(self, owner: str) -> bool:
-        """Save and remove least recently used transactions until those of a principal, and all, fit their memory.
+        """Save and remove least recently used transactions until the memory limits of `owner` and of all hold.
 
-        Returns whether they fit. Transactions in use stay.
+        Returns whether the limits hold. Transactions in use stay in memory.
         """
         entries = sorted((entry for entry in self.all() if entry.is_ours), key=lambda entry: entry.used_at)
         mine = [entry for entry in entries if entry.ownership.owner == owner]
@@ -151,7 +151,7 @@ class TransactionsInMemory:
         return all_fits
 
     def room_for_saved(self, size_bytes: int) -> AbstractContextManager[Lease]:
-        """Memory for a resumed transaction during the block. Raises `RestError` 503 after a long wait."""
+        """Context manager: memory for a resumed transaction. Raises `RestError` 503 after `_WAIT_SECONDS`."""
         return self._resumed.lease("", size_bytes, _WAIT_SECONDS)
 
     def _is_in_memory(self, entry: Entry) -> bool:
@@ -173,7 +173,7 @@ class TransactionsInMemory:
 
 
 def _hand_over(entry: Entry) -> bool:
-    """Save a transaction, unless it has ended. Returns whether memory holds no unsaved change of it."""
+    """Save a transaction, unless it has ended. Returns False if saving failed, so that it must stay in memory."""
     if not entry.transaction.is_open or entry.transaction.version is not None:
         return True
     try:

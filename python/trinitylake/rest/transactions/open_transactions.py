@@ -1,10 +1,10 @@
-"""Open transactions of clients. One request at a time uses a transaction, by a principal with the right to.
+"""Open transactions of clients. Requests use a transaction one at a time.
 
-A transaction that this server began is in memory until it ends or is idle; then it is saved and removed. A request in a
-saved transaction resumes it, and saves it again if it wrote. So any server or program can continue it, and it takes no
-memory between requests.
+A transaction that this server began is in memory until it ends or is idle. An idle transaction is saved and removed
+from memory. A request in a saved transaction resumes it, and saves it again if the request wrote. So any server or
+program can continue a saved transaction, and it takes no memory between requests.
 
-All uses pass `_used`, which checks the ownership (`ownership.py`). Memory is limited by `memory.py`.
+All uses pass `_used`, which checks the ownership (`ownership.py`). `memory.py` limits the memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class OpenTransactions:
     def add(self, transaction: Transaction) -> str:
         """Serve a transaction of this process to admins of `*`. Returns its warehouse.
 
-        The process must not use it at the same time. Raises `InvalidArgument` if it is of another lakehouse.
+        The process must not use the transaction at the same time. Raises `InvalidArgument` for a transaction of another
+        lakehouse.
         """
         if transaction._storage.root != self._lake.uri:
             raise InvalidArgument(
@@ -70,8 +71,8 @@ class OpenTransactions:
     ) -> Transaction:
         """Begin a transaction of a principal, which `shared_with` may use too.
 
-        With `restart`, an attempt of the id that was not committed is discarded. The statements of a transaction whose
-        id was committed have no effect, and its commit returns that version.
+        With `restart`, a transaction of this id that was not committed is discarded. If the id was committed,
+        statements have no effect, and `commit` returns the version of that commit.
 
         Raises:
             InvalidArgument: for an invalid isolation or id.
@@ -86,7 +87,8 @@ class OpenTransactions:
             isolation=None if isolation is None else check_isolation(isolation),
             message=message,
             author=author,
-            id=id or uuid.uuid4().hex,  # chosen ids are recorded, so that the outcome is found without the log
+            # With an explicit id the commit writes a transaction record, so the outcome is found without the log.
+            id=id or uuid.uuid4().hex,
             properties={**(properties or {}), **Ownership.properties(owner, shared_with)},
         )
         try:
@@ -110,28 +112,31 @@ class OpenTransactions:
 
     @property
     def size_bytes(self) -> int:
-        """Upper bound of their memory."""
+        """Upper bound of the memory of the transactions in memory."""
         return self._memory.size_bytes
 
     @contextmanager
     def borrowed(
         self, id: str, principal: Principal, *, writes: bool = False, sent_size_bytes: int = 0, ends: bool = False
     ) -> Iterator[Transaction]:
-        """An open transaction, exclusively for the caller during the block.
+        """Context manager: an open transaction, used exclusively by the caller.
 
         Args:
             id: of the transaction.
             principal: the principal that uses it.
-            writes: save a resumed transaction again at the end of the block; one that is serializable always is.
-            sent_size_bytes: memory that the block adds to it.
-            ends: the block ends it, which only its owner may do.
+            writes: whether the block writes. A resumed transaction is saved again after a block that writes, and always
+                if it is serializable.
+            sent_size_bytes: memory that the block adds to the transaction.
+            ends: whether the block ends the transaction, which only its owner may do.
 
         Raises:
-            RestError: 403 if the principal may not use it, or it is unknown and the principal is no admin of `*`; 413
-                if its memory is exhausted; 503 after a long wait for other requests or for memory.
-            ObjectNotFound: it is neither open in this server nor saved.
-            TransactionClosed, TransactionExpired: it has ended.
-            CommitConflict: another process saved or ended it during the block, whose changes are lost.
+            RestError: 403 if the principal may not use the transaction, or if the transaction is unknown and the
+                principal is not an admin of `*`; 413 if the transaction has used up its memory; 503 after a long wait
+                for other requests or for memory.
+            ObjectNotFound: the transaction is neither open in this server nor saved.
+            TransactionClosed, TransactionExpired: the transaction has ended.
+            CommitConflict: another process saved or ended the transaction during the block. The changes of the block
+                are lost.
         """
         if sent_size_bytes:
             self._require_room(id)
@@ -150,14 +155,15 @@ class OpenTransactions:
             if entry is not None:
                 entry.sent_size_bytes += sent_size_bytes
                 self._memory.make_room(entry.ownership.owner)
-            elif writes or transaction.isolation == "serializable":  # what it reads counts too
+            elif writes or transaction.isolation == "serializable":  # the saved state contains what was read
                 transaction.save()
 
     def commit(self, id: str, principal: Principal) -> int:
-        """Commit, and return the version; again for a transaction that was committed before.
+        """Commit, and return the version. For a committed transaction, return the same version again.
 
         Raises as `Transaction.commit`, `CommitConflict` for a commit that a rollback undid, and `RestError` 403 without
-        the right to commit it or to make one of its changes, 409 for an id that another principal has committed.
+        the right to commit the transaction or to make one of its changes, 409 for an id that another principal has
+        committed.
         """
         with self._used(id, principal, ends=True) as (transaction, entry):
             if transaction is None or not transaction.is_open:
@@ -184,7 +190,7 @@ class OpenTransactions:
                 self._memory.forget(id, "was rolled back", transaction.properties)
 
     def release(self, id: str) -> None:
-        """Remove a transaction without ending it: its owner saved it for others."""
+        """Remove a transaction from memory without ending it, because its owner saved it."""
         self._memory.forget(id)
 
     def hand_over_idle(self) -> None:
@@ -196,16 +202,16 @@ class OpenTransactions:
         self._memory.hand_over_all()
 
     def _require_room(self, id: str) -> None:
-        """Raises `RestError` 503 if the transactions exceed their memory and cannot be saved.
+        """Raise `RestError` 503 if the transactions exceed their memory and cannot be saved.
 
-        Called before this transaction is used, since it may be saved too.
+        Must be called before the transaction `id` is used, because this call may save and remove it too.
         """
         entry = self._memory.get(id)
         if entry is not None and not self._memory.make_room(entry.ownership.owner):
             raise unavailable("the memory for open transactions is exhausted, and they cannot be saved now: try again")
 
     def _require_fits(self, id: str, size_bytes: int) -> None:
-        """Raises `RestError` 413 if a transaction would exceed its memory."""
+        """Raise `RestError` 413 if a transaction would exceed its memory."""
         limit = self._options.max_transaction_size_bytes
         if size_bytes > limit:
             message = f"transaction {id} has used its {limit} bytes of memory: commit it, and begin another"
@@ -213,9 +219,9 @@ class OpenTransactions:
 
     @contextmanager
     def _used(self, id: str, principal: Principal, ends: bool) -> Iterator[tuple[Transaction | None, Entry | None]]:
-        """A transaction for the caller exclusively, and its entry in memory; without entry it is resumed.
+        """Context manager: a transaction for exclusive use, and its entry; the entry is None for a resumed transaction.
 
-        The transaction is None if it has ended and belonged to the principal. Raises `RestError` 403.
+        The transaction is None if it has ended and belonged to the principal. Raises `RestError` 403 without the right.
         """
         entry, lock = self._locked(id, principal, ends)
         try:
@@ -240,7 +246,7 @@ class OpenTransactions:
                 raise unavailable(f"transaction {id} is in use: try again")
             if self._memory.get(id) is entry:
                 return entry, lock
-            lock.release()  # it was saved and removed, or ended, while this request waited
+            lock.release()  # the transaction was saved and removed, or ended, while this request waited
 
     @contextmanager
     def _resumed(self, id: str, principal: Principal, ends: bool) -> Iterator[Transaction | None]:
@@ -260,7 +266,7 @@ class OpenTransactions:
     def _require_past(self, id: str, principal: Principal, ends: bool) -> None:
         """Raise `RestError` 403 for an ended transaction that did not belong to the principal, as far as known.
 
-        If its outcome is unknown, anybody may learn that.
+        If the outcome is unknown too, every principal may learn this.
         """
         if principal.is_admin_of_everything:
             return
@@ -271,12 +277,12 @@ class OpenTransactions:
         _require(id, ownership, principal, ends)
 
     def _saved_owner(self, id: str) -> str | None:
-        """Owner of a saved transaction; "" if no server began it, None if none is saved."""
+        """Owner of a saved transaction; "" if no server began it, None if no transaction with this id is saved."""
         saved = (one for one in self._lake.transactions.list() if one.id == id)
         return next((one.properties.get(OWNER_PROPERTY, "") for one in saved), None)
 
     def _committing_owner(self, id: str) -> str | None:
-        """Principal that committed with an id; "" if no server did, None if there is no known commit."""
+        """Principal that committed with an id; "" for a commit without a server, None if no commit is known."""
         if (
             not self._lake.transactions.is_committed(id)
             or (version := self._lake.transactions.outcome(id).version) is None
@@ -286,14 +292,17 @@ class OpenTransactions:
         return next((one.properties.get(OWNER_PROPERTY, "") for one in entries if one.id == id), "")
 
     def _require_own(self, id: str, owner: str) -> None:
-        """Refuse an id that another principal has committed, and the id of a saved transaction."""
+        """Raise `RestError` 409 for an id that another principal committed, or of a saved transaction."""
         if (committed_by := self._committing_owner(id)) is not None and committed_by != owner:
             self._refuse(f"another principal has committed with the id {id}")
         if committed_by is None and self._saved_owner(id) is not None:
             self._refuse(f"transaction {id} is saved: continue it as @txn/{id}")
 
     def _discard(self, id: str, owner: str) -> None:
-        """Roll back an open attempt of this principal. Raises `RestError` 409 for one of another, open or saved."""
+        """Roll back an open transaction of this principal with this id.
+
+        Raises `RestError` 409 if the id belongs to an open or saved transaction of another principal.
+        """
         entry = self._memory.get(id)
         if (entry is not None and entry.ownership.owner != owner) or self._saved_owner(id) not in (None, owner):
             self._refuse(f"the id {id} belongs to an open transaction of another principal")
@@ -304,7 +313,7 @@ class OpenTransactions:
                 self._memory.forget(id)
 
     def _require_committed_by(self, id: str, owner: str) -> None:
-        """Refuse to return the commit of another principal that used the same id at the same time."""
+        """Raise `RestError` 409 if another principal, which used the same id at the same time, made the commit."""
         committed_by = self._committing_owner(id)
         if committed_by is not None and committed_by != owner:
             self._refuse(f"another principal has committed with the id {id}; nothing of this transaction is committed")
@@ -328,7 +337,7 @@ class OpenTransactions:
 
 
 def committed_version(transaction: Transaction, in_group: bool = False) -> int:
-    """Commit, and return the version; `in_group` with appends of other clients to the same table.
+    """Commit, and return the version. With `in_group`, the commit may share a version with appends of other clients.
 
     Raises as `Transaction.commit`, but `CommitStateUnknown` for every error after which the outcome is unknown.
     """

@@ -1,11 +1,11 @@
 """Ownership of open transactions.
 
-The owner, the principal that began a transaction, may use and end it. Principals in `shared-with` may use it within
-their roles, and may not end it. An admin of `*` may do both. Other principals may not, and do not learn whether it
-exists. A transaction that a program began without a server has no owner, unless the program set the property
-`rest.principal`; only admins of `*` may use it.
+The owner is the principal that began a transaction, and may use it and end it. Principals in `shared-with` may use it
+within their roles, but not end it. An admin of `*` may use and end every transaction. Other principals may do neither,
+and do not learn whether the transaction exists. A transaction that a program began without a server has no owner,
+unless the program set the property `rest.principal`. Only admins of `*` may use a transaction without an owner.
 
-Roles are checked for each statement, and for all changes again at the commit: a role may have been withdrawn.
+Roles are checked for each statement, and at the commit again for all changes, because a role may have been withdrawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Ownership:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """From the properties of a transaction. An invalid list shares it with no principal."""
+        """From the properties of a transaction. An invalid list of principals counts as empty."""
         try:
             names = json.loads(properties.get(SHARED_PROPERTY) or "[]")
         except ValueError:
@@ -48,7 +48,7 @@ class Ownership:
 
     @staticmethod
     def properties(owner: str, shared_with: Collection[str] = ()) -> dict[str, str]:
-        """Properties for `of`."""
+        """The properties of a transaction from which `of` makes its ownership."""
         found = {OWNER_PROPERTY: owner} if owner else {}
         return {**found, SHARED_PROPERTY: json.dumps(sorted(shared_with))} if shared_with else found
 
@@ -62,7 +62,7 @@ class Ownership:
 
 
 def require_roles(transaction: Transaction, principal: Principal) -> None:
-    """Raise `RestError` 403 unless a principal may make all changes of a transaction, by its present roles.
+    """Raise `RestError` 403 unless the present roles of a principal permit all changes of a transaction.
 
     The message names an object only if the principal can read it.
     """
@@ -82,7 +82,7 @@ def require_roles(transaction: Transaction, principal: Principal) -> None:
         if row["kind"] != "namespace":
             continue
         namespace = tuple(row["namespace"].split("."))
-        # The first object in a namespace that only contains namespaces creates it too.
+        # A writer may create the first object in a namespace without a key of its own, which also writes the namespace.
         is_implied = not state.base.exists("namespace", row["namespace"]) and any(
             one[:-1] == namespace for one in objects
         )

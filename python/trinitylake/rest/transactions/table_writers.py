@@ -1,4 +1,4 @@
-"""Open writers of `POST /ingest`: one per table and dead-letter table, so that requests share commits."""
+"""Open writers of `POST /ingest`: one per pair of table and dead-letter table, so that requests share commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Key = tuple[tuple[str, str], tuple[str, str] | None]
 class TableWriters:
     """The open writers of a server.
 
-    They claim no producers, because the requests of one producer may reach several servers.
+    The writers do not claim producers exclusively, because the requests of one producer may reach several servers.
     """
 
     def __init__(self, lake: Lakehouse, workers: WorkerPool) -> None:
@@ -69,7 +69,7 @@ class TableWriters:
         table = self._lake.table(name)
         if table.type != "managed":
             raise InvalidArgument(f"table {full_name(*name)} is {table.type}: only managed tables can be ingested into")
-        if dead_letter_table is not None:  # a writer may create the table, and only an admin its namespace
+        if dead_letter_table is not None:  # creating the namespace needs an admin
             self._lake.namespace(dead_letter_table[0])
         target = Target(name, table.id, dead_letter_table, writer=None)
         limits = Limits(MAX_DELAY_SECONDS, max_rows=100_000, max_size_bytes=64 << 20)
@@ -78,7 +78,8 @@ class TableWriters:
     def _compact(self, table: tuple[str, str], target_file_size_bytes: int | None) -> None:
         """Compact a table, in a worker process if possible, because files that clients wrote may need much memory.
 
-        A worker takes a second to start, so it is started only for the compaction of all small files.
+        A worker takes a second to start. So with workers, only complete compactions are run, without
+        `target_file_size_bytes`.
         """
         if os.name != "posix" or self._lake.uri.startswith("memory:"):
             self._lake._compact(table, target_file_size_bytes)

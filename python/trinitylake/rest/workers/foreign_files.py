@@ -1,6 +1,6 @@
-"""Files and catalogs outside of the lakehouse, read in worker processes by a deadline.
+"""Files and catalogs outside of the lakehouse, read in worker processes with a deadline.
 
-Their stores may answer slowly or never, and PyIceberg's access to them cannot be interrupted. A worker can be killed.
+Their stores may answer slowly or never. PyIceberg's access to them cannot be interrupted, but a worker can be killed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from trinitylake.rest.outbound import CallAtWork
 from trinitylake.rest.workers.pool import WorkerDied, WorkerPool
 from trinitylake.rest.workers.worker import Job
 
-#: Added to the deadline of a call, so that the caller has been answered when its job is killed.
+#: Added to the deadline of a call, so that the caller gets its response before its job is killed.
 _GRACE_SECONDS = 1.0
-#: Bytes that are read at once, so that a job takes no more memory than the file has.
+#: Number of bytes that are read at once. A read of the maximum size would allocate it even for a small file.
 _PIECE_SIZE_BYTES = 1 << 20
-#: Errors that a job raises; others become an `OSError`. The first that fits decides.
+#: Classes of errors that a job may raise. An error becomes the first class that it is an instance of, or `OSError`.
 _ERRORS: tuple[type[Exception], ...] = (
     ObjectNotFound,
     InvalidArgument,
@@ -77,7 +77,7 @@ class FileJob(ForeignJob):
         io: class and properties of the file access.
         location: URI of the file.
         operation: what to read.
-        max_size_bytes: of the content.
+        max_size_bytes: maximum number of bytes of the content that are read.
     """
 
     io: tuple[type[FileIO], dict[str, Any]]
@@ -104,7 +104,7 @@ class FederatedTableJob(ForeignJob):
     """Loads a table of another catalog.
 
     Attributes:
-        stored: how its definition describes the catalog (`iceberg_storage/federated_tables.py`).
+        stored: properties of the table definition that describe the catalog (`iceberg_storage/federated_tables.py`).
     """
 
     stored: dict[str, str]
@@ -123,12 +123,12 @@ def _file_io(pickled: bytes) -> FileIO:
 
 
 class ForeignFileIO(FileIO):
-    """Access to files outside of the lakehouse, within a budget and by the deadline of the call in which it was made.
+    """Access to files outside of the lakehouse, within a memory budget and the deadline of an outbound call.
 
     Args:
-        io: the access, used in a worker process; for files of a local disk in this process.
-        workers: of the server.
-        budget: of all files; None for a budget of each file.
+        io: the access that worker processes use; for files of a local disk, this process uses it.
+        workers: worker processes of the server.
+        budget: shared by all files; None for a separate budget of each file.
     """
 
     def __init__(self, io: FileIO, workers: WorkerPool, budget: SizeBudget | None = None) -> None:
@@ -136,7 +136,7 @@ class ForeignFileIO(FileIO):
         self._io = io
         self._workers = workers
         self.budget = budget
-        # Set now, because threads that read manifests later do not know the request.
+        # Stored now, because the threads that read manifests later have no context of the call.
         self._call = outbound.call_at_work()
 
     def within(self, budget: SizeBudget) -> ForeignFileIO:
@@ -179,9 +179,10 @@ class _ForeignFile(InputFile):
 
 
 def run_job(workers: WorkerPool, job: ForeignJob, call: CallAtWork | None, peer: str = "a catalog") -> Any:
-    """The result of a job by the deadline of a call, or of one that begins now.
+    """Run a job until the deadline of `call`, or of a new call to `peer` if `call` is None. Returns the job's result.
 
-    Windows has no worker processes, and runs the job here. Raises `TimeoutError` at the deadline, and one of `_ERRORS`.
+    Windows has no worker processes, and runs the job in this process. Raises `TimeoutError` at the deadline, and one of
+    `_ERRORS`.
     """
     if os.name != "posix":
         return job.run(lambda progress: None)
@@ -211,7 +212,8 @@ def _properties_of(io: FileIO) -> dict[str, Any]:
     """The properties of file access that can be sent to a worker."""
     properties = {name: value for name, value in io.properties.items() if isinstance(value, str | int | float | dict)}
     manager = io.properties.get(AUTH_MANAGER)
-    if manager is not None and "s3.signer" in properties:  # the signer gets the token that the manager would send
+    # A worker cannot use the authentication manager, so the request signer gets its token.
+    if manager is not None and "s3.signer" in properties:
         header = manager.auth_header()
         if header and header.startswith("Bearer "):
             properties["token"] = header.removeprefix("Bearer ")

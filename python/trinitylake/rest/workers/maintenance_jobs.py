@@ -1,6 +1,6 @@
 """Maintenance of tables in a worker process, which reads data files of clients and may run out of memory.
 
-A table that ends the worker is skipped until the server restarts; maintenance of the others continues in a new worker.
+A table whose maintenance ends the worker is skipped until the server restarts. A new worker maintains the other tables.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ENDED = Skipped(
 
 @dataclass(frozen=True)
 class MaintenanceJob(Job):
-    """Maintenance of all tables or of one; reports the name of a table when it begins, and after each of its files.
+    """Maintenance of all tables or of one. Reports the name of a table at its start, and after each of its files.
 
     Attributes:
         storage: of the lakehouse.
         skipped: tables that are left out, and why.
-        table: the full name of the only one; None for all.
+        table: full name of the only table to maintain; None for all.
     """
 
     kind: ClassVar[str] = "maintenance"
@@ -51,7 +51,7 @@ class MaintenanceJob(Job):
 def maintain_tables(
     workers: WorkerPool, storage: _core.Storage, skipped: dict[str, Skipped], is_wanted: Callable[[], bool]
 ) -> MaintainedTables:
-    """Run `MaintenanceJob`, and again without the table that ended its worker, which is added to `skipped`.
+    """Run `MaintenanceJob`. If a table ends the worker, add the table to `skipped` and run the job again without it.
 
     Raises `JobAbandoned` when `is_wanted` returns False, `RuntimeError` if a worker ends before its first table, and
     the errors of the job.

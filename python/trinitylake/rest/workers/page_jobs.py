@@ -30,7 +30,7 @@ from trinitylake.tables.first_rows import FirstRows, first_rows
 from trinitylake.tables.frozen_table import table_of_state
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
 
-#: The texts of the values of a row.
+#: The values of a row as text; None for NULL.
 Row: TypeAlias = list[str | None]
 
 MAX_ROWS, MAX_COLUMNS = 1000, 200
@@ -46,10 +46,10 @@ _opened: tuple[object, _core.Lakehouse] | None = None
 
 @dataclass(frozen=True)
 class PageJob(Job):
-    """A job on one version of the lakehouse. Its result is a document that JSON can hold.
+    """A job on one version of the lakehouse. Its result is a JSON document.
 
     Attributes:
-        storage: of the lakehouse, with its secrets: the worker reads as the server does.
+        storage: of the lakehouse, with its secrets, because the worker reads with the server's credentials.
         version: number of the version.
     """
 
@@ -59,7 +59,6 @@ class PageJob(Job):
     version: int
 
     def run(self, report: Callable[[str], None]) -> dict[str, Any]:
-        """The document."""
         global _opened
         settings = self.storage.storage.__getnewargs__()
         if _opened is None or _opened[0] != settings:
@@ -143,8 +142,8 @@ class RowChangesJob(PageJob):
     def document(self, lakehouse: _core.Lakehouse) -> dict[str, Any]:
         """The document of `TableRowsJob` with the changed rows, their signs ("+", "-", "~") and old values (`before`).
 
-        `counts` has the number of rows of each sign; not of all rows if `is-counted` is false. `former-name` is the
-        name of the table in the earlier version, null if it did not exist.
+        `counts` has the number of rows of each sign. It covers only a part of the rows if `is-counted` is false.
+        `former-name` is the name of the table in the earlier version, null if the table did not exist.
         """
         storage, until = self.storage.storage, lakehouse.version(self.version)
         state = state_of(until, TableName(*self.name))
@@ -198,7 +197,7 @@ class DifferenceJob(PageJob):
     Attributes:
         before: number of the earlier version.
         start, limit: position and number of the objects in the result, in key order.
-        by_transaction: compare with the version just before, and name the transaction of each change.
+        by_transaction: name the transaction of each change. The earlier version must be the previous one.
     """
 
     before: int
@@ -207,7 +206,7 @@ class DifferenceJob(PageJob):
     by_transaction: bool = False
 
     def document(self, lakehouse: _core.Lakehouse) -> dict[str, Any]:
-        """`rows`, and `n-rows` of the whole difference."""
+        """`rows`: the selected objects; `n-rows`: number of objects in the whole difference."""
         before, after = lakehouse.version(self.before), lakehouse.version(self.version)
         rows = after.changes(before) if self.by_transaction else before.diff(after)
         return {"rows": rows.slice(min(self.start, len(rows)), self.limit).to_pylist(), "n-rows": len(rows)}
@@ -229,7 +228,7 @@ def _first_rows(prepared: PreparedQuery) -> FirstRows:
 
 
 def _document_of(found: FirstRows, types: Sequence[str]) -> dict[str, Any]:
-    """Rows as JSON: a text for each value, within `MAX_VALUE_LENGTH` and `MAX_TEXTS_LENGTH`."""
+    """Rows as JSON, each value as text, within `MAX_VALUE_LENGTH` and `MAX_TEXTS_LENGTH`."""
     room = MAX_TEXTS_LENGTH
     columns = [texts_of(column) for column in found.rows.columns]
     lines: list[list[str | None]] = []
@@ -249,7 +248,7 @@ def _document_of(found: FirstRows, types: Sequence[str]) -> dict[str, Any]:
 
 
 def texts_of(column: pa.ChunkedArray) -> list[str | None]:
-    """The values of a column as text. A longer value than `MAX_VALUE_LENGTH` is cut and ends in `…`."""
+    """The values of a column as text. A value longer than `MAX_VALUE_LENGTH` is cut and ends in `…`."""
     type = column.type
     if pa.types.is_string(type) or pa.types.is_large_string(type):
         texts = pc.utf8_slice_codeunits(column, 0, MAX_VALUE_LENGTH + 1).to_pylist()

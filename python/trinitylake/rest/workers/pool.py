@@ -1,7 +1,8 @@
 """The worker processes of a server. Each runs one job at a time, and is killed when the job exceeds its limits.
 
-Not `concurrent.futures`: its pool cannot kill one hung worker, and spawning imports the main module of the program once
-more. Workers are started as programs of their own, with a directory for temporary files that is removed with them.
+`concurrent.futures` is not used: it cannot kill a single hung worker, and its workers import the main module of the
+program again. Each worker is a separate program with a directory for temporary files, which is removed when the worker
+ends.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class WorkerPool:
 
     @property
     def n_at_work(self) -> int:
-        """Jobs at work."""
+        """Number of running jobs."""
         return sum(slots.n_leases for slots in self._slots.values())
 
     def run(
@@ -72,7 +73,7 @@ class WorkerPool:
 
         Args:
             job: what to run.
-            owner: whose job it is, for the limit on jobs of one owner.
+            owner: owner of the job, for the limit on jobs of one owner.
             seconds: time limit, without the start of a worker; each report of progress restarts it.
             wait_seconds: how long to wait for a slot; by default `limits.JOB_WAIT_SECONDS`.
             is_wanted: polled; the job is killed when it returns False.
@@ -80,10 +81,10 @@ class WorkerPool:
 
         Raises:
             RestError: 429 if no slot was free for `wait_seconds`, 503 if the pool is closed.
-            TimeoutError: the job, with the wait for a slot, took longer than `seconds`.
-            WorkerDied: it took too much memory, or crashed.
-            JobAbandoned: `is_wanted` returned False.
-        What the job raises is raised here.
+                TimeoutError: the job, with the wait for a slot, took longer than `seconds`.
+                WorkerDied: the job took too much memory, or crashed.
+                JobAbandoned: `is_wanted` returned False.
+                Exception: errors of the job.
         """
         wait_seconds = limits.JOB_WAIT_SECONDS if wait_seconds is None else wait_seconds
         began = time.monotonic()
@@ -121,7 +122,7 @@ class WorkerPool:
             self._is_closed = True
             idle, self._idle = self._idle, []
             for worker in self._workers:
-                worker.kill()  # its job, if any, raises `WorkerDied`, and then ends it
+                worker.kill()  # `run` of its job, if any, raises `WorkerDied` and then ends the worker
         for worker in idle:
             self._end(worker)
 
@@ -190,7 +191,7 @@ class _Worker:
         is_wanted: Callable[[], bool],
         on_progress: Callable[[str], object],
     ) -> tuple[Any, Exception | None, bool]:
-        """The result or the error of a job, and whether the worker can run another. Raises as `WorkerPool.run`."""
+        """The result or the error of a job, and whether the worker can run another job. Raises as `WorkerPool.run`."""
         try:
             if not self._is_ready:
                 self._receive(time.monotonic() + _START_SECONDS, is_wanted)
@@ -233,14 +234,12 @@ class _Worker:
 
 
 def worker_environment(folder: str) -> dict[str, str]:
-    """Environment variables of a worker. Libraries must not reserve memory in advance, because the limit would count
-    it.
-    """
+    """Environment variables of a worker. They stop libraries from reserving memory, which would count as used."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "TMPDIR": folder,
         "ARROW_DEFAULT_MEMORY_POOL": "system",
-        "MIMALLOC_ARENA_EAGER_COMMIT": "0",  # the core's allocator reserves a gigabyte otherwise
-        "RUST_BACKTRACE": "0",  # where memory has run out, Rust hangs while it makes a backtrace
+        "MIMALLOC_ARENA_EAGER_COMMIT": "0",  # otherwise the core's allocator reserves a gigabyte
+        "RUST_BACKTRACE": "0",  # out of memory, Rust would hang while it makes a backtrace
     }

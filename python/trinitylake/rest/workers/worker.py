@@ -1,8 +1,9 @@
 """The program of a worker process: runs the jobs that a server sends, one at a time (`pool.py`).
 
-The operating system enforces the limits of a job, since libraries do not: DuckDB evaluates constants while it plans and
-does not count all memory, a Parquet file of 30 kB may decode to a gigabyte, and a store may send a byte a second.
-`RLIMIT_DATA` bounds the memory. `SIGALRM` ends a worker that is out of time, also if its server has been killed.
+The operating system enforces the limits of a job, because libraries do not: DuckDB evaluates constants while it plans
+and does not count all memory, a Parquet file of 30 kB may decode to a gigabyte, and a store may send one byte per
+second. `RLIMIT_DATA` limits the memory. `SIGALRM` ends a worker that exceeds its time, also after its server was
+killed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trinitylake.base.import_hook import ImportHook
 from trinitylake.rest import limits
 
 _STATUS = Path("/proc/self/status")
-#: Imported before a worker is ready, so that their import counts neither as time nor as memory of a job.
+#: Modules that are imported before a worker is ready, so that imports count neither as time nor as memory of a job.
 _PRELOADED = (
     "trinitylake.rest.workers.page_jobs",
     "trinitylake.rest.workers.foreign_files",
@@ -37,7 +38,7 @@ class Job(ABC):
     """Work for a worker process. Subclasses are dataclasses that can be pickled.
 
     Attributes:
-        kind: the limits that hold for it (`limits.JOBS`).
+        kind: key of the limits in `limits.JOBS`.
     """
 
     kind: ClassVar[str]
@@ -84,7 +85,7 @@ def worker_main(descriptor: int) -> None:
 
 
 def limit_memory(size_bytes: int) -> None:
-    """Limit what this process allocates from now on, on Linux: more raises `MemoryError` or aborts the process."""
+    """On Linux, limit the memory that this process allocates from now on. More raises `MemoryError` or aborts."""
     if sys.platform == "win32" or not _STATUS.exists():
         return
     import resource
@@ -95,7 +96,7 @@ def limit_memory(size_bytes: int) -> None:
 
 
 def _status_size_bytes(name: str) -> int:
-    """A size that Linux reports of this process; 0 elsewhere."""
+    """A size in `/proc/self/status` of this process; 0 on systems without this file."""
     if not _STATUS.exists():
         return 0
     lines = _STATUS.read_text().splitlines()
