@@ -19,7 +19,7 @@ use crate::version::{Version, discovery, expiry_boundary, wait_before_deleting};
 /// Rules for the versions to retain. The latest version is always retained.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
-    /// Retain all versions from this number on, regardless of their age.
+    /// Expire all versions below this number, regardless of their age.
     pub before: Option<u64>,
     /// Maximum age instead of `maximum_version_age_millis` of the lakehouse.
     pub maximum_age_millis: Option<u64>,

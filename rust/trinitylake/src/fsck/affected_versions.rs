@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::tree::search::get;
 
 impl Fsck {
-    /// Find the versions that unreadable nodes and definitions affect.
+    /// Finds the versions that unreadable nodes and definitions affect.
     pub(super) async fn find_affected(&mut self) -> Result<()> {
         let roots = self.loaded_roots().await;
         for BadNode { mut finding, place } in std::mem::take(&mut self.bad_nodes) {
@@ -32,7 +32,8 @@ impl Fsck {
                     finding.versions.push(*number);
                 }
             }
-            // An expiry removes the key of a record, and then the file. Older versions still have the key.
+            // An expiry removes the key of a record from the newest tree, and then the file. Trees of older versions
+            // still have the key.
             let newest = self.listing.intact.as_ref().map(|version| version.number);
             let is_expired = finding.kind == Kind::Missing
                 && suspect.key.starts_with(ObjectKind::TransactionRecord.prefix())

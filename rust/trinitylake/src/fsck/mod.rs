@@ -66,7 +66,7 @@ struct PreviousRoot {
     pub metadata: RootMetadata,
 }
 
-/// A running check. Dropping it stops it.
+/// A running check, which stops when it is dropped.
 #[derive(Debug)]
 pub struct Fsck {
     storage: Arc<dyn Storage>,
@@ -100,7 +100,7 @@ pub struct Fsck {
 }
 
 impl Fsck {
-    /// Start a check. `storage` must retry requests. `NotALakehouse` if no root exists, `VersionNotFound` or
+    /// Starts a check. `storage` must retry requests. `NotALakehouse` if no root exists, `VersionNotFound` or
     /// `VersionExpired` if versions of the range do not exist.
     pub async fn begin(storage: Arc<dyn Storage>, scope: Scope, wants_tables: bool) -> Result<Fsck> {
         let listing = RootListing::read(&storage).await?;
@@ -137,7 +137,7 @@ impl Fsck {
         })
     }
 
-    /// Execute the next step and return its result; `None` at the end.
+    /// Executes the next step and returns its result; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Step>> {
         let mut step = Step::default();
         if !self.waiting.is_empty() {

@@ -13,7 +13,7 @@ use crate::tree::invariant::rules_broken;
 use crate::tree::node_source::PARALLEL_REQUESTS;
 
 impl Fsck {
-    /// Read and check the next queued nodes and the definitions that they reference.
+    /// Reads and checks the next queued nodes and the definitions that they reference.
     pub(super) async fn visit_nodes(&mut self) -> Result<Vec<FoundTable>> {
         let from = self.waiting.len().saturating_sub(PARALLEL_REQUESTS);
         let places = self.waiting.split_off(from);
@@ -46,7 +46,7 @@ impl Fsck {
         self.check_definitions(named).await
     }
 
-    /// Check a node and queue its children. Returns the keys and locations of definitions that were not found before.
+    /// Checks a node and queues its children. Returns the keys and locations of definitions that were not found before.
     pub(super) fn check_node(&mut self, place: &Place, node: &Node) -> Vec<(String, String)> {
         let bounds = (place.above.as_deref(), place.below.as_deref());
         for problem in rules_broken(node, place.height, self.order, bounds) {
@@ -70,7 +70,7 @@ impl Fsck {
         named.into_iter().filter(|(_, location)| self.locations.insert(fingerprint(location))).collect()
     }
 
-    /// Check the place of a node, and queue the node if it was not read before.
+    /// Checks the place of a node, and queues the node if it was not found before.
     fn reach(&mut self, place: Place) {
         let version = self.current;
         let Some(seen) = self.seen.get_mut(&fingerprint(&place.path)) else {
@@ -96,7 +96,7 @@ impl Fsck {
         }
     }
 
-    /// Mark a node as referenced by something other than a checked version.
+    /// Marks a node as referenced by something other than a checked version.
     pub(super) fn mark_referenced(&mut self, path: &str) {
         self.seen.entry(fingerprint(path)).or_insert(SeenNode { version: u64::MAX, height: 0, keys: None });
     }

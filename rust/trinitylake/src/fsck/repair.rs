@@ -1,12 +1,12 @@
 //! Repair: replaces a damaged newest version by a new version, made from all files that can be read.
 //!
 //! - Newest root damaged or lost: the tree of the newest readable version is published again, as the next version. Each
-//!   missing number in between also gets a root, with a message that says so, since a gap would hide later versions. A
-//!   damaged root file is not replaced.
-//! - Node that cannot be read: the newest version without the node has the same key range as it was before the node was
-//!   written, and the changes of the version that wrote it are still in a buffer above. So the rows are known exactly,
-//!   and are written as messages on top of an empty node. If that older version is not retained or cannot be read, the
-//!   node is not repaired.
+//!   missing number in between also gets a root with that tree, because a gap would hide later versions. A damaged root
+//!   file is not replaced.
+//! - Node that cannot be read: the newest version without the node shows the rows of its key range from before the node
+//!   was written. The changes of the version that wrote the node are still in a buffer above it. So the rows are known
+//!   exactly, and are written as messages on top of an empty node. If the version without the node is not retained or
+//!   cannot be read, the node is not repaired.
 //! - Definition that cannot be read: the newest older definition of the same object that can be read replaces it.
 //!
 //! Only the hint is overwritten, and no file is deleted. A second run finds nothing to repair. A moved lakehouse can be
@@ -75,7 +75,7 @@ struct Repairer {
     report: Repair,
 }
 
-/// Repair the faults of the newest version. `storage` must retry requests.
+/// Repairs the faults of the newest version. `storage` must retry requests.
 pub async fn repair(
     storage: Arc<dyn Storage>,
     environment: Arc<dyn Environment>,
@@ -149,7 +149,7 @@ impl Repairer {
         Ok(self.report)
     }
 
-    /// Publish the tree as version `number`, even if the previous version does not exist. Returns its
+    /// Publishes the tree as version `number`, even if the previous version does not exist. Returns its
     /// `created_at_millis`, which is after `after_millis`.
     async fn publish(
         &self,
@@ -297,7 +297,7 @@ impl Repairer {
         let mut messages = Vec::new();
         for (key, location) in rows {
             let decision = decide(&self.nodes, &root, "(root)", &key).await?;
-            // Not if a message in a node above decides, because it is newer.
+            // Skip the row if a message in a node above decides its key, because that message is newer.
             if decision.location.is_none() && matches!(decision.by, DecidedBy::Node(_)) {
                 messages.push(Message::new(key.into(), Some(location.into()), txn.clone()));
             }

@@ -16,7 +16,7 @@ use crate::version::root_metadata::{
 };
 
 impl Fsck {
-    /// Read and check a root; `None` if it cannot be read.
+    /// Reads and checks a root; `None` if it cannot be read.
     pub(super) async fn check_root(&mut self, number: u64) -> Result<Option<Arc<Node>>> {
         let path = self.listing.root_file(number);
         let read = match discovery::root(self.storage.as_ref(), number).await {

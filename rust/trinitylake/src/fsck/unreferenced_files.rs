@@ -111,7 +111,7 @@ impl Fsck {
         Ok(is_alive(saved, has_record, is_too_old, self.listing.boundary))
     }
 
-    /// Check the nodes that only the root of a saved transaction references.
+    /// Checks the nodes that only the root of a saved transaction references.
     async fn check_running_root(&mut self, path: &str, id: &str, is_alive: bool) -> Result<()> {
         let mut waiting = vec![path.to_string()];
         while let Some(path) = waiting.pop() {

@@ -37,7 +37,7 @@ pub async fn vacuum(
 ) -> Result<Report> {
     let oldest = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
     match collect(lakehouse, contents, options, on_progress).await {
-        // Was the file deleted during the mark, by an expiry and another collection?
+        // An expiry and another collection may have deleted the file during the mark.
         Err(error @ (Error::CorruptFile { .. } | Error::FileNotFound { .. })) => {
             let oldest_now = expiry_boundary::boundary(lakehouse.storage().as_ref()).await?;
             if oldest_now == oldest {

@@ -26,7 +26,7 @@ impl Root {
     }
 }
 
-/// Returns the roots, newest first. Adjacent versions share most of their trees.
+/// Returns the roots in ascending order, tagged versions below the boundary first.
 ///
 /// Transactions are not roots, whether they are saved, in the intent queue or running. Either their own files are
 /// younger than all deleted files ([`open_transactions_since`]), or their commit fails with `TransactionExpired`

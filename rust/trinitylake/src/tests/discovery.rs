@@ -51,7 +51,7 @@ async fn assert_found(hint: Option<&'static [u8]>) {
     }
 }
 
-/// A stale hint does not matter. A reader found one that was minutes old.
+/// The latest version is found from a stale hint.
 #[tokio::test]
 async fn mode_6_stale_hint() {
     assert_found(Some(b"0")).await;
@@ -67,8 +67,8 @@ async fn mode_8_corrupt_or_empty_hint() {
     assert_found(Some(b" 12\n")).await;
 }
 
-/// Without a hint, the latest version is found. A reader searched from version 0, which had expired, and reported that
-/// no lakehouse exists.
+/// The latest version is found without a hint. Otherwise a reader searches from version 0, which has expired, and
+/// reports that no lakehouse exists.
 #[tokio::test]
 async fn mode_9_missing_hint_with_version_0_expired() {
     assert_found(None).await;
@@ -158,7 +158,8 @@ impl Storage for LongHistory {
     }
 }
 
-/// A search from an old version takes few requests. A job that was suspended for a year read all versions one by one.
+/// A search from an old version takes few requests. Otherwise a job that was suspended for a year reads all versions
+/// one by one.
 #[tokio::test]
 async fn mode_12_a_million_versions_behind_takes_a_galloping_search() {
     for (hint, behind) in [(0, 1_000_000), (77, 999_983), (1 << 33, 1 << 20), (5, 1), (5, 0), (0, 6), (0, 7), (0, 64)] {
@@ -182,7 +183,8 @@ async fn galloping_ends_at_every_distance() {
     }
 }
 
-/// A hint that is a hundred versions old costs at most two more rounds. Opening once took eight sequential requests.
+/// A hint that is hundreds of versions old costs at most two more rounds. Otherwise opening takes eight sequential
+/// requests.
 #[tokio::test(start_paused = true)]
 async fn a_stale_hint_takes_at_most_two_more_rounds() {
     for behind in [0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 100, 383, 384] {
@@ -198,7 +200,7 @@ async fn a_stale_hint_takes_at_most_two_more_rounds() {
     }
 }
 
-/// The history is read in pages. The roots of all versions, a million of them, were read at once into memory.
+/// The history is read in pages. Otherwise the roots of all versions, possibly a million, are in memory at once.
 #[tokio::test]
 async fn reading_the_history_holds_one_page_of_roots() {
     let storage = Arc::new(LongHistory::new(1999, 1999));

@@ -96,8 +96,8 @@ async fn retention_keeps_young_versions_and_the_newest_ones() {
     assert!(expire(&lakehouse, None, false).await.unwrap().is_empty());
 }
 
-/// The clock of the host that expired versions was eight days ahead, and it deleted versions that were minutes old. Or
-/// the host that wrote them had a clock eight days behind. Other hosts with such a clock never deleted anything.
+/// Expiry measures the age of versions by the store's clock only. Otherwise a host whose clock is eight days ahead
+/// deletes versions that are minutes old, and a host whose clock is eight days behind never deletes a version.
 #[tokio::test]
 async fn expiry_ignores_the_clocks_of_hosts() {
     const EIGHT_DAYS_MILLIS: u64 = 8 * DAY.as_millis() as u64;
@@ -149,8 +149,8 @@ async fn the_root_of_a_tagged_version_is_retained() {
     assert_eq!(open(files, &environment).await.known().number, 5);
 }
 
-/// A missing file of a tagged version is damage, although the version is below the boundary. It was reported as an
-/// expired version, so that a collection that deletes files of tagged versions looked like an expiry.
+/// A missing file of a tagged version is damage, although the version is below the boundary. Otherwise a fault that
+/// deletes files of tagged versions looks like an expiry.
 #[tokio::test]
 async fn a_missing_file_is_damage_only_if_its_version_is_retained() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -174,8 +174,8 @@ async fn a_missing_file_is_damage_only_if_its_version_is_retained() {
     }
 }
 
-/// Mode 22: an expiry also deletes roots below the boundary, which an interrupted expiry has left. Such roots once
-/// stayed forever, because the next expiry began at the boundary.
+/// An expiry also deletes roots below the boundary that an interrupted expiry has left. Otherwise such roots stay
+/// forever, because the next expiry begins at the boundary.
 #[tokio::test]
 async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -191,15 +191,15 @@ async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
     assert_eq!(roots(&files), [7, 8, 9, 10]);
 }
 
-/// A suspended writer does not report a commit with an expired number, the known data loss of logs on object stores. A
-/// writer prepared version 2 and was suspended. Others committed up to version 10 and expired lower versions, so that
-/// the writer could create version 2 again, and it reported success.
+/// A suspended writer does not report a commit with an expired version number. Otherwise a writer that was suspended
+/// before it created version 2 can create it after others have committed version 10 and expired all lower versions, and
+/// reports success for a commit that no reader sees.
 #[tokio::test]
 async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
     grow(&awake, 1).await;
-    // Its clock does not advance: its last observation seems recent to it.
+    // The clock of this handle does not advance, so its last observation seems recent.
     let asleep = open(files.clone(), &TestEnvironment::seeded(2)).await;
     asleep.latest().await.unwrap();
     let mut stalled = begin(&asleep, Isolation::Snapshot).await;
@@ -217,10 +217,9 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     assert_eq!(add_namespace(&asleep, "late").await.unwrap(), 11);
 }
 
-/// Each of two answers has to be recent. A virtual machine requested the next root and the one after it, received the
-/// answer that the second one does not exist, and was suspended for a minute. Others committed and expired all of these
-/// versions, and a suspended writer created the next root again. The machine received that root as its other answer,
-/// relied on the date of the first answer, and began a transaction on a void version.
+/// Of the two answers that show the next version, each has to be recent. Otherwise a machine that is suspended between
+/// them, while others commit and expire these versions and a late writer creates the next root again, uses this void
+/// root because of the date of the first answer.
 #[tokio::test]
 async fn a_root_that_is_read_after_a_suspension_is_not_the_next_version() {
     let store_clock = TestEnvironment::seeded(1);
@@ -240,20 +239,20 @@ async fn a_root_that_is_read_after_a_suspension_is_not_the_next_version() {
             expire(&writer, Some(5), false).await.unwrap();
             files.overwrite(&root_path(1), late);
         };
-        // In a task of its own, so that the dates of these answers do not count for the requests of the suspended
-        // machine.
+        // The work runs in its own task, so that the dates of its answers do not count for the requests of the
+        // suspended machine.
         move || async move { tokio::spawn(meanwhile).await.unwrap() }
     });
     assert_eq!(asleep.latest().await.unwrap().number, awake.known().number);
     assert_eq!(intruder.waiting(), 0);
 }
 
-/// A rollback under an expired number fails. It depends on all concurrent commits as well.
+/// A rollback that is suspended until its version number has expired fails.
 #[tokio::test]
 async fn mode_4_rollback_by_a_stalled_handle_is_void() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
     let awake = create(files.clone(), &environment).await;
-    // It is suspended just before it creates the root.
+    // This handle is suspended just before it creates the root.
     let intruder = Intruder::new(&files);
     let asleep = open(intruder.clone(), &TestEnvironment::seeded(2)).await;
     asleep.latest().await.unwrap();
@@ -277,13 +276,13 @@ async fn a_rollback_to_a_version_that_has_expired_is_refused() {
     grow(&awake, 9).await;
     expire(&awake, Some(8), false).await.unwrap();
     let error = asleep.rollback(0, "", "").await.unwrap_err();
-    // It checks the target's expiry before it writes anything.
+    // The handle checks before the first write whether the target has expired.
     assert!(matches!(error, Error::VersionExpired(_)), "{error}");
     assert_eq!(roots(&files), [8, 9]);
 }
 
-/// No root is created below the boundary. While a transaction was open, others committed four versions and expired all
-/// but the last one. The transaction created the root of version 2 again, and its outcome stayed unknown.
+/// No root is created below the boundary. Otherwise, if others commit versions and expire all but the last one while a
+/// transaction is open, the transaction creates an expired root again, and its outcome stays unknown.
 #[tokio::test]
 async fn a_transaction_on_an_expired_version_creates_no_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -307,8 +306,8 @@ async fn a_transaction_on_an_expired_version_creates_no_root() {
     assert_eq!(add_namespace(&overtaken, "late").await.unwrap(), 6);
 }
 
-/// A handle notices that its version has expired. One did not: it read tables without the rows of four committed
-/// transactions, and wrote a root with an expired number.
+/// A handle notices that its version has expired. Otherwise it reads tables without the rows of later transactions, and
+/// creates a root with an expired number.
 #[tokio::test]
 async fn a_handle_finds_the_latest_version_after_an_expiry() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -329,8 +328,8 @@ async fn a_handle_finds_the_latest_version_after_an_expiry() {
     }
 }
 
-/// A slow answer needs a new look at the boundary. The store took two seconds to answer that version 2 does not exist,
-/// and versions 2 to 10 had expired meanwhile. The handle used its version as the latest one.
+/// After a slow answer that the next root does not exist, the handle reads the boundary again. Otherwise, if versions
+/// were committed and expired during the request, the handle uses its old version as the latest one.
 #[tokio::test(start_paused = true)]
 async fn a_slow_negative_answer_does_not_hide_an_expiry() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -351,7 +350,7 @@ async fn a_slow_negative_answer_does_not_hide_an_expiry() {
     assert_eq!(found.unwrap().number, 10);
 }
 
-/// A transaction whose conflict check needs versions that have expired.
+/// If the conflict check of a transaction needs versions that have expired, the transaction has expired.
 #[tokio::test]
 async fn a_transaction_whose_conflict_check_needs_expired_versions_has_expired() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -369,8 +368,8 @@ async fn a_transaction_whose_conflict_check_needs_expired_versions_has_expired()
     assert_eq!(roots(&files), [8, 9]);
 }
 
-/// A reader of an expired version finds the latest one. A reader knew version 1, others expired all versions below 10,
-/// and because version 2 did not exist, the reader used version 1 for a week.
+/// A handle on an expired version finds the latest version within seconds. Otherwise a reader that knows version 0
+/// keeps using it after all versions below 10 have expired, because version 1 does not exist.
 #[tokio::test]
 async fn a_handle_on_an_expired_version_finds_the_latest_within_seconds() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -407,8 +406,8 @@ async fn discovery_is_correct_during_an_expiry() {
     assert_eq!(found.unwrap().known().number, 15);
 }
 
-/// A missing node is damage only if the version has certainly not expired. The store failed when it was asked, and the
-/// error of a late commit reported damage. (Found by the simulation, seed 5259.)
+/// A missing node is reported as damage only if its version has certainly not expired. If the store cannot answer
+/// whether it has, the error is that of the store.
 #[tokio::test]
 async fn a_failure_to_read_the_boundary_is_reported_as_such() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

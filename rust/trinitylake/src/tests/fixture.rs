@@ -36,8 +36,8 @@ enum Worst {
     ReadingRoot,
 }
 
-/// Storage that runs work of another writer at the worst moment: just before certain requests, one of the waiting jobs
-/// runs to its end.
+/// Storage that runs jobs of another writer at the worst moment: before each request of one type, it runs one waiting
+/// job to its end.
 pub struct Intruder {
     pub files: Arc<MemoryFiles>,
     worst: Worst,

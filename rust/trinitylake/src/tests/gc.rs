@@ -106,8 +106,8 @@ async fn referenced_and_young_files_are_retained() {
     );
 }
 
-/// A collection deletes roots only after all older observations have expired. An expiry waited for that, a collection
-/// in the same second did not, and a reader used an old version as the latest one.
+/// A collection, like an expiry, deletes roots only after all older observations of the boundary have become too old.
+/// Otherwise a reader uses an expired version as the latest one.
 #[tokio::test]
 async fn a_collection_waits_like_an_expiry_before_it_deletes_roots() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -121,8 +121,8 @@ async fn a_collection_waits_like_an_expiry_before_it_deletes_roots() {
     assert!(environment.elapsed_millis() - published_millis >= 1000, "the collection did not wait");
 }
 
-/// A commit fails if a collection has deleted its files. A writer that was suspended between writing its files and its
-/// commit published files that a collection had deleted.
+/// A commit fails if a collection has deleted its files. Otherwise a writer that was suspended between writing its
+/// files and its commit publishes references to deleted files.
 #[tokio::test]
 async fn a_transaction_with_files_older_than_the_fence_has_expired() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -198,8 +198,8 @@ async fn the_record_of_a_rollback_is_written_again_after_a_collection() {
     assert!(files.has(&record), "{record} is gone");
 }
 
-/// If a collection deleted a file of one member, the other members of its group commit. The whole group failed, because
-/// a disk could not sync the deleted file.
+/// If a collection has deleted a file of one member, the other members of its group commit. Otherwise the whole group
+/// fails, because a disk cannot sync the deleted file.
 #[tokio::test]
 async fn only_the_transaction_whose_files_were_collected_has_expired() {
     for slow_is_first in [true, false] {
@@ -247,9 +247,9 @@ async fn gc_ignores_the_clocks_of_writers() {
     }
 }
 
-/// A suspension counts for the age of a transaction: the dates of the store show it or, on a disk, the wall clock after
-/// its correction. A virtual machine was suspended for an hour with its clocks, took its files to be seconds old, and
-/// committed a table whose file a collection had deleted.
+/// The time of a suspension counts for the age of a transaction: the dates of the store show it or, on a disk, the wall
+/// clock after its correction. Otherwise a virtual machine whose clocks stopped for an hour commits a table whose file
+/// a collection has deleted.
 #[tokio::test]
 async fn a_suspended_machine_does_not_consider_its_files_young() {
     for is_remote in [true, false] {
@@ -273,8 +273,8 @@ async fn a_suspended_machine_does_not_consider_its_files_young() {
     }
 }
 
-/// A commit fails if an answer has no date. A proxy answered for the store without a date, so that a suspension was not
-/// noticed, and a table was committed whose file was missing.
+/// A commit fails if an answer has no date. Otherwise, if a proxy answers without a date, a suspension is not noticed,
+/// and a table is committed whose file is missing.
 #[tokio::test]
 async fn an_answer_without_a_date_does_not_prove_an_age() {
     let clock = TestEnvironment::seeded(1);
@@ -355,7 +355,7 @@ async fn a_transaction_that_was_saved_too_late_has_expired() {
     assert!(matches!(error, Error::TransactionExpired(_)), "{error}");
 }
 
-/// A rollback to an expired version is refused. A handle had cached the version, whose files had been deleted.
+/// A rollback to an expired version is refused, even if the handle has cached the version: its files are deleted.
 #[tokio::test]
 async fn a_rollback_to_a_collected_version_is_refused() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -469,8 +469,8 @@ async fn a_tagged_version_retains_its_files() {
     assert_whole(fresh.tag("q3").await.unwrap().as_ref()).await;
 }
 
-/// If an expired version has a tag, the error of a collection asks to drop the tag. A process tagged such a version and
-/// died before it removed the tag again, and then every collection reported a damaged lakehouse.
+/// If an expired version has a tag, the error of a collection asks to drop the tag. Otherwise, after a process that
+/// tagged such a version has died, every collection reports a damaged lakehouse.
 #[tokio::test]
 async fn a_tag_on_an_expired_version_is_not_damage() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -500,8 +500,8 @@ async fn a_tag_on_an_expired_version_is_not_damage() {
     assert!(!matches!(error, Error::VersionExpired(_)), "{error}");
 }
 
-/// A report shows which files an expiry would free. Files that only older versions reference were reported as garbage
-/// or as files of the latest version.
+/// A report counts each file in the first layer that references it, so that it shows which files an expiry would free.
+/// Otherwise files that only older versions reference are reported as garbage or as files of the latest version.
 #[tokio::test]
 async fn files_are_counted_once_in_the_first_layer() {
     let (_, environment, lakehouse) = lake_with_old_files().await;

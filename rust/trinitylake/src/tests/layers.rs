@@ -17,8 +17,8 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// Modules of this crate import only modules of lower layers. Versions are a crate of their own, because the handle
-/// used transactions and transactions used the handle, so that neither could be understood or changed alone.
+/// The modules of transactions do not import the modules above them. Otherwise neither can be understood or changed
+/// alone.
 #[test]
 fn transactions_do_not_use_the_layers_above() {
     let mut found = Vec::new();

@@ -40,8 +40,8 @@ async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
     }
 }
 
-/// The number of a deleted newest root is not used again. A commit once used it, and a process that knew version 3 from
-/// the hint, a saved transaction or an export found a different version 3.
+/// The number of a deleted newest root is not used again. Otherwise a process that knows version 3 from the hint, a
+/// saved transaction or an export finds a different version 3.
 #[tokio::test]
 async fn mode_56_writes_are_refused_after_a_lost_root() {
     let (files, environment, _) = lake().await;
@@ -75,7 +75,8 @@ async fn mode_56_writes_are_refused_after_a_lost_root() {
     assert_eq!(add_namespace(&opened, "d").await.unwrap(), 4);
 }
 
-/// The repair for a lakehouse without a copy of the root.
+/// If there is no copy of the lost root, deleting the hint is the repair: the newest existing root is then the latest
+/// version.
 #[tokio::test]
 async fn without_the_hint_the_newest_existing_root_is_the_latest() {
     let (files, environment, _) = lake().await;
@@ -87,8 +88,8 @@ async fn without_the_hint_the_newest_existing_root_is_the_latest() {
     assert_eq!(open(files, &environment).await.latest().await.unwrap().number, 3);
 }
 
-/// An open process does not use the number of a lost root. One knew version 1, found version 2 but not the deleted
-/// version 3, and committed another version 3.
+/// An open handle does not use the number of a lost root. Otherwise a process that knows version 1 finds version 2 but
+/// not the deleted version 3, and commits another version 3.
 #[tokio::test]
 async fn an_open_handle_finds_a_lost_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -106,7 +107,8 @@ async fn an_open_handle_finds_a_lost_root() {
     assert_eq!(add_namespace(&reader, "d").await.unwrap(), 4);
 }
 
-/// A backup without its last files but with the hint, or a copy made during writes in which the hint was copied last.
+/// A hint above all roots means that roots were lost. This happens to a backup without its last files but with the
+/// hint, and to a copy made during writes in which the hint was copied last.
 #[tokio::test]
 async fn mode_7_hint_ahead() {
     for expire_before in [None, Some(1), Some(3)] {
@@ -128,8 +130,8 @@ async fn mode_7_hint_ahead() {
     }
 }
 
-/// A root below the boundary is never the latest version. All roots from the boundary on were lost, and a tagged one
-/// below it was used as the latest version.
+/// A root below the boundary is never the latest version. Otherwise, if all roots from the boundary on are lost, a
+/// tagged root below the boundary becomes the latest version.
 #[tokio::test]
 async fn a_root_below_the_boundary_is_not_the_latest() {
     let (files, environment, lakehouse) = lake().await;

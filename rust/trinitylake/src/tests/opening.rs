@@ -103,8 +103,8 @@ async fn a_handle_follows_the_commits_of_another() {
     assert_eq!(names(&reader.known()).await.len(), 70);
 }
 
-/// Mode 14: the clock of one writer is a day behind. Time travel bisects creation times, so they must increase with the
-/// version for any clocks.
+/// Creation times increase with the version even if the clock of one writer is a day behind, because time travel
+/// bisects them.
 #[tokio::test]
 async fn mode_14_creation_times_increase_despite_clock_skew() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -164,7 +164,7 @@ async fn a_version_after_the_latest_does_not_exist() {
     assert!(matches!(lakehouse.version(1).await, Err(Error::VersionNotFound(_))));
 }
 
-/// Mode 36: a root that was copied, renamed, or written with a different order.
+/// A root that was copied to another name, or written with a different order, is corrupt.
 #[tokio::test]
 async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -187,8 +187,8 @@ async fn mode_36_a_root_of_another_version_or_order_is_corrupt() {
     assert!(matches!(opened, Err(Error::CorruptFile { ref message, .. }) if message.contains("order")), "{opened:?}");
 }
 
-/// Commits versions and expires the first ones, like other processes while a creator is suspended. `late_root`: the
-/// creator then creates the root of version 0 again.
+/// Commits versions and expires the first ones, like other processes while a creator is suspended. With `late_root`,
+/// the creator then creates this root as version 0 again.
 async fn live_and_expire(files: Arc<MemoryFiles>, late_root: Option<Bytes>) {
     let lakehouse = open(files.clone(), &TestEnvironment::seeded(2)).await;
     for namespace in ["a", "b"] {
@@ -206,8 +206,8 @@ async fn assert_alive(files: &Arc<MemoryFiles>) {
     assert!(files.has(&latest.metadata.lakehouse_definition));
 }
 
-/// A creator without a reply deletes no definition that may be in use. One found another creator's root 0 and deleted
-/// its own definition, which the lakehouse used.
+/// A creator that received no reply deletes no definition that may be in use. Otherwise, if it finds another creator's
+/// root 0, it deletes its own definition, which the lakehouse uses.
 #[tokio::test]
 async fn a_creation_of_unknown_outcome_deletes_nothing() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -229,7 +229,7 @@ async fn a_creation_of_unknown_outcome_deletes_nothing() {
     assert_alive(&files).await;
 }
 
-/// If version 0 expires while `create` runs, `create` fails. A creator once reported a new, empty lakehouse instead.
+/// If version 0 expires while `create` runs, `create` fails. Otherwise it reports a new, empty lakehouse.
 #[tokio::test]
 async fn a_creation_after_an_expiry_fails() {
     let files = MemoryFiles::shared();
@@ -245,8 +245,8 @@ async fn a_creation_after_an_expiry_fails() {
     assert_alive(&files).await;
 }
 
-/// If the newest root is damaged, older versions and the log can be read. After one flipped bit, the lakehouse could
-/// not even be opened.
+/// If the newest root is damaged, older versions and the log can still be read. Otherwise one flipped bit prevents
+/// opening the lakehouse.
 #[tokio::test]
 async fn mode_56_a_damaged_newest_root_hides_only_itself() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -289,7 +289,7 @@ async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
     history.page(1000).await.unwrap().iter().map(|past| (past.number, past.version.is_ok())).collect()
 }
 
-/// A store that does not return a root at the first request for it.
+/// A store that does not find the root at `path` for the first `misses` requests.
 #[derive(Debug)]
 struct LateRoot {
     files: Arc<MemoryFiles>,
@@ -340,8 +340,8 @@ impl Storage for LateRoot {
     }
 }
 
-/// A version that is committed during a request for it is found. A process did not find the root, then found that the
-/// version was the latest one, and reported a corrupt file: 153 times in 15 seconds of polling.
+/// A version that is committed during a request for it is found. Otherwise a process does not find the root, then
+/// learns that the version is the latest one, and reports a corrupt file.
 #[tokio::test]
 async fn mode_51_a_version_committed_during_its_read_is_not_corrupt() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

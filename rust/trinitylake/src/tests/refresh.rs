@@ -42,7 +42,8 @@ async fn start() -> (Arc<Lakehouse>, Follower, Arc<TestEnvironment>) {
     (writer, Follower { handle, storage }, environment)
 }
 
-/// To find the next version takes one round. A handle that was one version behind sent nine requests in three rounds.
+/// A handle that is at most one version behind finds the latest version in one round. Otherwise each refresh costs nine
+/// requests in three rounds.
 #[tokio::test(start_paused = true)]
 async fn a_refresh_by_at_most_one_version_is_one_round() {
     let (writer, follower, environment) = start().await;

@@ -21,8 +21,8 @@ async fn thin_out(lakehouse: &Arc<Lakehouse>, n: usize) {
     }
 }
 
-/// With the small order of these tests, a tree is smaller after inserts than after a bulk build, which leaves space for
-/// inserts: 26 nodes became 32.
+/// A tree is not compacted if it would become larger. With the small order of these tests, a bulk build leaves so much
+/// space for inserts that 26 nodes become 32.
 #[tokio::test]
 async fn a_tree_that_would_become_larger_is_not_compacted() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -73,7 +73,7 @@ async fn a_compaction_keeps_the_objects_in_fewer_nodes() {
     assert_whole(&on_top).await;
 }
 
-/// A compaction succeeds while other transactions commit, which on a busy lakehouse is always the case.
+/// A compaction succeeds while other transactions commit. Otherwise it never succeeds on a busy lakehouse.
 #[tokio::test]
 async fn concurrent_commits_are_applied_on_top_of_a_compaction() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

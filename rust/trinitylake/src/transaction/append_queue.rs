@@ -35,7 +35,7 @@ use crate::storage::is_remote;
 use crate::version::Version;
 use crate::version::root_metadata::CommittedTransaction;
 
-/// Maximum size of all intents together that one leader takes: of their rows, and of everything else.
+/// Maximum total size of the intents that one leader takes: of their rows, and of their log entries.
 const MAX_SIZE_BYTES: usize = 32 << 20;
 const MAX_LOG_SIZE_BYTES: usize = 256 << 10;
 /// Maximum time, in requests, that a leader waits for the next intents of the processes whose appends the last version
@@ -57,8 +57,8 @@ pub struct QueuedAppends {
 }
 
 impl QueuedAppends {
-    /// Creates appends to a table, with its id and (namespace, name). `transactions` have the log entries and no
-    /// writes.
+    /// Creates appends to the table with this id and this (namespace, name). `transactions` provide the log entries of
+    /// the appends, and have no writes.
     pub fn new(
         lakehouse: &Lakehouse,
         id: &str,
@@ -157,9 +157,9 @@ impl QueuedAppends {
         self.others = others.take_while(fits).collect();
     }
 
-    /// Whether the queue holds fewer new appends than the latest version has, because the callers of those usually
-    /// append again at once. A leader that does not wait for them splits the processes into two halves that take turns.
-    /// An append is new if it has seen the latest version.
+    /// Whether the queue holds fewer new appends than the latest version contains. Then the leader waits, because the
+    /// callers of the committed appends usually append again at once. Otherwise the processes would split into two
+    /// halves that commit alternately. An append is new if it began at the latest version.
     fn misses_some(&self, latest: &Version, paths: &[String]) -> bool {
         let group = &latest.metadata.committed;
         let changes = latest.recorded_changes();
@@ -222,7 +222,7 @@ impl QueuedAppends {
         std::iter::once(&self.place.intent).chain(&self.others).map(|intent| intent.path.clone()).collect()
     }
 
-    /// Whether no transactions of other tables are in the queue.
+    /// Whether all waiting intents are for this table.
     pub(super) fn is_alone(&self) -> bool {
         self.place.is_alone
     }

@@ -34,7 +34,7 @@ impl NewValue {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// Location before this write, in the version that it is based on; `None` if the object is new.
+    /// Location of the object in the version on which this write is based; `None` if the object is new.
     pub base: Option<String>,
     pub value: NewValue,
     /// Number of the newest version against which this write was checked for conflicts.

@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 use crate::version::root_metadata::CommittedTransaction;
 
 impl Transaction {
-    /// [`Transaction::commit`] together with companions. The companions stay open after a certain failure, after
-    /// conflicts, and if another process has committed the chosen id of this transaction. In all other cases they get
-    /// the outcome of this transaction.
+    /// [`Transaction::commit`] together with companions. The companions stay open after conflicts, after a failure that
+    /// certainly committed nothing, and if another process has committed the chosen id of this transaction. In all
+    /// other cases they get the outcome of this transaction.
     ///
     /// `queued` are the companions as queued appends, with the rows of other processes that this transaction appends as
-    /// well. `CommitConflict` if a version contains some of these appends.
+    /// well. `CommitConflict` if a version already contains or aborts one of these appends.
     pub async fn commit_with(
         &mut self,
         companions: &mut [impl AsMut<Transaction>],
@@ -78,7 +78,8 @@ impl Transaction {
             || companion.saved.sequence > 0
             || companion.saved.restarted_from.is_some();
         if is_more {
-            let message = format!("transaction {id} writes itself, so it is committed by itself");
+            let message =
+                format!("transaction {id} has writes of its own, so it cannot be a companion: commit it alone");
             return Err(Error::InvalidArgument(message));
         }
         match companion.record_chosen_id_after(&self.base).await {

@@ -81,8 +81,8 @@ impl FromIterator<KeyRange> for KeyRanges {
     }
 }
 
-/// All requirements of a transaction. Looking up a key takes logarithmic time, because a transaction that creates many
-/// objects has as many requirements as writes.
+/// All requirements of a transaction. Looking up a key has to take logarithmic time, because a transaction that creates
+/// many objects has as many requirements as writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requirements {
     pub exists: BTreeSet<String>,

@@ -5,8 +5,9 @@
 //! validated against a fence has to prove that its files are younger than this time; otherwise it has expired.
 //!
 //! Invariants:
-//! - Collection and transaction compare times of the store. The age of the transaction is the greater one of two: by
-//!   the dates in the store's answers, and by the machine's clocks, which stop while the machine is suspended.
+//! - Collection and transaction compare times of the store. The age of the transaction is measured twice, by the dates
+//!   in the store's answers and by the machine's clocks, and the larger value counts: the machine's clocks stop while
+//!   the machine is suspended.
 //! - A file that a retained version references needs no proof, because garbage collection retains it.
 //! - A file that existed before the transaction, e.g. of a table that is registered again, needs a different proof: the
 //!   file still exists after a listing found no running collection that may delete it (`version::gc_markers`).
@@ -74,8 +75,9 @@ impl FileAge {
 }
 
 impl Transaction {
-    /// Adds files that an engine or a client wrote before the transaction began; `since_base`: after the base version.
-    /// `TransactionExpired` if one of them is missing or a running garbage collection may delete it.
+    /// Adds files that an engine or a client wrote before the transaction began. `since_base`: the files were written
+    /// after the base version, so they are not checked now. Otherwise returns `TransactionExpired` if a file is missing
+    /// or a running garbage collection may delete it.
     pub async fn adopt(&mut self, paths: Vec<String>, since_base: bool) -> Result<()> {
         if self.file_age.proven_millis > 0 && !since_base {
             self.check_stay(&paths, self.file_age.proven_millis).await?;
@@ -102,8 +104,8 @@ impl Transaction {
             self.prove_younger_than(before_millis).await.map_err(Failure::before_sending)?;
             self.file_age.proven_millis = before_millis;
         } else if let Some(before_millis) = passed.among_them_millis {
-            // The collection has a longer grace period than an earlier one. Files that this transaction wrote are
-            // younger, but adopted files may be older.
+            // The time of this fence is not later than a time that is proven already, so the files that this
+            // transaction wrote are younger. Adopted files may be older.
             self.prove_stay(self.file_age.since_millis, before_millis).await.map_err(Failure::before_sending)?;
         }
         Ok(())

@@ -57,10 +57,10 @@ pub struct Transaction {
     pub(super) writes_first: bool,
     pub(super) saved: Saved,
     pub(super) file_age: FileAge,
-    /// Attempts of the running commit. They still count while the caller resolves conflicts.
+    /// Attempts and deadline of the running commit. They stay while the caller resolves conflicts.
     pub(super) effort: Option<Effort>,
     pub(super) state: TransactionState,
-    /// Whether the transaction may reference files that no version but an earlier one references (`restore`).
+    /// Whether the transaction may reference files that only an earlier version references (`restore`).
     pub(super) depends_on_past: bool,
     /// Checks that the layer above runs at the commit.
     pub checks: Vec<String>,
@@ -103,7 +103,7 @@ impl Transaction {
         isolation: Isolation,
         has_chosen_id: bool,
     ) -> Transaction {
-        // The handle may know an older version only, and no root may be created below the base.
+        // The handle may not know the base version yet. The next root must come after it.
         lakehouse.learn(base.clone());
         let pending = BackgroundUploads::new(lakehouse.storage().clone(), lakehouse.environment().clone());
         Transaction {
@@ -196,8 +196,8 @@ impl Transaction {
         self.state.check_open()
     }
 
-    /// Makes the validated version the base, after all conflicts are resolved. No transaction up to that version has
-    /// changed an object that this one wrote, or the write was rebased.
+    /// Makes the validated version the base, after all conflicts are resolved. Each object that this transaction wrote
+    /// is then unchanged up to that version, or its write was rebased.
     pub(super) fn rebase_base(&mut self) {
         self.state.reopen_if_resolved();
         if self.state.check_open().is_ok() {
@@ -213,8 +213,9 @@ impl Transaction {
         self.placement().check_writable()
     }
 
-    /// Returns the current and the recorded root URI of the lakehouse. The recorded one is that of this transaction if
-    /// it changes it, and otherwise of the newest version, so that a later relocation does not block this transaction.
+    /// Returns the current and the recorded root URI of the lakehouse. The recorded URI is in this transaction's
+    /// lakehouse definition if it changes the definition, and otherwise in that of the newest version. So a relocation
+    /// after the base version does not block this transaction.
     pub(super) fn placement(&self) -> Placement {
         match &self.changes.definition {
             Some((_, changed)) => Placement::of(self.lakehouse.storage().root(), changed),

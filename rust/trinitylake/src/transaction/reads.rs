@@ -80,7 +80,7 @@ impl Transaction {
 
     pub(super) async fn peek_range(&self, range: &KeyRange, limit: Option<usize>) -> Result<Vec<(String, String)>> {
         let own: Vec<(&String, &Write)> = self.changes.writes.range::<str, _>(range.bounds()).collect();
-        // Each own delete may hide a row of the base.
+        // Each own delete may hide a row of the base, so read as many more rows.
         let wanted = limit.map(|limit| limit.saturating_add(own.len()));
         let mut scan = self.base.scan(range.clone(), wanted, true);
         let mut merged: BTreeMap<String, String> = BTreeMap::new();

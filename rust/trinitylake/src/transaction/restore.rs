@@ -43,7 +43,8 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Refuses to save such a transaction: the process that resumes it could not check it against garbage collection.
+    /// Refuses to save a transaction that depends on an earlier version: the process that resumes it could not check it
+    /// against garbage collection.
     pub(crate) fn check_needs_no_earlier_version(&self) -> Result<()> {
         if self.depends_on_past {
             return Err(Error::InvalidArgument(

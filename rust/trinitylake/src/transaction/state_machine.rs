@@ -38,7 +38,8 @@ pub enum Proof {
     Refused,
     /// Each root that contained it lost its race.
     RacesLost,
-    /// A version wrote a key on which the transaction depends. It is in no version up to that one, and in no later one.
+    /// A version wrote a key on which the transaction depends. The transaction is in no version up to that one, and no
+    /// later version may contain it.
     Overtaken,
     /// The version number of its root had expired before, so no reader uses that root.
     VoidRoot,
@@ -120,7 +121,8 @@ pub(crate) struct TransactionState {
     in_flight_until: u64,
     /// Whether the transaction was saved, so that another process may commit it.
     is_shared: bool,
-    /// Id of the process that began the transaction. A forked child does not receive the outcome.
+    /// Id of the process that began the transaction. A forked child does not receive the outcome, so it must not delete
+    /// the files.
     process: u32,
 }
 

@@ -30,7 +30,8 @@ fn only_files_of_the_format_may_be_deleted() {
     }
 }
 
-/// A folder with other software's reports, `reports/daily-20240101/`, was recognised as the folder of a table.
+/// Files of other software are not of a table, even if the name of their folder, such as `reports/daily-20240101/`,
+/// ends in eight digits like the folder of a table. Otherwise vacuum deletes them.
 #[test]
 fn files_of_other_software_in_folders_with_digits_are_not_of_a_table() {
     let folder = table_folder("reports/daily-20240101/data/x").unwrap();

@@ -12,8 +12,8 @@ fn named(location: &str, form: Form) -> Result<Vec<String>> {
         .collect())
 }
 
-/// A writer put two slashes between the location of a table and the name of a file. Readers still found the file,
-/// but the next collection deleted it, because its name was not a valid location and therefore treated as external.
+/// A reference retains its file in every spelling that readers resolve to that file, such as two slashes before the
+/// name. Otherwise the next collection treats the location as external, and deletes a file that readers use.
 #[test]
 fn a_file_referenced_in_another_spelling_is_retained() {
     for (location, path) in [
@@ -34,7 +34,8 @@ fn a_file_referenced_in_another_spelling_is_retained() {
     assert!(named("s3://b/lake2/t//data/f", Form::Content).unwrap().is_empty());
 }
 
-/// The files listed in a manifest were deleted if the location of the manifest had such a spelling.
+/// A location of a manifest that may be one of several files ends the collection. Otherwise the manifest is not read,
+/// and the files that it lists are deleted.
 #[test]
 fn an_ambiguous_location_of_a_manifest_ends_the_collection() {
     let error = named("s3://b/lake/t//m.avro", Form::Manifest).unwrap_err();

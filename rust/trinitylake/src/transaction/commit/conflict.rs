@@ -4,8 +4,8 @@
 //! layer above may rebase the change. A conflict on a watched read is not final either: the check that depends on the
 //! read may give the same result on the newer version.
 //!
-//! Invariant: the work grows at most with the number of changes times its logarithm. Names are collected in a
-//! [`Distinct`] or by key in a map; no list is searched linearly.
+//! Invariant: the work for n changes is at most O(n log n). Names are collected in a [`Distinct`] or in a map by key;
+//! no list is searched linearly.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
@@ -52,7 +52,7 @@ pub(crate) struct Review {
     tip: Arc<Version>,
     previous: Arc<Version>,
     fatal: FatalConflict,
-    /// Tables that both sides wrote, by key, with the transactions that wrote them.
+    /// Tables that this transaction and other transactions wrote, by key, with the version and position of the others.
     conflicting: BTreeMap<String, Vec<(u64, usize, Winner)>>,
     watched: Distinct<String>,
 }
@@ -65,7 +65,7 @@ const EARLIER_VERSION: &str = "earlier version";
 
 impl Footprint {
     /// Returns the reads that must not have changed: all under SERIALIZABLE, none under SNAPSHOT. Watched reads are not
-    /// included; they must not have changed at any isolation level.
+    /// included, because they are checked at every isolation level.
     pub fn reads_that_count(&self, isolation: Isolation) -> Option<&Reads> {
         match isolation {
             Isolation::Snapshot => None,
@@ -160,7 +160,7 @@ impl Transaction {
         Ok(match requirement {
             Requirement::Exists(required) => latest.get(required).await?.is_some(),
             Requirement::Absent(required) => latest.get(required).await?.is_none(),
-            // The transaction may have dropped that object itself.
+            // The range is also empty if the transaction itself drops the object.
             Requirement::Empty(_) => {
                 latest.get(key).await?.is_none()
                     || self.changes.writes.get(key).is_some_and(|write| matches!(write.value, NewValue::Deleted))
@@ -225,7 +225,7 @@ fn enumerate<T>(all: &[T], describe: impl Fn(&T) -> String) -> String {
     }
 }
 
-/// Description for errors of the transaction at this position in `version`, which won the race.
+/// Describes the transaction at this position in `version`, which won the race, for an error.
 pub(crate) fn winner(version: &Version, transaction: usize) -> Winner {
     let committed = version.metadata.committed.get(transaction);
     Winner {

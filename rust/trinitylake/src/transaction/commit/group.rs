@@ -53,7 +53,7 @@ pub(crate) enum Verdict {
     WriteFirst,
 }
 
-/// No root was sent, or another writer was faster.
+/// Answer if no root was sent, or if another writer was faster.
 const TRY_AGAIN: Verdict = Verdict::Again { files_are_written: false };
 
 /// Group commit of one handle.
@@ -64,23 +64,24 @@ pub struct GroupCommit(PerProcess<Mutex<State>>);
 struct State {
     is_led: bool,
     waiting: VecDeque<Member>,
-    /// Number of members so far.
+    /// Number of the last member that waited.
     members: u64,
     /// Size of the inline definitions of the members that joined after the last group was gathered.
     inline_size_bytes: usize,
     /// Number of transactions of this handle in the last root.
     last_size: usize,
-    /// Time that the last root took.
+    /// Duration of the last round: from gathering its members to the created root.
     round_millis: u64,
     /// Whether several transactions waited when the last root was created.
     is_crowded: bool,
-    /// Whether other processes commit: a race was lost, and nothing since shows that they have stopped.
+    /// Whether other processes commit: a race was lost, or the queue had intents of others when the last root was
+    /// created.
     is_contended: bool,
     /// Size of recent groups, so that a single commit between large groups does not flush their messages.
     usual_size_bytes: usize,
     /// The first half of the id of each intent of this handle in this process.
     owner: Option<u64>,
-    /// Intents of others that the last look at the queue found, each with the time when it was found first.
+    /// Intents of other processes in the last listing of the queue, each with the time when it was first listed.
     others: HashMap<String, u64>,
     /// Newest root created by this handle, possibly not yet checked against the expiry boundary.
     tip: Option<Arc<Version>>,
@@ -106,8 +107,8 @@ enum Seat<'a> {
 }
 
 impl State {
-    /// Records which intents are in the queue. Returns whether others wait. One that remains longer than a commit may
-    /// take belongs to a dead process, and no other process uses its table.
+    /// Records the intents in the queue. Returns whether other processes wait. An intent that stays for longer than a
+    /// commit may take does not count: its process has died, and no leader of the same queue has deleted it.
     fn see(&mut self, intents: Vec<String>, now_millis: u64) -> bool {
         let owner = self.owner;
         let is_of_others = |path: &str| intent_file(path).is_some_and(|(_, id, _)| Some(id.as_u64_pair().0) != owner);
@@ -150,8 +151,8 @@ impl GroupCommit {
         self.state().is_contended = true;
     }
 
-    /// The path of a new intent. It follows those that this process has seen, also if their clocks are fast. Otherwise
-    /// their owners would wait for it although they came first.
+    /// Returns the path of a new intent. It sorts after all intents that this process has seen, even if the clocks of
+    /// their owners are fast. Otherwise these owners would wait for an intent that came later.
     pub(crate) fn intent_path(&self, environment: &dyn Environment, table: Option<Uuid>) -> String {
         let mut state = self.state();
         let owner = *state.owner.get_or_insert_with(|| environment.uuid().as_u64_pair().0);
@@ -318,8 +319,8 @@ impl GroupCommit {
         if own_is_in { verdict } else { Ok(TRY_AGAIN) }
     }
 
-    /// Waits an eighth of the time that the last root took, if fewer transactions wait than the last root had. Their
-    /// callers usually commit again at once, and would otherwise wait for this root and the next one.
+    /// Waits an eighth of the duration of the last round, if fewer transactions wait than the last root had. The
+    /// callers of the missing transactions usually commit again at once, and would otherwise wait for two roots.
     async fn wait_for_last_group(&self, environment: &dyn Environment) {
         let pause_millis = {
             let state = self.state();
@@ -330,7 +331,7 @@ impl GroupCommit {
         }
     }
 
-    /// Removes the waiting members from the queue, up to the size limit of a root. Returns the group and its channels.
+    /// Takes the waiting members, up to `max_size_bytes`. Returns the group, which begins with `own`, and its channels.
     fn gather(&self, own: Submission, max_size_bytes: usize) -> (Vec<Submission>, Replies) {
         let mut size_bytes = own.size_bytes();
         let (mut group, mut replies) = (vec![own], Vec::new());
@@ -348,7 +349,7 @@ impl GroupCommit {
         (group, Replies(replies))
     }
 
-    /// Size of this group, or the decaying size of recent groups.
+    /// Returns the larger one of two sizes: of this group, and the decaying size of recent groups.
     fn usual_size_bytes(&self, group: &[Submission]) -> usize {
         let mut state = self.state();
         state.usual_size_bytes = (state.usual_size_bytes - state.usual_size_bytes / 8).max(size_bytes(group));
@@ -360,7 +361,8 @@ fn size_bytes(group: &[Submission]) -> usize {
     group.iter().map(Submission::size_bytes).sum()
 }
 
-/// Channels for the answers to all members except the leader, in the order of the group. A missing receiver is ignored.
+/// Channels for the answers to all members except the leader, in the order of the group. A member that has left is
+/// ignored.
 struct Replies(Vec<oneshot::Sender<Reply>>);
 
 impl Replies {

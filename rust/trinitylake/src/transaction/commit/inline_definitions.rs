@@ -20,7 +20,8 @@ use crate::transaction::commit::durability_barrier::flush_files;
 use crate::version::Version;
 use crate::version::publisher::Publisher;
 
-/// Maximum size of one definition in a root, and of all together. Every reader of the root also reads its definitions.
+/// Maximum size of one definition in a root, and of all together. They are small, because every reader of the root also
+/// reads its definitions.
 const DEFINITION_MAX_SIZE_BYTES: usize = 2048;
 const DEFINITIONS_MAX_SIZE_BYTES: usize = 64 << 10;
 
@@ -34,7 +35,7 @@ pub(crate) fn fit_in_root(storage: &dyn Storage, files: &[(String, Bytes)]) -> b
     !files.is_empty() && is_remote(storage) && files.iter().all(fits)
 }
 
-/// Size limit of the inline definitions of one group, and of its leader alone.
+/// Maximum size of the inline definitions of all waiting members of a group together, and also of its leader alone.
 pub(crate) fn max_size_bytes(config: &TreeConfig) -> usize {
     DEFINITIONS_MAX_SIZE_BYTES.min(config.node_max_size_bytes / 4)
 }
@@ -74,7 +75,7 @@ impl Inline {
     }
 
     async fn write(&self, storage: &dyn Storage) -> Result<()> {
-        // Usually the writer of the previous version has written them.
+        // Check which files exist, because the writer of the previous version has usually written them.
         let missing = self.taken_over.iter().map(|file| async move {
             let is_there = storage.exists(&file.0).await?;
             Result::Ok((!is_there).then(|| file.clone()))

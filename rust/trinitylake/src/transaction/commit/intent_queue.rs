@@ -2,14 +2,14 @@
 //! them together (format §8).
 //!
 //! An intent is a file below `_queue/` with the log entries of transactions, and with all data that another process
-//! needs to commit them. There are three types. The first one has its own queue, the others share a queue per table:
+//! needs to commit them. There are three types. The first type has one queue; the other two share one queue per table:
 //!
-//! - The transactions of a group, with their footprints and writes; their definitions are durable. The leader puts them
-//!   into its root (`group`).
+//! - The transactions of a group, with their footprints and writes; their definitions are durable. The leader puts
+//!   these transactions into its root (`group`).
 //! - Appends to one table, with their rows; the id of the table is in the path. The leader adds all these rows to its
 //!   own transaction (`append_queue`), which then commits as usual, and joins the first queue if intents wait in it.
-//! - The turn of a transaction that changes a table in another way, without rows and writes (`turn`). Only its owner
-//!   can commit this transaction, and the owners of younger intents for the table wait for it.
+//! - A turn (`turn`), which announces a transaction that changes a table in another way. It has no rows and no writes,
+//!   so only its owner can commit the transaction. The owners of younger intents for the table wait for it.
 //!
 //! There is no elected leader and no lock: the owner of the oldest intent leads, and an owner that has waited too long
 //! for another leader becomes a leader, too. As in every commit, only the creation of the root decides. Two leaders at
@@ -19,8 +19,8 @@
 //! - No transaction is in two roots. A transaction of a group writes at least one key, so it conflicts with the version
 //!   that contains it, and no later version admits it. A transaction whose owner has found a conflict is not admitted
 //!   either, for the same reason. For appends see `append_queue`.
-//! - No intent is put into a version after its `last_version`. Its owner can therefore abort safely after that version;
-//!   until then the outcome is unknown.
+//! - No version after the `last_version` of an intent contains it. Its owner can therefore abort safely after that
+//!   version; until then the outcome is unknown.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -51,10 +51,12 @@ pub(crate) const QUEUED_VERSIONS: u64 = 64;
 const MAX_INTENTS: usize = 256;
 /// Number of polls for the version of another leader per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 2;
-/// Number of sequential requests that a leader needs, with some margin: to create a root, and to write rows before it.
+/// Number of sequential requests that a leader needs, with some margin. The leader of a table writes rows before it
+/// creates a root.
 const PATIENCE_REQUESTS: u64 = 5;
 const PATIENCE_REQUESTS_FOR_TABLE: u64 = 15;
-/// Minimum duration to assume for a request if rows are written, which takes longer than requests to a fast store.
+/// Minimum duration to assume for a request if rows are written, because that takes longer than a request to a fast
+/// store.
 const MIN_REQUEST_MILLIS_FOR_TABLE: u64 = 10;
 
 /// A file of the queue.
@@ -64,12 +66,12 @@ pub(crate) struct Intent {
     pub transactions: Vec<IntendedTransaction>,
     /// Rows of appends as an Arrow IPC stream.
     pub rows: Bytes,
-    /// No version up to this number contains one of the transactions or an abort of one.
+    /// No version up to this number contains or aborts one of the transactions.
     validated: u64,
 }
 
 impl Intent {
-    /// Whether only its owner can commit it.
+    /// Whether the intent is a turn, which only its owner can commit.
     pub fn is_turn(&self) -> bool {
         let has_table = || intent_file(&self.path).is_some_and(|(.., table)| table.is_some());
         self.rows.is_empty() && has_table()
@@ -86,7 +88,8 @@ impl Intent {
         encode_file(&self.path, &intent.encode_to_vec())
     }
 
-    /// `None` for a damaged file or a newer format: only its owner can commit its transactions.
+    /// Returns `None` for a damaged file or a newer format. Only the owner of such an intent can commit its
+    /// transactions.
     fn decode(path: &str, file: &Bytes) -> Option<Intent> {
         if !is_intact_copy(path, file) {
             return None;
@@ -99,7 +102,7 @@ impl Intent {
         is_complete.then(|| Intent::of(path.into(), intent.transactions, intent.rows.into()))
     }
 
-    /// The first version up to `latest` that contains one of the transactions or an abort of one.
+    /// Returns the first version up to `latest` that contains or aborts one of the transactions.
     pub async fn settled_by(&mut self, publisher: &Publisher, latest: &Arc<Version>) -> Result<Option<Arc<Version>>> {
         while self.validated < latest.number {
             let to = latest.number.min(self.validated + VERSIONS_AT_ONCE);
@@ -115,7 +118,8 @@ impl Intent {
         Ok(None)
     }
 
-    /// Whether a version up to `latest` contains or aborts a transaction, or no later version may contain any of them.
+    /// Whether no process can commit the intent any more: a version up to `latest` contains or aborts one of its
+    /// transactions, or no later version may contain any of them.
     async fn is_over(&mut self, publisher: &Publisher, latest: &Arc<Version>) -> Result<bool> {
         let last_version = self.transactions.iter().map(|one| one.last_version).max().unwrap_or_default();
         Ok(last_version <= latest.number || self.settled_by(publisher, latest).await?.is_some())
@@ -126,11 +130,11 @@ impl Intent {
 pub(crate) enum Turn {
     /// Commit together with the intents of other processes at these paths; [`Place::take`] returns each of them.
     Lead(Vec<String>),
-    /// This version contains a transaction of the own intent, or an abort of one.
+    /// This version contains or aborts a transaction of the own intent.
     Settled(Arc<Version>),
 }
 
-/// Place in the queue of an intent of this process.
+/// An intent of this process, and its place in the queue.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub intent: Intent,
@@ -147,9 +151,9 @@ impl Place {
         Place { intent, request_millis: None, is_alone: false, files: HashMap::new() }
     }
 
-    /// Creates the file, if that is not done yet. Waits until this intent is committed or aborted, or until it is the
-    /// oldest one, not counting intents whose owners have died or are slow. Stops waiting if no new version appears for
-    /// too long.
+    /// Creates the file of the intent, unless that is done. Waits until the intent is committed or aborted, or until it
+    /// is the oldest one; intents whose owners have died or are slow do not count. Stops waiting if no new version
+    /// appears for too long.
     pub async fn wait(&mut self, publisher: &Publisher, deadline_millis: u64) -> Result<Turn> {
         let (storage, environment) = (publisher.storage().as_ref(), publisher.environment().as_ref());
         if self.request_millis.is_none() {
@@ -171,7 +175,7 @@ impl Place {
             ends.min(deadline_millis)
         };
         let mut patience_ends = ends();
-        // Files whose owners cannot be expected to commit first any more.
+        // Older intents for which this one no longer waits.
         let mut passed: HashSet<String> = HashSet::new();
         let mut turn = String::new();
         loop {
@@ -213,7 +217,7 @@ impl Place {
                 }
                 passed.insert(leader);
             } else if environment.elapsed_millis() >= patience_ends {
-                // Its owner may have died. Otherwise it commits without a turn.
+                // The owner of the turn may have died. If it lives, it commits without its turn.
                 clear(publisher, vec![leader]).await;
             }
         }
@@ -240,7 +244,8 @@ impl Place {
             match is_over {
                 Ok(false) => waiting.push(path),
                 Ok(true) => over.push(path),
-                // An expired version may contain them. Only their owner knows, because it examines every version.
+                // A version that may contain the intent cannot be read, usually because it has expired. So the intent
+                // is neither committed nor deleted.
                 Err(_) => {}
             }
         }
@@ -267,7 +272,7 @@ pub(crate) enum Waited {
     Served,
 }
 
-/// The intents that the leader of a group found, and its own.
+/// The own intent of a leader, and the intents of other processes that it may commit.
 #[derive(Default)]
 pub(crate) struct Intents {
     own: Option<String>,
@@ -301,8 +306,8 @@ pub(crate) async fn wait_in_queue(
     }
 }
 
-/// The intents in the queue, if a member of the group uses it. The request runs while the root is created, so that a
-/// writer that always wins finds out about others.
+/// Returns the paths of all intents if a member of the group uses the queue. The request runs while the root is
+/// created, so that a writer that wins every race still notices the waiting processes.
 pub(crate) async fn waiting_intents(publisher: &Publisher, group: &[Submission]) -> Vec<String> {
     if group.iter().all(|member| member.coordination != Coordination::Queue) {
         return Vec::new();
@@ -354,7 +359,7 @@ fn to_intended(member: &Submission) -> IntendedTransaction {
     }
 }
 
-/// A transaction as a root records it, without keys.
+/// Encodes the log entry of a transaction, without the keys of its footprint.
 pub(crate) fn to_log_entry(info: &CommittedTransaction) -> IntendedTransaction {
     let isolation = Isolation::parse(&info.isolation).unwrap_or_default();
     let footprint = proto::Footprint { base_version: info.began_at_version, ..Default::default() };
@@ -383,8 +388,8 @@ pub(crate) fn of_log_entry(entry: IntendedTransaction) -> CommittedTransaction {
     }
 }
 
-/// Returns the footprint to store in an intent, with watched reads as requirements: the leader only checks whether a
-/// version wrote keys on which the footprint depends.
+/// Returns the footprint to store in an intent. Watched reads are stored as requirements, because the leader checks
+/// both in the same way: whether a version wrote one of the keys.
 fn to_footprint(member: &Submission) -> proto::Footprint {
     let mut footprint = member.footprint.to_proto();
     footprint.keys_required.append(&mut footprint.keys_watched);

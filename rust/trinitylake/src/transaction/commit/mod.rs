@@ -7,10 +7,10 @@
 //! 2. `submission`: everything that a root has to record about the transaction.
 //! 3. `group`: transactions of this handle that wait at the same time share one root. `group_admission` decides which
 //!    of them the root may contain.
-//! 4. `intent_queue`: optionally, transactions of other processes join that root. Transactions that change one table
-//!    take turns (`turn`).
-//! 5. `publish`: write the nodes, wait for all files (`durability_barrier`), and create the root. Only the creation of
-//!    the root decides. Small definitions may be stored in the root (`inline_definitions`).
+//! 4. `intent_queue` (optional): transactions of other processes join that root. Transactions that change the same
+//!    table wait for each other (`turn`).
+//! 5. `publish`: write the nodes, wait for all files (`durability_barrier`), and create the root. The creation of the
+//!    root decides whether the group is committed. Small definitions may be stored in the root (`inline_definitions`).
 //!
 //! After a lost race this starts again at step 1, as long as the limits allow.
 
@@ -50,8 +50,8 @@ use outcome::Outcome;
 use validate::{Fit, Validated};
 
 impl Transaction {
-    /// Commits the transaction, or returns the conflicts that the caller has to resolve. A transaction without writes
-    /// and without a chosen id gets its base version as its outcome; a committed one returns its version again.
+    /// Commits the transaction, or returns the conflicts that the caller has to resolve. Without writes and without a
+    /// chosen id, the outcome is the base version. If the transaction is committed already, the outcome is its version.
     ///
     /// After an error the transaction has ended, and [`Transaction::files`] says whether its files may be deleted. The
     /// error is `CommitStateUnknown` unless it is certain that nothing was committed.
@@ -92,7 +92,7 @@ impl Transaction {
         }
     }
 
-    /// Resolves a conflict on a table: `definition` holds this transaction's change on top of the winner's.
+    /// Resolves a conflict on a table. `definition` is the winner's definition with this transaction's change applied.
     pub fn rebase(&mut self, conflict: &ConflictingTable, definition: Bytes) -> Result<()> {
         self.state.take_table_conflict(conflict)?;
         let value = self.stage(crate::key::ObjectKind::Table, &conflict.namespace, &conflict.name, definition);
@@ -139,18 +139,19 @@ impl Transaction {
     /// Makes one attempt. Returns `None` if another one is needed.
     async fn try_once(&mut self, limits: CommitLimits, effort: &mut Effort) -> Result<Option<Outcome>, Failure> {
         let lakehouse = self.lakehouse.clone();
-        // The handle of a forked child may know an older version only, and no root may be created below the base.
+        // The handle of a forked child may not know the base version yet. The next root must come after it.
         lakehouse.learn(self.base.clone());
         let is_busy = lakehouse.commits().is_busy();
         let mut missing = None;
-        // An intent may only reference files that exist.
+        // An intent may reference only files that exist.
         let may_wait = is_busy && self.waits_in_queue(limits.coordination);
         let fits_in_root = || self.fits_in_root(&self.changes.unwritten_files());
         if self.writes_first || may_wait || (is_busy && !fits_in_root()) {
-            // Meanwhile, the leader of the current group creates its root.
+            // The leader of the current group creates its root at the same time.
             missing = self.write_files().await.err();
             match &missing {
-                // If a collection deleted the file, the validation against the newest version reports that.
+                // Learn the newest version: if a garbage collection deleted the file, the validation against its fence
+                // reports that.
                 Some(Error::FileNotFound { .. }) => drop(lakehouse.latest().await?),
                 Some(error) => return Err(error.clone().into()),
                 None => {}
@@ -189,7 +190,7 @@ impl Transaction {
         let coordination = coordination.unwrap_or(self.base.config.coordination);
         let mut last_version = None;
         if waits_in_queue {
-            // An abort writes the record of the id, so that no process can commit the intent afterwards.
+            // An abort writes this record, so that no process can commit the intent afterwards.
             let record = Requirement::Absent(self.record_key()?);
             self.footprint_mut().require(record);
             last_version = Some(self.validated.number + intent_queue::QUEUED_VERSIONS);
@@ -200,8 +201,8 @@ impl Transaction {
         Ok(Submission { coordination, attempt, last_version, fits_in_root, ..submission })
     }
 
-    /// Whether the transaction joins the intent queue. A transaction that had to rebase does not: the transactions that
-    /// forced it to usually continue, so its intent would conflict with the next version as well.
+    /// Whether the transaction joins the intent queue. A transaction that had to rebase does not: its competitors
+    /// usually commit again, so its intent would conflict with the next version as well.
     fn waits_in_queue(&self, coordination: Option<Coordination>) -> bool {
         coordination.unwrap_or(self.base.config.coordination) == Coordination::Queue
             && self.changes.definition.is_none()

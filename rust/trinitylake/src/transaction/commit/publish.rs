@@ -23,7 +23,8 @@ use crate::version::Version;
 use crate::version::publisher::{Created, Prepared, Publisher, Race, Unpublished};
 use crate::version::refresh::NextRoot;
 
-/// Maximum length of a pause after a lost race, in attempts. A longer pause would only starve the writer.
+/// Maximum length of a pause after a lost race, in durations of an attempt. A longer pause would only starve the
+/// writer.
 const MAX_PAUSE_ATTEMPTS: u64 = 8;
 
 pub(crate) enum Claimed {
@@ -181,9 +182,9 @@ pub(crate) async fn remove_files(storage: &dyn Storage, paths: Vec<String>) {
     within(0, removals).await;
 }
 
-/// Pauses after a lost race, for a random part of as many rounds as versions were created in the meantime, because
-/// their number estimates the number of other writers. This avoids most attempts that would lose. A writer that has
-/// lost several times waits less, so that it wins earlier than new writers.
+/// Pauses for a random time after a lost race, at most the duration of the attempt for each version that followed the
+/// winner. The number of these versions estimates the number of other writers, so the pause avoids most attempts that
+/// would lose. A writer that has lost several times pauses less, so that it wins earlier than new writers.
 async fn pause_after_lost_race(
     publisher: &Publisher,
     previous: &Version,

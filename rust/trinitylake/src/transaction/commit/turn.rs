@@ -19,7 +19,7 @@ use crate::transaction::changes::NewValue;
 use crate::transaction::handle::Transaction;
 
 impl Transaction {
-    /// Waits for the turn of this transaction, if other processes commit and it has not waited before.
+    /// Waits for the turn of this transaction, if other processes commit and the transaction has not waited before.
     pub(super) async fn wait_for_turn(&mut self, limits: CommitLimits, effort: Effort) {
         let lakehouse = self.lakehouse.clone();
         let coordination = limits.coordination.unwrap_or(self.base.config.coordination);

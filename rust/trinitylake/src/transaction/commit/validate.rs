@@ -26,7 +26,7 @@ pub(super) enum Validated {
 }
 
 pub(super) struct Fit {
-    /// The last confirmed version, if the newest version is not confirmed yet and may still prove void.
+    /// The version that was validated before, if the newest version is not yet checked against the expiry boundary.
     pub(super) unconfirmed: Option<Arc<Version>>,
 }
 
@@ -34,8 +34,8 @@ impl Transaction {
     /// Compares the transaction with all versions since it was last validated.
     pub(super) async fn validate(&mut self, limits: CommitLimits, effort: &mut Effort) -> Result<Validated, Failure> {
         let lakehouse = self.lakehouse.clone();
-        // A root that this handle has just created may still prove void. The transaction may be based on it, but a
-        // conflict with it is not final.
+        // A root that this handle has just created is not yet checked against the expiry boundary, so it may be void.
+        // The transaction may be based on it, but a conflict with it is not final.
         let confirmed = self.validated.clone();
         let tip = lakehouse.commits().tip(lakehouse.publisher());
         let is_confirmed = tip.number <= lakehouse.known().number;
@@ -74,7 +74,7 @@ impl Transaction {
         let mut next = self.validated.number + 1;
         while next <= tip.number {
             let last = tip.number.min(next + VERSIONS_AT_ONCE - 1);
-            // Only the changes of these versions stay in memory.
+            // Versions are read in chunks, because only their changes stay in memory.
             let versions = match lakehouse.versions(next, last, &tip).await {
                 Ok(versions) => versions,
                 Err(Error::VersionExpired(message)) => {

@@ -73,7 +73,7 @@ async fn find_by_record(
     let key = latest.config.names.transaction_key(id)?;
     let Some(version) = first_with_record(lakehouse, latest, id, &key, base).await? else { return Ok(None) };
     if !version.metadata.commits(id) {
-        // Another process wrote the record.
+        // The first record is not the one of this commit, e.g. because the id was rolled back and restarted.
         return find_in_log(lakehouse, id).await;
     }
     match undone_by(lakehouse, latest, version.number).await? {
@@ -102,7 +102,7 @@ async fn first_with_record(
     }
     // Invariant: the record is absent in `low` and present in `high`.
     let mut low = match base {
-        // The commit required that the id had no record in this version.
+        // The commit required that the id had no record in this version, unless it replaced the record of a rollback.
         Some(base) if base >= oldest => base,
         _ => {
             let version = read(oldest).await?;

@@ -51,7 +51,7 @@ impl Transaction {
             return Ok(transaction);
         }
         if record.state() != SavedState::Open {
-            // Written by older versions of this library.
+            // Written by older releases of this library.
             return Err(rolled_back());
         }
         if record.expire_at_millis < lakehouse.environment().now_millis() && is_over_age(lakehouse, id, &record).await?

@@ -68,9 +68,8 @@ impl Slow {
     }
 }
 
-/// A resumed transaction cannot be rolled back after another process has committed it. One worker saved a load at the
-/// beginning of its commit, and another one resumed it. The first one committed, then the second one rolled back, and
-/// data files of a committed transaction were deleted.
+/// A resumed transaction cannot be rolled back after another process has committed it. Otherwise a worker that resumed
+/// the state that a commit begins with can delete data files of the committed transaction.
 #[tokio::test]
 async fn a_committed_transaction_is_not_rolled_back_by_another_process() {
     let (files, lakehouse, environment) = lake().await;
@@ -95,7 +94,7 @@ async fn a_committed_transaction_is_not_rolled_back_by_another_process() {
     );
     assert_eq!(changes.files(), Files::Kept);
     assert_committed(&changes.rollback().await.unwrap_err(), version);
-    // The same for a process that resumes it later.
+    // A process that resumes the transaction later cannot roll it back either.
     let mut late = Transaction::resume(&other, "job").await.unwrap();
     assert_committed(&late.rollback().await.unwrap_err(), version);
     assert_eq!(
@@ -125,14 +124,14 @@ async fn a_rolled_back_transaction_is_not_committed_by_another_process() {
     assert_eq!(outcome_of(&lakehouse, "job").await.unwrap(), TransactionOutcome::RolledBack);
     assert_eq!(saved(&lakehouse).await.unwrap(), []);
     assert!(matches!(Transaction::resume(&lakehouse, "job").await, Err(Error::ObjectNotFound(_))));
-    // Nor does a job that runs again with the same id.
+    // A job that runs again with the same id does not commit either.
     let refusal = commit(&mut creating(&lakehouse, "b", Some("job")).await).await.unwrap_err();
     assert!(matches!(refusal, Error::CommitConflict { .. }), "{refusal}");
     assert_eq!(names(&lakehouse.latest().await.unwrap()).await, ["transaction job"]);
 }
 
-/// A root that arrives after a rollback does not commit the transaction. A commit timed out while its root was in
-/// flight, an operator rolled the transaction back successfully, and then the root was created.
+/// A root that the store creates late does not commit a transaction that was rolled back. Otherwise a commit that timed
+/// out may still commit after an operator has rolled it back.
 #[tokio::test]
 async fn a_late_root_loses_to_the_rollback() {
     for is_saved in [true, false] {
@@ -208,8 +207,7 @@ async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {
     assert!(matches!(outcome, Outcome::Committed(_)));
 }
 
-/// No leader commits an intent whose transaction was rolled back. Its process had died, an operator rolled it back, and
-/// the next leader committed it.
+/// No leader commits an intent whose transaction was rolled back, for instance by an operator after its process died.
 #[tokio::test]
 async fn a_rolled_back_intent_is_not_committed() {
     for is_rolled_back in [true, false] {
@@ -223,15 +221,14 @@ async fn a_rolled_back_intent_is_not_committed() {
             let mut operator = Transaction::resume(&other, "job").await.unwrap();
             assert_eq!(operator.rollback().await.unwrap(), ROLLED_BACK);
         }
-        // During its first commit, the leader finds out that the queue is not empty.
+        // The first commit lists the queue, which is not empty; the second one leads.
         add_in_queue(&other, "a").await;
         add_in_queue(&other, "b").await;
         assert_eq!(has(&other, "waiting").await, !is_rolled_back);
     }
 }
 
-/// The owner of an intent rolls back, because the limits of its commit were reached while the intent waited in the
-/// queue.
+/// The owner of an intent can roll it back, for instance because its commit reached its limits while the intent waited.
 #[tokio::test]
 async fn the_owner_of_an_intent_can_roll_it_back() {
     let (files, owner, environment) = lake().await;
@@ -251,7 +248,7 @@ async fn the_owner_of_an_intent_can_roll_it_back() {
     assert_eq!(outcome_of(&other, waiting.id()).await.unwrap(), TransactionOutcome::RolledBack);
 }
 
-/// A root contains either a transaction or its rollback, whichever comes first in the group.
+/// A root contains either a transaction or its rollback: the one that comes first in the group.
 #[tokio::test]
 async fn no_root_contains_a_transaction_and_its_rollback() {
     let (_, lakehouse, _) = lake().await;
@@ -307,8 +304,8 @@ async fn the_record_of_a_rollback_expires_with_its_version() {
     assert!(!has(&lakehouse, "slow").await);
 }
 
-/// A rollback fails if versions that may contain the transaction have expired. It found no record, because that had
-/// expired as well, and deleted the files of a committed transaction.
+/// A rollback fails if versions that may contain the transaction have expired. The record has then expired as well, so
+/// a rollback that relies on it deletes the files of a committed transaction.
 #[tokio::test]
 async fn a_transaction_of_unknown_outcome_is_not_rolled_back_after_an_expiry() {
     let (_, lakehouse, _) = lake().await;
@@ -319,7 +316,7 @@ async fn a_transaction_of_unknown_outcome_is_not_rolled_back_after_an_expiry() {
     add_namespace(&lakehouse, "b").await.unwrap();
     let latest = add_namespace(&lakehouse, "c").await.unwrap();
     expire(&lakehouse, Some(latest), false).await.unwrap();
-    // Another process saved it since. Without that save:
+    // Pretend that this process made the last save, because a rollback after a save by another process fails earlier.
     late.saved.sequence += 1;
     let error = late.rollback().await.unwrap_err();
     assert!(matches!(error, Error::CommitStateUnknown(_)), "{error}");
@@ -356,7 +353,7 @@ async fn files_of_a_failed_commit_may_be_deleted_if_the_outcome_is_certain() {
     }
 }
 
-/// The second of two transactions with the same base version, at either isolation level.
+/// The owner of a committed transaction cannot roll it back, at either isolation level.
 #[tokio::test]
 async fn a_committed_transaction_cannot_be_rolled_back_by_its_owner() {
     let (_, lakehouse, _) = lake().await;

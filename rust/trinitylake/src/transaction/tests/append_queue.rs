@@ -147,7 +147,7 @@ async fn two_leaders_of_the_same_appends_commit_them_once() {
     assert_eq!(lost, Outcome::Committed(before), "it finds its own append");
     assert_eq!(two.latest().await.unwrap().number, before);
 
-    // The same with an append of a third process.
+    // Both leaders take the append of a third process.
     let mut third = Process::begin(&one, "c", 1).await;
     assert!(third.wait().await.unwrap().unwrap().is_empty());
     let (mut first, mut second) = (Process::begin(&one, "d", 1).await, Process::begin(&two, "e", 1).await);
@@ -182,8 +182,8 @@ async fn withdrawn_appends_are_in_no_version() {
     assert_eq!(QueuedAppends::withdraw(&mut second.entries).await.unwrap(), Some(version));
 }
 
-/// A leader appends its rows and those of a waiting process, with any fault at any operation. Each append is in one
-/// version or in none, as its process reports, and the other process always commits.
+/// A leader appends its own rows and the rows of a waiting process, with any fault at any operation. Each append is in
+/// one version or in none, as the error says, and the waiting process always commits.
 #[tokio::test]
 async fn a_fault_at_any_operation_loses_and_repeats_no_append() {
     let actions = [
@@ -221,7 +221,7 @@ async fn a_fault_at_any_operation_loses_and_repeats_no_append() {
             let files = start.copy();
             let fault = Fault::new(Trigger::at(operation.index), action);
             let (faulty, _, mut waiting, leader, result) = run(files.clone(), vec![fault]).await;
-            // How often a process looks for another leader is random.
+            // The number of operations is random, because a process polls for another leader.
             fired += usize::from(faulty.unfired().is_empty());
             faulty.revive();
             faulty.deliver_late().await;
@@ -232,7 +232,7 @@ async fn a_fault_at_any_operation_loses_and_repeats_no_append() {
             assert_whole(&lakehouse.known()).await;
             match result {
                 Ok(version) => assert_eq!(landed, [version], "{what}"),
-                // The error of a refused root was raised as it was, although the rows waited in the queue.
+                // Even for a refused root the outcome is unknown while the rows wait in the queue.
                 Err(error) if leader.entries[0].0.is_unknown() => {
                     assert!(matches!(error, Error::CommitStateUnknown(_)), "{what}: {error}");
                     unknown += 1;

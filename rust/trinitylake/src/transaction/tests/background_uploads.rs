@@ -52,8 +52,8 @@ fn denied(path: &str) -> Fault {
     Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(path), Action::Deny)
 }
 
-/// Files are uploaded in parallel. An append of ten rows waited for the store nine times, and a transaction on ten
-/// tables more than forty times, because each file was written after the previous one.
+/// Files are uploaded in parallel. Otherwise an append of ten rows waits for the store nine times, and a transaction on
+/// ten tables more than forty times.
 #[tokio::test(start_paused = true)]
 async fn a_commit_takes_two_rounds_for_any_number_of_files() {
     let lake = slow_lake(Vec::new()).await;
@@ -72,7 +72,7 @@ async fn a_commit_takes_two_rounds_for_any_number_of_files() {
     }
 }
 
-/// A root is sent after all uploads have ended. It was once sent while data of a statement was still being uploaded.
+/// A root is sent after all uploads have ended. Otherwise a version may reference data files that do not exist.
 #[tokio::test(start_paused = true)]
 async fn no_root_is_sent_before_all_of_its_files_exist() {
     let late = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("data/slow-1"), Action::Delay(Duration::from_secs(5)));
@@ -88,7 +88,7 @@ async fn no_root_is_sent_before_all_of_its_files_exist() {
     assert!(sent("data/slow-1") < sync && sync < root.unwrap(), "{log:?}");
 }
 
-/// A commit fails if an upload failed. A root referenced a file that the store had refused.
+/// A commit fails if an upload failed. Otherwise its root references a file that the store has refused.
 #[tokio::test(start_paused = true)]
 async fn a_failed_upload_fails_the_commit_and_creates_no_version() {
     let lake = slow_lake(vec![denied("data/bad-1")]).await;
@@ -100,7 +100,8 @@ async fn a_failed_upload_fails_the_commit_and_creates_no_version() {
     assert!(!lake.files.paths().iter().any(|path| root_version(path) == Some(1)));
 }
 
-/// A member neither fails nor waits because of another member's upload. A whole group once failed, or waited.
+/// A member of a group neither fails nor waits because of another member's upload. Otherwise one slow or refused file
+/// delays or fails the whole group.
 #[tokio::test(start_paused = true)]
 async fn members_neither_wait_for_nor_fail_with_files_of_others() {
     for fault in [
@@ -136,8 +137,8 @@ async fn members_neither_wait_for_nor_fail_with_files_of_others() {
     }
 }
 
-/// A transaction that waits for a leader has written its files. One found no leader, then had to wait for another one,
-/// and led the next group, whose members waited for its files.
+/// A transaction that waits for a leader has written its files, even if there was no leader when it began to commit.
+/// Otherwise it may lead the next group, whose members then wait for its files.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_with_running_uploads_does_not_delay_a_group() {
     let slow = Trigger::on(Verb::PutIfAbsent, 0).path("data/odd-0");
@@ -181,7 +182,7 @@ async fn a_save_waits_for_its_files() {
     assert!(!lake.files.paths().iter().any(|path| path.starts_with("_txn/")), "{:?}", lake.files.paths());
 }
 
-/// A rollback cancels uploads. Without that, uploads continued, and their files were never deleted.
+/// A rollback cancels uploads. Otherwise they continue, and their files are never deleted.
 #[tokio::test(start_paused = true)]
 async fn a_rollback_cancels_uploads() {
     let lake = slow_lake(Vec::new()).await;

@@ -135,7 +135,7 @@ async fn a_registration_conflicts_with_a_commit() {
     assert_eq!(names(&lakehouse.known()).await.len(), 12);
 }
 
-/// Namespace `p` and tables in it, built by two workers on a version without objects.
+/// Registers namespace `p` with tables, built by two workers on a version without objects.
 async fn register_by_workers(lakehouse: &Lakehouse, base: &Version, tables: usize) -> Result<Arc<Version>> {
     let sizes = base.config.names;
     let mut keys = vec![sizes.namespace_key("p").unwrap()];

@@ -52,8 +52,8 @@ fn assert_undone(error: &Error, version: u64, by: u64) {
     assert_eq!((winners[0].version, winners[0].message.as_str()), (by, "bad load"));
 }
 
-/// A committed id commits no second time, even after a rollback of the lakehouse. An operator rolled a load back, and
-/// its job, which had not received an answer, loaded all rows again.
+/// A committed id commits no second time, even after a rollback of the lakehouse. Otherwise a job that received no
+/// answer repeats a load that an operator has rolled back.
 #[tokio::test]
 async fn an_undone_id_does_not_commit_again() {
     let lakehouse = lake().await;
@@ -64,7 +64,7 @@ async fn an_undone_id_does_not_commit_again() {
         outcome_of(&lakehouse, "nightly").await.unwrap(),
         TransactionOutcome::Undone { version, by: back.number }
     );
-    // The same for a transaction that began before the rollback.
+    // A transaction that began before the rollback does not commit either.
     let options = TransactionOptions { id: Some("nightly".into()), ..TransactionOptions::default() };
     let mut late = lakehouse.begin(lakehouse.version(before).await.unwrap(), options).unwrap();
     late.create(Namespace, "late", "", text("late")).await.unwrap();
@@ -76,7 +76,7 @@ async fn an_undone_id_does_not_commit_again() {
     run(&lakehouse, "nightly-2").await.unwrap();
 }
 
-/// Few requests find the version of a committed id. A job once read the whole log: 202 requests for 200 versions.
+/// Few requests find the version of a committed id. Otherwise a job reads the whole log: 202 requests for 200 versions.
 #[tokio::test]
 async fn an_id_is_found_without_reading_the_log() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -189,8 +189,8 @@ async fn expiry_removes_only_the_ids_of_expired_versions() {
     assert_eq!(lakehouse.latest().await.unwrap().number, latest + 1, "without expired ids there is no new version");
 }
 
-/// A record that an expiry has removed is not damage. A process that queried an outcome was suspended after it had read
-/// the latest version, and after an expiry the query reported a damaged lakehouse.
+/// A record that an expiry removes during a query is not damage. Otherwise a process that is suspended between its
+/// reads of the latest version and of the record reports a damaged lakehouse.
 #[tokio::test]
 async fn a_record_removed_by_a_concurrent_expiry_is_not_damage() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -113,8 +113,8 @@ async fn a_repeated_group_looks_for_the_id_of_a_companion_again() {
     assert_eq!(lakehouse.latest().await.unwrap().number, 3);
 }
 
-/// Companions are committed only by a version that contains them. Another process had committed the chosen id of the
-/// leader, the leader took that version for its own, and appends were acknowledged that no version contained.
+/// Companions are committed only by a version that contains them. If another process has committed the chosen id of the
+/// leader, they stay open; otherwise appends are acknowledged that no version contains.
 #[tokio::test]
 async fn companions_are_open_after_another_process_committed_the_id_of_the_leader() {
     let (files, lakehouse) = start().await;

@@ -1,4 +1,4 @@
-//! The name of an expired root is unused again, so a suspended writer may create a root with that name. That root is
+//! After a root has expired and was deleted, a suspended writer may create another root with its name. That root is
 //! void: no process may use it as a version.
 
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, commit, create, open, text};
 use crate::transaction::Isolation;
 
-/// The root of version `number`, as created by a writer that has not observed any later version.
+/// Returns a root of version `number` from a writer that has not observed this version, and so created it on a copy of
+/// the files.
 async fn stale_root(files: &Arc<MemoryFiles>, number: u64) -> Bytes {
     let aside = files.copy();
     let lakehouse = open(aside.clone(), &TestEnvironment::seeded(7)).await;
@@ -24,7 +25,8 @@ async fn stale_root(files: &Arc<MemoryFiles>, number: u64) -> Bytes {
     aside.get(&root_path(number)).await.unwrap()
 }
 
-/// Commits once more, expires the version before, and creates a late root under its name.
+/// Commits one more version, expires all versions below it, and creates the root `stale` with the name of the expired
+/// root.
 async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes) {
     let latest = add_namespace(rival, "next").await.unwrap();
     expire(rival, Some(latest), false).await.unwrap();
@@ -32,8 +34,8 @@ async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes
     files.overwrite(&root_path(latest - 1), stale);
 }
 
-/// A loser of a race finds the conflict, although it finds a void root in place of the winner's root, which changed the
-/// same object.
+/// The loser of a race does not commit, even if the winner's root has expired and a void root has its name. Otherwise
+/// it overwrites the winner's change of the same object.
 #[tokio::test]
 async fn no_update_is_lost_because_of_a_void_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -66,7 +68,8 @@ async fn no_update_is_lost_because_of_a_void_root() {
     assert_eq!(commit(&mut again).await.unwrap(), base + 3);
 }
 
-/// A commit without an answer has an unknown outcome if another root was created with its name.
+/// A commit without an answer has an unknown outcome if a void root has the name of its root. Otherwise the writer
+/// takes the void root for a lost race, and commits a second time.
 #[tokio::test]
 async fn a_commit_in_doubt_is_not_repeated_because_of_a_void_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -98,7 +101,8 @@ async fn a_commit_in_doubt_is_not_repeated_because_of_a_void_root() {
     assert_eq!(look.read(Namespace, "a", "").await.unwrap().unwrap(), "once");
 }
 
-/// The handle has observed later versions only; the void root is between these and its base.
+/// A transaction is not validated against a void root between its base and the versions that its handle has observed.
+/// Otherwise the change of the expired version is overwritten.
 #[tokio::test]
 async fn no_transaction_is_validated_against_a_void_root() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -47,8 +47,8 @@ async fn waiting_transactions_share_a_root() {
     let start = tokio::time::Instant::now();
     let versions = commit_all(transactions).await;
     let took = start.elapsed();
-    // The first one leads alone: definition and root, 60 ms each. The others wait for it and share the next root; their
-    // definitions are written by then, so that this takes one more root and its confirmation.
+    // The first one leads alone: definition and root, 60 ms each. The others meanwhile write their definitions, and
+    // then share the next root, which takes one request and one confirmation.
     assert!(took.as_millis() <= 60 + 60 + 60 + 60 + 10, "{took:?}");
     let versions: Vec<u64> = versions.into_iter().map(Result::unwrap).collect();
     assert_eq!(versions[0], 1);
@@ -78,7 +78,7 @@ async fn mode_23_a_conflict_fails_one_member_only() {
     assert_eq!(names(&lakehouse.latest().await.unwrap()).await.len(), 5);
 }
 
-/// Two members of one group each read what the other one writes.
+/// Write skew between two members of one group: each of them reads what the other one writes.
 #[tokio::test(start_paused = true)]
 async fn write_skew_within_a_group_is_possible_only_under_snapshot() {
     for (isolation, both_land) in [(Isolation::Snapshot, true), (Isolation::Serializable, false)] {
@@ -98,7 +98,8 @@ async fn write_skew_within_a_group_is_possible_only_under_snapshot() {
     }
 }
 
-/// A table is created in a namespace that another member of the group drops.
+/// Members of a group are checked against each other: a table is not created in a namespace that an earlier member
+/// drops.
 #[tokio::test(start_paused = true)]
 async fn a_group_keeps_the_lakehouse_consistent() {
     let (_, lakehouse, _) = slow_lake().await;
@@ -148,7 +149,7 @@ async fn the_definition_changes_once_in_a_group() {
     assert!(matches!(lost, Some(Error::CommitConflict { .. })), "{lost:?}");
 }
 
-/// All answers are correct if the reply to the creation of the root is lost, in each possible way.
+/// If the reply to the creation of the root is lost, every member still gets the correct answer.
 #[tokio::test(start_paused = true)]
 async fn mode_23_a_lost_answer_is_settled_for_every_member() {
     for action in [Action::FailBefore, Action::FailAfter, Action::AlreadyExistsAfter, Action::Late] {
@@ -172,7 +173,7 @@ async fn mode_23_a_lost_answer_is_settled_for_every_member() {
     }
 }
 
-/// A leader may be cancelled at every point of its commit; the members then commit without it.
+/// A leader may be cancelled at any point of its commit; the members then commit without it.
 #[tokio::test(start_paused = true)]
 async fn mode_41_the_members_of_a_cancelled_leader_commit() {
     for millis in (1..200).step_by(7) {
@@ -200,7 +201,7 @@ async fn mode_41_the_members_of_a_cancelled_leader_commit() {
     }
 }
 
-/// A transaction whose answer was lost may be committed again.
+/// A transaction whose answer was lost can be committed again: it finds itself in the log.
 #[tokio::test]
 async fn a_transaction_finds_itself_in_the_log() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -229,7 +230,8 @@ async fn a_lone_commit_sends_three_requests() {
     assert_eq!((cost.put_if_absent, cost.put_hint, cost.list, cost.requests()), (2, 1, 0, 3));
 }
 
-/// A member is compared with the root for which it waited. That root changed the same object.
+/// A member is compared with the root that was created while it waited. Otherwise it overwrites that root's change of
+/// the same object.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_transaction_is_validated_against_the_root_in_flight() {
     for (own, is_refused) in [("a", true), ("b", false)] {

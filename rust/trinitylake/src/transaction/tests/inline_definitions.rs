@@ -55,7 +55,7 @@ async fn assert_readable(version: &Version) {
     }
 }
 
-/// A commit with one small definition waits for the store once, and not first for the definition and then for the root.
+/// A commit with one small definition takes one round, because it writes the definition and the root at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_small_definition_is_written_concurrently_with_its_root() {
     let memory = MemoryFiles::remote(TestEnvironment::seeded(1));
@@ -139,8 +139,8 @@ async fn rounds_each(committers: usize) -> f64 {
     start.elapsed().as_secs_f64() / Latency::S3_STANDARD.write.as_secs_f64() / COMMITS as f64
 }
 
-/// A group of transactions that commit again at the same time shares one root. The first of them led alone, so that the
-/// others waited for two roots. If the definitions of a large group did not fit into one root, all waited for three.
+/// Transactions that commit again at the same time share one root. Otherwise the first one leads alone, and the others
+/// wait for two roots, or for three if the definitions of a large group do not fit into one root.
 #[tokio::test(start_paused = true)]
 async fn a_group_takes_one_round_and_a_large_one_two() {
     let (small, large) = (rounds_each(60).await, rounds_each(300).await);
@@ -148,7 +148,7 @@ async fn a_group_takes_one_round_and_a_large_one_two() {
     assert!(large < 2.75, "{large} rounds each, for five commits of 300");
 }
 
-/// Inline definitions have no advantage on a local disk, so there the file is written before the root.
+/// On a local disk, inline definitions have no advantage, so the definition file is written before the root.
 #[tokio::test]
 async fn a_root_on_a_local_disk_has_no_inline_definitions() {
     let lakehouse = create(MemoryFiles::shared(), &TestEnvironment::seeded(1)).await;
@@ -156,8 +156,8 @@ async fn a_root_on_a_local_disk_has_no_inline_definitions() {
     assert!(lakehouse.known().metadata.inline_definitions.is_empty());
 }
 
-/// The process died after it had created its root but not the definition file, or the store refused the file. All
-/// processes can read the version, and the next commit writes the file.
+/// A version can be read even if the files of its inline definitions were not written, because the writer died or the
+/// store refused them. The next commit writes the files.
 #[tokio::test]
 async fn a_version_is_complete_without_the_files_of_its_inline_definitions() {
     let (files, environment, lakehouse) = lake_without("-b-").await;

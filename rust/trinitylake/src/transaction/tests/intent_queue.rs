@@ -52,8 +52,8 @@ async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction,
     ));
 }
 
-/// An intent is written after all files that it references. A leader put an intent into a root, and the definition that
-/// it referenced was never written.
+/// An intent is written after all files that it references. Otherwise a leader may commit a reference to a definition
+/// that is never written.
 #[tokio::test]
 async fn an_intent_references_only_existing_files() {
     let (files, first, _) = two().await;
@@ -122,7 +122,7 @@ async fn the_intent_of_a_dead_process_is_committed() {
     let (files, owner, other) = two().await;
     let mut waiting = creating(&owner, "waiting").await;
     leave_intent(&owner, &mut waiting, 10).await;
-    // A writer that does not wait in the queue commits, and meanwhile lists the queue, which is not empty.
+    // The first commit of this writer does not wait in the queue, but it lists the queue while it creates its root.
     assert_eq!(add_in_queue(&other, "a").await.unwrap(), 1);
     assert_eq!(add_in_queue(&other, "b").await.unwrap(), 2);
     let latest = other.latest().await.unwrap();
@@ -195,7 +195,8 @@ async fn damaged_intents_are_skipped() {
     assert_eq!(commit(&mut waiting).await.unwrap(), 3);
 }
 
-/// No process waits for the owner of an unreadable intent. It stayed first in the queue, and all later ones waited.
+/// No process waits for the owner of an unreadable intent, which is deleted. Otherwise it stays first in the queue, and
+/// the owners of all later intents wait.
 #[tokio::test]
 async fn an_unreadable_intent_is_removed_without_a_wait() {
     let (files, owner, other) = two().await;
@@ -205,7 +206,8 @@ async fn an_unreadable_intent_is_removed_without_a_wait() {
     for path in intents(&files) {
         files.delete(&path).await.unwrap();
     }
-    // Intents before all others, of a process that died: one is damaged, the versions of the other one are over.
+    // Two intents of a dead process that sort before all others: one is damaged, the other one is past its last
+    // version.
     let mut over = creating(&owner, "over").await;
     leave_intent(&owner, &mut over, 0).await;
     let stale = intents(&files)[0].clone();
@@ -232,7 +234,8 @@ async fn an_unreadable_intent_is_removed_without_a_wait() {
     assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
 }
 
-/// A file of a user in the folder of the queue is not an intent. All writers waited for its owner at each commit.
+/// A file of a user in the folder of the queue is not an intent. Otherwise all writers wait for its owner at each
+/// commit.
 #[tokio::test]
 async fn foreign_files_in_the_queue_are_ignored() {
     let (files, _, other) = two().await;

@@ -1,4 +1,4 @@
-//! Modes 24 and 25: anomalies that each isolation level allows or refuses.
+//! Anomalies that each isolation level allows or refuses (failure modes 24 and 25).
 
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ async fn replace(transaction: &mut Transaction, kind: ObjectKind, namespace: &st
     transaction.replace(kind, namespace, name, text(with)).await.unwrap();
 }
 
-/// Two sessions incremented the same counter, and the later one overwrote the earlier one.
+/// Of two transactions that change the same object, the second one fails. Otherwise it overwrites the change of the
+/// first one, as when two sessions increment a counter.
 #[tokio::test]
 async fn mode_24_lost_update_is_refused_at_both_levels() {
     for isolation in [Snapshot, Serializable] {
@@ -103,7 +104,8 @@ async fn mode_24_write_skew_is_allowed_under_snapshot_and_refused_under_serializ
     assert_conflict(write_skew(Serializable).await, "table a.x");
 }
 
-/// Two appends to one table conflicted, because opening the table counted as reading its rows.
+/// Opening a table is not a read of its rows, but finding no table is a read. Otherwise two appends to one table
+/// conflict, because each of them opens the table.
 #[tokio::test]
 async fn opening_a_table_is_not_a_read_but_its_absence_is() {
     let lakehouse = lake().await;
@@ -138,7 +140,7 @@ async fn mode_24_phantom_by_listing_is_refused_under_serializable() {
     assert_conflict(phantom(Serializable).await, "table a.z");
 }
 
-/// A listing with a limit also reads that there is no other object between the listed ones.
+/// A listing of one namespace does not conflict with a new table in another namespace, even if the listing has a limit.
 #[tokio::test]
 async fn listing_another_namespace_is_not_a_phantom() {
     let lakehouse = lake().await;
@@ -286,8 +288,8 @@ async fn dropping_or_renaming_a_changed_table_is_a_conflict() {
     }
 }
 
-/// A table was dropped and created again between two reads: the same name, but a different table. An append that was
-/// prepared for the old table must not be applied to the new one without a check.
+/// An object that was dropped and created again has changed, although it has the same name. Otherwise an append that
+/// was prepared for the old table is applied to the new table without a check.
 #[tokio::test]
 async fn mode_25_drop_and_recreate_is_a_change() {
     let lakehouse = lake().await;

@@ -21,8 +21,8 @@ async fn collect(lakehouse: &Arc<Lakehouse>) {
     lakehouse.publisher().publish_alone(&latest, metadata, draft, "the collection").await.unwrap();
 }
 
-/// A restoration fails if the earlier version expires before its commit. Otherwise the root of the restoration could
-/// reference files that garbage collection has deleted since the restoration began.
+/// A restoration conflicts with a collection that commits first. Otherwise its root could reference files that the
+/// collection has deleted since the restoration began.
 #[tokio::test]
 async fn a_restoration_conflicts_with_an_earlier_collection() {
     for is_collected in [false, true] {
@@ -74,7 +74,7 @@ async fn an_unchanged_object_is_not_written() {
     assert!(!restoration.has_writes());
 }
 
-/// A handle has cached a version and does not know that it has expired.
+/// A restoration reads the boundary, because its handle may have cached a version that has expired.
 #[tokio::test]
 async fn a_restoration_from_an_expired_version_is_refused() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -68,7 +68,7 @@ async fn disjoint_commits_of_many_tasks_all_succeed() {
     assert_whole(&latest).await;
 }
 
-/// Two handles changed the tree many times: it contains all changes of both.
+/// A rebase over many versions keeps the changes of both handles.
 #[tokio::test]
 async fn a_rebase_over_many_versions_keeps_the_changes_of_both_sides() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -110,7 +110,8 @@ fn intrude(intruder: &Intruder, rival: &Arc<Lakehouse>, namespace: String) {
     });
 }
 
-/// A writer that loses every race ends with an error that says so. One retried forever, and its job seemed to hang.
+/// A writer that loses every race ends with an error that says so. Otherwise it tries forever, and its job seems to
+/// hang.
 #[tokio::test]
 async fn mode_26_a_livelock_ends_with_an_error() {
     let (intruder, lakehouse, rival, environment) = intruded().await;
@@ -172,7 +173,7 @@ async fn run_job(lakehouse: &Arc<Lakehouse>, table: &str) -> Result<u64> {
     commit(&mut transaction).await
 }
 
-/// A repeated job with the same id commits once. A scheduler repeated a job, and every row was loaded twice.
+/// A repeated job with the same id commits once. Otherwise a scheduler that repeats a job loads every row twice.
 #[tokio::test]
 async fn mode_15_equal_transaction_ids_commit_once() {
     let (intruder, lakehouse, rival, environment) = intruded().await;
@@ -180,7 +181,7 @@ async fn mode_15_equal_transaction_ids_commit_once() {
     for i in 0..100 {
         add_namespace(&rival, &format!("n{i:02}")).await.unwrap();
     }
-    // By a handle that has not observed the commit, and by one that has.
+    // The first handle has not observed the commit; the second one has.
     assert_eq!(run_job(&lakehouse, "second").await.unwrap(), 1);
     assert_eq!(run_job(&rival, "third").await.unwrap(), 1);
     let fresh = open(intruder.files.clone(), &environment).await;
@@ -287,8 +288,8 @@ async fn every_version_records_its_exact_changes() {
     }
 }
 
-/// A late writer reads the versions since its base in pages. After an hour of suspension, a writer requested all of
-/// them at once and held all of them in memory.
+/// A late writer reads the versions since its base in pages. Otherwise, after an hour of suspension, it requests all of
+/// them at once and holds them in memory.
 #[tokio::test(start_paused = true)]
 async fn missed_versions_are_read_page_by_page() {
     const VERSIONS: u64 = 300;
@@ -386,8 +387,8 @@ async fn a_commit_without_time_still_tries_once() {
     assert_eq!(outcome, Outcome::Committed(1));
 }
 
-/// `max_attempts` limits rebases as well. After each rebase of a table the count began again, and a commit with three
-/// attempts rebased its table sixty times.
+/// `max_attempts` limits rebases as well. Otherwise the count begins again after each rebase of a table, and a commit
+/// with three attempts rebases its table sixty times.
 #[tokio::test]
 async fn the_limits_include_rebases() {
     for (max_attempts, timeout_millis, most) in [(3, 120_000, 4), (1, 120_000, 2), (1000, 100, 20)] {

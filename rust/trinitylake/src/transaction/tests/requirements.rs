@@ -103,7 +103,8 @@ async fn a_namespace_that_is_no_longer_empty_is_not_dropped() {
     }
 }
 
-/// The transaction itself emptied the namespace. Objects that it dropped do not prevent the drop, but new ones do.
+/// A transaction that drops all objects of a namespace may drop the namespace, unless another transaction has added an
+/// object.
 #[tokio::test]
 async fn emptying_and_dropping_a_namespace_conflicts_with_new_objects() {
     for isolation in [Snapshot, Serializable] {

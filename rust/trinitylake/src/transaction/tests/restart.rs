@@ -44,7 +44,7 @@ fn assert_conflict<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(matches!(result, Err(Error::CommitConflict { .. })), "{result:?}");
 }
 
-/// An id can be used again after its transaction was rolled back, for instance because a step of a load had failed.
+/// An id can be used again after its transaction was rolled back, for instance because a step of a load failed.
 #[tokio::test]
 async fn an_id_that_was_rolled_back_commits_after_a_restart() {
     let (lakehouse, other) = lakes().await;

@@ -70,7 +70,7 @@ async fn a_saved_transaction_is_resumed_in_another_process() {
     assert_whole(&latest).await;
 }
 
-/// A reader of the format finds the tree under `running_root` as the transaction sees it.
+/// `running_root` is a tree as the transaction sees it, which any reader of the format can read.
 #[tokio::test]
 async fn the_running_root_is_a_readable_tree() {
     let (_, lakehouse, _) = lake().await;
@@ -208,9 +208,9 @@ async fn a_saved_transaction_expires() {
     assert!(matches!(Transaction::resume(&lakehouse, "nobody").await, Err(Error::ObjectNotFound(_))));
 }
 
-/// The age of a saved transaction is measured by the store's clock. A host with a clock eight days ahead expired the
-/// base of a transaction saved a minute before. A host with a clock eight days behind retained versions of expired
-/// ones.
+/// The age of a saved transaction is measured by the store's clock. Otherwise a host with a clock eight days ahead
+/// expires the base of a transaction that was saved a minute ago, and a host with a clock eight days behind retains the
+/// bases of expired transactions.
 #[tokio::test]
 async fn the_age_of_a_saved_transaction_is_measured_by_the_store() {
     const EIGHT_DAYS_MILLIS: u64 = 8 * 24 * 3600 * 1000;
@@ -227,7 +227,7 @@ async fn the_age_of_a_saved_transaction_is_measured_by_the_store() {
         assert_eq!(saved(&elsewhere).await.unwrap().len(), 1);
         assert_eq!(expire(&elsewhere, Some(3), false).await.unwrap(), [0, 1]);
         Transaction::resume(&elsewhere, "job").await.unwrap();
-        // A day later by the store's clock, whatever the clock of this host shows.
+        // The store's clock advances by a day; the clock of this host does not matter.
         environment.advance(Duration::from_secs(25 * 3600));
         assert!(saved(&elsewhere).await.unwrap().is_empty());
         assert_eq!(expire(&elsewhere, Some(3), false).await.unwrap(), [2]);
@@ -237,8 +237,8 @@ async fn the_age_of_a_saved_transaction_is_measured_by_the_store() {
     }
 }
 
-/// A saved transaction retains its base and all later versions. Versions once expired while a load waited for its
-/// audit, and the load could not be committed any more.
+/// A saved transaction retains its base and all later versions. Otherwise a load that waits for its audit cannot be
+/// committed after an expiry.
 #[tokio::test]
 async fn expiry_retains_the_base_of_a_saved_transaction() {
     for before in [Some(6), None] {

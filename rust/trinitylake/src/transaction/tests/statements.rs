@@ -51,8 +51,8 @@ async fn a_transaction_reads_its_own_writes_and_others_do_not() {
     assert_eq!(latest.read_definition(&location).await.unwrap(), "second");
 }
 
-/// A definition file is opened once. A statement looks up its table four times, and on a local disk each lookup and
-/// each transaction opened the same file again.
+/// A definition is read from its file once. Otherwise each statement on a local disk opens the same file four times,
+/// once for each lookup of its table.
 #[tokio::test]
 async fn a_definition_is_read_from_its_file_once() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -264,9 +264,9 @@ async fn reserved_properties_and_unsafe_ids_are_refused() {
     assert_eq!(Isolation::parse("SERIALIZABLE").unwrap(), Isolation::Serializable);
 }
 
-/// A refused statement adds no requirement. A table was refused because a view had its name, and the transaction was
-/// then in conflict with a drop of the namespace. The same happened after a refused drop of a namespace that was not
-/// empty.
+/// A refused statement adds no requirement. Otherwise, after a table was refused because a view has its name, the
+/// transaction conflicts with a drop of the namespace; and after the refused drop of a namespace, with a new table in
+/// it.
 #[tokio::test]
 async fn a_refused_statement_has_no_requirements() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));

@@ -61,7 +61,7 @@ async fn summaries_contain_the_descriptions_of_tables() {
     assert_eq!(summaries(&lakehouse).await, ["create table a.new +3,000 rows; append +3,000 rows a.t"]);
 }
 
-/// A rename is a rename in the summary, even after a save, and not a dropped and a new table.
+/// After a save, the summary still describes a rename, and not a dropped and a new table.
 #[tokio::test]
 async fn a_rename_is_summarised_after_a_save() {
     let (_, lakehouse) = lake().await;
@@ -75,7 +75,7 @@ async fn a_rename_is_summarised_after_a_save() {
     assert_eq!(summaries(&lakehouse).await, ["rename table a.t to a.u"]);
 }
 
-/// Another process led and put a transaction of the queue into its own root.
+/// A transaction that another process commits from the queue keeps its own summary.
 #[tokio::test(start_paused = true)]
 async fn a_queued_transaction_keeps_its_own_summary() {
     let (files, lakehouse) = lake().await;
@@ -95,7 +95,7 @@ async fn a_queued_transaction_keeps_its_own_summary() {
         Waited::Lead(_)
     ));
     let leader = open(files, &TestEnvironment::seeded(2)).await;
-    // The first commit finds out that the queue is not empty, the second one leads.
+    // The first commit lists the queue, which is not empty; the second one leads.
     for namespace in ["first", "second"] {
         let mut leading = begin(&leader, Isolation::Snapshot).await;
         leading.create(Namespace, namespace, "", text(namespace)).await.unwrap();

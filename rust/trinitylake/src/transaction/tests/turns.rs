@@ -24,7 +24,7 @@ use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transac
 
 const LIMITS: CommitLimits =
     CommitLimits { max_attempts: 200, timeout_millis: 600_000, coordination: Some(Coordination::Queue) };
-/// How long a process reads metadata and writes its own after a lost race.
+/// Time that a process needs after a lost race to read the winner's metadata and to write its own.
 const REBASE: Duration = Duration::from_millis(400);
 
 fn table(id: u128, metadata: &str) -> Bytes {
@@ -35,7 +35,7 @@ fn table(id: u128, metadata: &str) -> Bytes {
         .into()
 }
 
-/// Time passes as on the paused clock of tokio, which the latency of the store advances, too.
+/// An environment whose clocks follow tokio's paused clock, as the latency of the store does.
 #[derive(Debug)]
 struct PausedClock(Instant, Arc<TestEnvironment>, u64);
 
@@ -107,8 +107,8 @@ async fn stage(transaction: &mut Transaction, name: &str) {
     transaction.replace(Table, "n", name, staged).await.unwrap();
 }
 
-/// A process that commits without a pause does not starve a process that has to rebase. Of two servers that ingest with
-/// sequence numbers, one did not answer requests for 21 seconds, until the other ended.
+/// A process that commits without a pause does not starve a process that has to rebase. Otherwise, of two servers that
+/// ingest with sequence numbers, one does not answer for 21 seconds, until the other one ends.
 #[tokio::test(start_paused = true)]
 async fn processes_that_change_one_table_without_a_pause_all_commit() {
     let (files, slow, environment) = store().await;
@@ -123,7 +123,7 @@ async fn processes_that_change_one_table_without_a_pause_all_commit() {
     let done = join_all(processes).await;
     let rebases = done.iter().flatten().map(|(_, rebases)| *rebases).max();
     assert!(rebases.unwrap() <= 4, "{done:?}");
-    // From the first version of the last process that begins to the end of the first one, no process waits for long.
+    // Until the first process ends, no process waits for long.
     let first_end = done.iter().filter_map(|one| one.last()).map(|(version, _)| *version).min().unwrap();
     for one in &done {
         let versions: Vec<u64> =
@@ -133,7 +133,7 @@ async fn processes_that_change_one_table_without_a_pause_all_commit() {
     assert_eq!(files.paths().iter().filter(|path| path.starts_with(INTENT_PREFIX)).count(), 0);
 }
 
-/// The turn of a process that has died is removed. Each later transaction waited for it.
+/// The turn of a dead process is removed. Otherwise each later transaction waits for it.
 #[tokio::test(start_paused = true)]
 async fn the_turn_of_a_dead_process_is_removed() {
     let (files, slow, environment) = store().await;
@@ -145,7 +145,7 @@ async fn the_turn_of_a_dead_process_is_removed() {
     assert!(matches!(waiting.commit(LIMITS).await.unwrap(), Outcome::Conflicts(_)));
     drop(waiting);
     let left = files.paths().into_iter().find(|path| path.starts_with(INTENT_PREFIX)).unwrap();
-    change(&other, "t1").await; // finds out about the turn
+    change(&other, "t1").await; // lists the queue, which holds the turn
     assert!(other.is_contended());
     change(&other, "t2").await; // another table has no turns
     assert!(files.has(&left) && other.is_contended());
@@ -169,7 +169,8 @@ async fn own_intents_are_not_those_of_others() {
     assert!(!lakehouse.is_contended());
 }
 
-/// The clock of a machine was an hour slow. All of its turns were older than those of the other process, which waited.
+/// Processes take turns even if the clock of one machine is an hour slow. Otherwise all of its turns are older than the
+/// turns of the other process, which then waits each time.
 #[tokio::test(start_paused = true)]
 async fn a_process_with_a_slow_clock_takes_turns() {
     let (_, slow, environment) = store().await;
@@ -187,8 +188,8 @@ async fn a_process_with_a_slow_clock_takes_turns() {
     assert!(one[10] < other[15] && other[10] < one[15], "{one:?} {other:?}");
 }
 
-/// An intent that a dead process left for a table which no other process writes made each commit of the lakehouse pay
-/// the requests of the queue, as if another process waited.
+/// An intent that stays for longer than a commit may take does not count as a waiting process. Otherwise, if a dead
+/// process left it for a table that no other process writes, each commit sends the requests of the queue.
 #[tokio::test(start_paused = true)]
 async fn an_intent_that_stays_does_not_show_that_others_wait() {
     let (files, slow, environment) = store().await;

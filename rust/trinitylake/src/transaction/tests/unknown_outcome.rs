@@ -28,8 +28,8 @@ async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
     transaction
 }
 
-/// A refusal is an outcome only if no earlier request is in flight. The first request for the root was late, the second
-/// one was denied, the files of the commit were deleted, and then the first request created the root.
+/// A refusal is an outcome only if no earlier request is in flight. Otherwise the files of the commit are deleted after
+/// a denied second request, and then a late first request creates the root.
 #[tokio::test]
 async fn a_certain_error_after_an_uncertain_one_is_uncertain() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -46,9 +46,8 @@ async fn a_certain_error_after_an_uncertain_one_is_uncertain() {
     assert_eq!(names(&open(files, &environment).await.known()).await, ["namespace a"]);
 }
 
-/// A root was created in time, other versions followed, its version expired, and a suspended writer created the root
-/// again. The writer of the first root treated that file as its own late root and received a retryable error. It
-/// retried and committed twice.
+/// If the version of a created root has expired, a root of another writer with the same number does not prove that the
+/// commit failed. Otherwise the first writer gets a retryable error, tries again, and commits twice.
 #[tokio::test]
 async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -89,10 +88,9 @@ async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
     assert!(files.has(&root_path(base + 1)), "a root of another writer was deleted");
 }
 
-/// A void root commits none of its transactions, even if another root committed one of them. A suspended writer had a
-/// saved transaction and another one in its root, and a second writer committed the saved one in time. Versions
-/// expired, the first writer created its root, found the definition of the saved transaction in the tree, and reported
-/// the other transaction as committed, although no version contained it.
+/// A void root commits none of its transactions, even if another root has committed one of them. Otherwise a suspended
+/// writer finds the saved transaction of its group in the tree, and reports the other transaction of the group as
+/// committed, although no version contains it.
 #[tokio::test]
 async fn a_transaction_committed_by_another_root_does_not_prove_its_companions() {
     let there = answer_for_an_expired_number(true).await;
@@ -155,8 +153,7 @@ async fn answer_for_an_expired_number(has_companion: bool) -> Vec<String> {
     names(&open(files, &environment).await.known()).await
 }
 
-/// A member that was not admitted has a certain outcome, even if the outcome of its group is unknown. One got
-/// `CommitStateUnknown` like its group.
+/// A member that was not admitted has a certain outcome, even if the outcome of its group is unknown.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_was_not_admitted_is_not_in_doubt() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -188,8 +185,8 @@ async fn a_member_that_was_not_admitted_is_not_in_doubt() {
     assert_eq!((group[1].files(), matches!(group[2].files(), Files::Unreachable(_))), (Files::Kept, true));
 }
 
-/// The owner of a saved transaction recognises its commit by another process from the queue. An owner that had rebased
-/// the transaction assumed that the other process had resumed it, and reported an unknown outcome.
+/// The owner of a saved and rebased transaction recognises that another process has committed it from the queue.
+/// Otherwise it assumes that the other process has resumed the transaction, and reports an unknown outcome.
 #[tokio::test]
 async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -230,8 +227,8 @@ async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed
     assert_eq!(commit(&mut transaction).await.unwrap(), version.number);
 }
 
-/// After a conflict is resolved, the transaction reads the newer version. One still read its old version, its next
-/// writes were not compared with the versions in between, and another transaction's update was lost.
+/// After a conflict is resolved, the transaction reads the newer version. Otherwise its next writes are not compared
+/// with the versions in between, and overwrite the update of another transaction.
 #[tokio::test]
 async fn a_statement_after_a_conflict_reads_the_newer_version() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -302,7 +299,7 @@ async fn a_waiting_member_ends_at_its_own_deadline() {
     };
     let (led, (answer, waited_millis)) = futures::join!(commit(&mut leader), waited);
     assert_eq!(led.unwrap(), 1);
-    // It was in no root, so the outcome is certain.
+    // The waiting transaction was in no root, so its outcome is certain.
     assert!(matches!(answer, Err(Error::CommitConflict { .. })), "{answer:?}");
     assert!((100..2000).contains(&waited_millis), "{waited_millis}");
     assert!(matches!(waits.files(), Files::Unreachable(_)));

@@ -72,7 +72,7 @@ async fn a_change_of_a_watched_object_is_reported_and_can_be_resolved() {
         let mut transaction = creating(&lakehouse, "b", &[name]).await;
         let changed_in = replace(&lakehouse, name).await;
         assert_eq!(conflicts(&mut transaction, CommitLimits::default()).await, of(human_name));
-        // Not before the watched objects were read again.
+        // The commit is refused until the watched objects were read again.
         let error = transaction.commit(CommitLimits::default()).await.unwrap_err();
         assert!(matches!(&error, Error::TransactionClosed(why) if why.contains(human_name)), "{error}");
         transaction.begin_watch().unwrap();
@@ -166,7 +166,7 @@ async fn a_resumed_transaction_still_watches() {
     commit(&mut resumed).await.unwrap();
 }
 
-/// Each of two members of one group drops the object that the other one has watched, in both orders.
+/// Of two members of one group that each drop the object that the other one watches, only the first one commits.
 #[tokio::test(start_paused = true)]
 async fn members_of_a_group_do_not_change_what_another_one_watches() {
     for is_watched in [false, true] {
@@ -195,7 +195,7 @@ async fn members_of_a_group_do_not_change_what_another_one_watches() {
     }
 }
 
-/// Other processes put an intent into a root, and have to check what its owner watches.
+/// A process that commits an intent of another process checks the watched reads of its owner.
 #[tokio::test]
 async fn an_intent_is_not_committed_after_a_change_of_what_it_watches() {
     for is_changed in [false, true] {

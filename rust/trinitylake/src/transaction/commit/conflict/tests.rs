@@ -37,8 +37,8 @@ fn work(values: u64) -> u64 {
     count.get()
 }
 
-/// Adding a name must not search the list of names found so far. Of two transactions that had both registered 100,000
-/// objects, the second one searched it for an hour before it reported the conflict.
+/// Adding a name does not search the list of names found so far. Otherwise, if two transactions register the same
+/// 100,000 objects, the second one needs an hour to report the conflict.
 #[test]
 fn the_work_of_a_review_is_linear_in_its_conflicts() {
     let (some, twice_as_many) = (work(2_000), work(4_000));
