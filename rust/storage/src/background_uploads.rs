@@ -33,7 +33,7 @@ pub const MAX_PENDING_BYTES: usize = 64 << 20;
 pub const MAX_REQUESTS: usize = 32;
 /// Maximum number of uploaded bytes that stay in memory, because the transaction may read them again.
 const MAX_KEPT_BYTES: usize = 16 << 20;
-/// Maximum size of such a file. Larger files are read from the store again.
+/// Maximum size of a file that stays in memory. Larger files are read from the store again.
 const MAX_KEPT_FILE_SIZE_BYTES: usize = 1 << 20;
 
 pub struct BackgroundUploads {
@@ -41,7 +41,7 @@ pub struct BackgroundUploads {
     environment: Arc<dyn Environment>,
     limits: PerProcess<Limits>,
     state: Mutex<State>,
-    /// The transaction has ended, so that files that were not sent are no longer needed.
+    /// Whether the transaction has ended, so that files that were not sent are no longer needed.
     is_cancelled: Arc<AtomicBool>,
     /// Deadline of the waiting commit on the elapsed clock.
     deadline_millis: Arc<AtomicU64>,
@@ -61,7 +61,7 @@ struct State {
 }
 
 struct File {
-    /// Content of the file. It is dropped after the upload, or if `is_kept`, when the transaction ends.
+    /// Content of the file. It is dropped after the upload, or at the end of the transaction if `is_kept` is set.
     bytes: Option<Bytes>,
     is_kept: bool,
     is_durable: bool,
@@ -165,7 +165,7 @@ impl BackgroundUploads {
         self.state().sweep()
     }
 
-    /// Content of a file that is still in memory; its upload may not have ended.
+    /// Returns the content of a file if it is still in memory. The upload may not have ended.
     pub fn read(&self, path: &str) -> Option<Bytes> {
         self.state().files.get(path).and_then(|file| file.bytes.clone())
     }
@@ -294,14 +294,14 @@ pub struct FileUpload {
 }
 
 impl FileUpload {
-    /// Appends to the file. After an error the file is gone. The error may be that of another upload of this
+    /// Appends to the file. After an error the file is gone. The error may belong to another upload of this
     /// transaction.
     pub fn write(&mut self, part: &[u8]) -> Result<()> {
         self.pending.check_alive(&self.path)?;
         self.file.write(part)
     }
 
-    /// Completes the file, which the commit then syncs with the others.
+    /// Completes the file. The commit syncs it with the other files.
     pub fn finish(self) -> Result<()> {
         self.pending.check_alive(&self.path)?;
         self.file.finish()?;
@@ -311,7 +311,7 @@ impl FileUpload {
 }
 
 impl State {
-    /// Adds a file that is already written and not in memory.
+    /// Adds a file that is completely written and is not in memory.
     fn add_written(&mut self, path: &str) {
         self.remove(path);
         let progress = Arc::new(Progress::default());

@@ -55,7 +55,7 @@ pub async fn copy_files(
     Ok(copied)
 }
 
-/// Size of the copied file, or `None` if it already existed.
+/// Copies one file. Returns its size, or `None` if it already existed in the target.
 async fn copy_file(
     source: &dyn Storage,
     target: &dyn Storage,

@@ -11,7 +11,7 @@ use crate::retry_policy::RetryPolicy;
 use crate::storage_trait::{FileEnd, FileInParts, FileInfo, Place, PutOutcome, Step, Storage};
 use trinitylake_base::error::Result;
 
-/// Declares from one list of counters the struct of their values, the atomic counters, and their names.
+/// Declares, from one list of counters, the struct of their values, the struct of atomic counters, and their names.
 macro_rules! counters {
     (requests: $($request:ident),+; bytes: $($bytes:ident),+) => {
         /// Requests and bytes since the handle was created. Requests and written bytes count when they are sent, even
@@ -84,7 +84,8 @@ impl CountingStorage {
         Self { inner, tally: Arc::default(), collected_before_millis: AtomicU64::new(0) }
     }
 
-    /// Time of the newest known garbage collection, which deletes older files. Part of cache keys in other layers.
+    /// Returns the time of the newest known garbage collection, which deletes older files. It is a part of cache keys
+    /// in other layers.
     pub fn collected_before_millis(&self) -> u64 {
         self.collected_before_millis.load(Ordering::SeqCst)
     }
@@ -194,7 +195,7 @@ impl Storage for CountingStorage {
     }
 }
 
-/// A file in parts whose bytes are counted as written.
+/// A file that is written part by part; its bytes are counted.
 #[derive(Debug)]
 struct CountedParts {
     file: Box<dyn FileInParts>,

@@ -14,14 +14,14 @@ use trinitylake_base::error::{Error, Result};
 /// Outcome of a claim.
 #[derive(Clone, Debug)]
 pub enum Claim {
-    /// This writer created the file. `sent_once`: the first request was answered. Otherwise another request may be in
-    /// flight, and could create the file again after its deletion.
+    /// This writer created the file. `sent_once`: the first request was answered with "created". Otherwise an earlier
+    /// request may still be in flight, and could create the file again after its deletion.
     Won { sent_once: bool },
-    /// Another writer was first; this is the content of its file.
+    /// Another writer was first. This is the content of its file.
     Lost(Bytes),
     /// No request created the file, and none can still create it: all of them were refused ([`is_refusal`]).
     Refused(Error),
-    /// A request may have created the file or may still create it: `CommitStateUnknown`.
+    /// A request may have created the file, or may still create it. The error is `CommitStateUnknown`.
     Unknown(Error),
 }
 

@@ -44,7 +44,8 @@ impl Request<'_> {
     pub(crate) fn local_failure(&self, error: &std::io::Error) -> Error {
         use std::io::ErrorKind;
         match kind_of(error) {
-            // A writer has created the folders before, so a missing path segment is not the file itself.
+            // The folders of a new file were created before, so an error of this kind does not mean that the file is
+            // missing.
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::IsADirectory
                 if matches!(self.verb, "create" | "write") =>
             {
@@ -206,8 +207,8 @@ fn element(body: &str, name: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Whether a failed request may succeed if it is sent again, by its HTTP status, the failure of the connection, and the
-/// store's error code.
+/// Whether a failed request may succeed if it is sent again. This is decided by its HTTP status, the failure of the
+/// connection, or the store's error code.
 pub(crate) fn is_retryable(status: Option<u16>, transport: Option<HttpErrorKind>, code: Option<&str>) -> bool {
     match (status, transport) {
         (Some(status), _) => status >= 500 && status != 501 || matches!(status, 408 | 409 | 425 | 429),

@@ -49,7 +49,7 @@ enum Kind {
     Data,
 }
 
-/// Cache of a file; `None` for a file that is not cached.
+/// Returns the cache to which a file belongs; `None` for a file that is not cached.
 fn kind(path: &str) -> Option<Kind> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));

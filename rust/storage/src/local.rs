@@ -1,4 +1,4 @@
-//! A lakehouse in a folder of the local disk.
+//! Files in a folder of the local disk.
 //!
 //! Invariants:
 //! - A file that several processes may create at the same time appears under its name complete or not at all: it is
@@ -7,8 +7,8 @@
 //! - A file with a unique name is written directly under that name (`write_unsynced`): no process reads it before another
 //!   file refers to it.
 //! - With [`Durability::Fsync`], a file that [`Storage::put_if_absent`] created survives a power loss: the file is
-//!   synced before it is linked and its folder afterwards. The first time a handle writes below a folder, it also syncs
-//!   all folders above it up to the root, because another process may have created them without syncing them yet.
+//!   synced before it is linked and its folder afterwards. When a handle first writes into a folder, it also syncs all
+//!   folders above that folder up to the root, because another process may have created them without syncing them yet.
 //! - If the folder entry of a new file could not be synced, this handle neither reads the file nor reports that it
 //!   exists until a later sync of its folders succeeds, because a power loss may still remove the file.
 //! - Nothing outside of the root is read or written through a symbolic link (`root_folder`).

@@ -1,4 +1,4 @@
-//! A lakehouse in an object store: S3, Google Cloud Storage, Azure, or the memory of this process.
+//! Files in an object store: S3, Google Cloud Storage, Azure, or the memory of this process.
 //!
 //! The client sends each request once. The module `retry` retries requests of all stores.
 
@@ -41,7 +41,7 @@ pub struct ObjectStorage {
     reach: Arc<Reach>,
 }
 
-/// Written by hand, because the derived one would print the client's credentials.
+/// Not derived, because a derived `Debug` would print the client's credentials.
 impl std::fmt::Debug for ObjectStorage {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ObjectStorage").field("root", &self.root.as_str()).finish_non_exhaustive()
@@ -98,7 +98,7 @@ impl ObjectStorage {
         }
     }
 
-    /// `None` for an object that is not below the root.
+    /// Returns `None` for an object that is not below the root.
     fn file_info(&self, object: &ObjectMeta) -> Option<FileInfo> {
         let path = object.location.as_ref().strip_prefix(self.root.prefix())?;
         Some(FileInfo {

@@ -2,7 +2,7 @@
 //!
 //! All guarantees of TrinityLake depend on [`Storage::put_if_absent`]. A store that ignores the condition, or that
 //! checks it and writes in two steps, works until two commits arrive at the same time and one of them is lost.
-//! Therefore the creation of a lakehouse checks the store once, before anything is written.
+//! Therefore the store is checked once, before a lakehouse is created.
 
 use std::collections::HashSet;
 

@@ -1,13 +1,13 @@
-//! Whether a store can be reached. A wrong endpoint is reported soon, whereas requests to a store that has answered
-//! before are retried as long as the policy allows.
+//! Reachability of a store. Requests to a store that has answered before are retried as long as the policy allows. If a
+//! store has never answered, e.g. because the endpoint is wrong, the error is reported after a few failures.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use object_store::client::HttpErrorKind;
 use trinitylake_base::root_uri::RootUri;
 
-/// Number of failures after which a store that has never answered counts as unreachable. If connections are refused,
-/// this takes one request about two seconds, with the pauses of the policy.
+/// Number of failures after which a store that has never answered counts as unreachable. If connections are refused, a
+/// single request reaches this number after about two seconds, including the pauses of the policy.
 const FAILURES_MAX: u32 = 7;
 /// Number of failures for which a timeout counts. A timeout takes five seconds, so two timeouts are enough.
 const TIMEOUT_WEIGHT: u32 = 4;
@@ -42,7 +42,8 @@ impl Reach {
         !self.has_answered.load(Relaxed) && self.failures.load(Relaxed) >= FAILURES_MAX
     }
 
-    /// The error of an unreachable store. `error` is that of the last request, `cannot read URI: reason`.
+    /// Returns the error message for an unreachable store. `error` is the message of the last request, `cannot read
+    /// URI: reason`.
     pub(crate) fn message(&self, root: &RootUri, error: &str) -> String {
         let reason = error.split_once(": ").map_or(error, |(_, reason)| reason);
         let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Retries of storage requests.
 //!
-//! This module makes all retries, except of creations, so that no caller needs a loop. A creation is sent once: only a
-//! caller that knows the content of the file can distinguish its own earlier attempt from that of another writer.
+//! This module retries all requests except creations, so that no caller needs a loop. A creation is sent once: only a
+//! caller that knows the content of the file can distinguish its own earlier attempt from a file of another writer.
 //! [`claim`](crate::create_readback) does so for files that several writers try to create, [`Storage::put_unique`] for
 //! all other files. Both take their pauses from the store's [`RetryPolicy`].
 

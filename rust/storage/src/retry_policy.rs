@@ -1,4 +1,5 @@
-//! The retry policy: how soon and how often requests are retried. `error_mapping` decides which errors allow a retry.
+//! The retry policy: how often and after which pauses requests are retried. `error_mapping` decides which errors allow
+//! a retry.
 //!
 //! Work with a deadline sends its requests inside [`within`]: after the deadline no request is retried, even if the
 //! policy allows it.

@@ -59,8 +59,8 @@ impl FileEnd {
 pub struct Place {
     /// Empty for the root, or ending in `/`.
     pub folder: String,
-    /// Only files whose paths sort after this path are part of the walk, at any depth below the folder. If it is
-    /// `None`, a store may return the subfolders as further places.
+    /// If set, the walk returns only files whose paths sort after this path, at any depth below the folder. If not, a
+    /// store may return the subfolders as further places.
     pub after: Option<String>,
 }
 
@@ -120,8 +120,8 @@ pub trait Storage: Send + Sync + Debug {
     /// Replaces the version hint without a sync; the last write wins. Readers verify the hint.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()>;
     /// Replaces the content of a file, durably and atomically. Used only by an erasure of rows, for metadata files of
-    /// tables (format §7). False if the content is neither `before` nor `after`. Only on object stores, one of two
-    /// concurrent writers is refused.
+    /// tables (format §7). Returns false if the content is neither `before` nor `after`. If two writers replace a file
+    /// at the same time, an object store refuses one of them; a local disk does not.
     async fn replace(&self, path: &str, before: &Bytes, after: &Bytes) -> Result<bool> {
         let found = self.get(path).await?;
         if found != after && found == before {
@@ -132,8 +132,8 @@ pub trait Storage: Send + Sync + Debug {
     }
     /// Forgets cached files.
     fn forget_cached(&self) {}
-    /// Forgets cached files if this garbage collection was not known before, because an erasure of rows, which replaces
-    /// files, is followed by one.
+    /// Forgets cached files if this garbage collection was not known before: an erasure of rows, which replaces files,
+    /// is followed by a garbage collection.
     fn learn_collection(&self, _before_millis: u64) {}
     /// Lists files by prefix, sorted by path. An empty prefix or one that ends in `/` lists all files below it, at any
     /// depth. Any other prefix is the beginning of a file name and lists only files directly in its folder, so that
@@ -147,8 +147,8 @@ pub trait Storage: Send + Sync + Debug {
         files.retain(|file| place.after.as_ref().is_none_or(|after| file.path > *after));
         Ok(Step { files, places: Vec::new() })
     }
-    /// Copies a file from another root of the same store to the same path, without a transfer to this process. False if
-    /// the store cannot do that. Only for files with unique names, because it replaces an existing file.
+    /// Copies a file from another root of the same store to the same path, without a transfer to this process. Returns
+    /// false if the store cannot do that. Only for files with unique names, because it replaces an existing file.
     async fn copy_within(&self, _source_root: &str, _path: &str) -> Result<bool> {
         Ok(false)
     }
@@ -195,7 +195,7 @@ impl FromStr for Durability {
     }
 }
 
-/// Deletes files, many at the same time.
+/// Deletes files, up to 64 at the same time.
 pub async fn delete_all(storage: &dyn Storage, paths: Vec<String>) -> Result<()> {
     stream::iter(paths)
         .map(|path| async move { storage.delete(&path).await })

@@ -1,8 +1,8 @@
 //! Commits per second of one process with many concurrent transactions, each with its own table.
 //!
-//! Remote stores are in memory, with added latency. The limit next to each figure is the rate of the same number of
-//! tasks that only create the two files of a commit at the same time on the same store. The last rows of each store
-//! have more concurrent transactions than threads.
+//! Remote stores are in memory, with added latency. The limit next to each figure is a rate on the same store: as many
+//! tasks only create two files at the same time, like a commit. The last rows of each store have more concurrent
+//! transactions than threads.
 //!
 //! `cargo bench -p trinitylake --features testing --bench group_commit`; `SECONDS` sets the duration of each row,
 //! `DIRECTORY` the folder of the local lakehouse.

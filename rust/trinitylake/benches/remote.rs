@@ -22,8 +22,8 @@ use trinitylake::storage::{Counters, CountingStorage, ObjectStorage, Storage};
 use trinitylake::transaction::{CommitLimits, TransactionOptions};
 
 const COMMITS: usize = 400;
-/// With these latencies, the elapsed time gives the number of rounds: a write takes as long as a thousand reads, so
-/// that one number contains both.
+/// Latencies for counting rounds: a write takes as long as a thousand reads, so the elapsed time contains the number of
+/// rounds of writes and of reads.
 const READ_ROUND: Duration = Duration::from_secs(1);
 const WRITE_ROUND: Duration = Duration::from_secs(1000);
 const ROUNDS: Latency = Latency { write: WRITE_ROUND, read: READ_ROUND, bytes_per_second: u64::MAX };
@@ -36,7 +36,7 @@ fn behind(latency: Latency) -> Arc<CountingStorage> {
     Arc::new(CountingStorage::new(Arc::new(LatencyStorage::new(memory(), latency))))
 }
 
-/// Rounds of writes and rounds of reads in a time measured under [`ROUNDS`].
+/// Returns the rounds of writes and of reads in a time measured with the latencies [`ROUNDS`].
 fn rounds(elapsed: Duration) -> (u64, u64) {
     // Timers are late by about a millisecond.
     let reads = (elapsed.as_secs_f64() / READ_ROUND.as_secs_f64()).round() as u64;

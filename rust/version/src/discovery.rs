@@ -2,8 +2,8 @@
 //!
 //! The search starts at the hint, which may be stale, damaged or missing, and continues with a [`GallopingSearch`].
 //!
-//! A hint is written after its root was created, and the newest root is never deleted. So a hint above all roots shows
-//! that roots were lost ([`Found::missing`]). Such a hint is read again before the loss is reported.
+//! A hint is written after the root that it names was created, and the newest root is never deleted. So a hint above
+//! all roots shows that roots were lost ([`Found::missing`]). Such a hint is read again before the loss is reported.
 
 use bytes::Bytes;
 use futures::future::{join, try_join, try_join_all};
@@ -16,7 +16,7 @@ use trinitylake_base::error::{Error, Result};
 use trinitylake_format::file_names::{LATEST_HINT_PATH, root_path, root_path_000, root_version};
 use trinitylake_storage::{FileInfo, Storage};
 
-/// The version that the hint file names, if it exists and contains a number.
+/// Returns the version that the hint file names; `None` if the file is missing or contains no number.
 pub async fn read_hint(storage: &dyn Storage) -> Option<u64> {
     let bytes = storage.get(LATEST_HINT_PATH).await.ok()?;
     version_of_hint(&bytes)
@@ -58,13 +58,14 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
             }
             look => look?,
         };
-        // If versions expire during the search, the version after the found one may exist no longer.
+        // If versions expire during the search, the version after the found one may have been deleted.
         let was_quick = clock.zip(started).is_some_and(|(clock, started)| started.is_within(QUICK_LOOK_MILLIS, clock));
         if !(found.hint.is_some() && was_quick) && boundary(storage).await? > found.version {
             continue;
         }
         let missing = found.hint.filter(|hint| *hint > found.version);
-        // On a local disk a hint is overwritten in place, so a reader may see parts of two hints.
+        // Read the hint twice before reporting a loss: on a local disk it is overwritten in place, so a reader may see
+        // parts of two hints.
         if missing.is_some() && missing != suspected {
             suspected = missing;
             continue;
@@ -99,7 +100,8 @@ async fn look_for_latest(storage: &dyn Storage) -> Result<Look> {
         Err(error) if !error.is_file_not_found() => return Err(error),
         Err(_) => {}
     }
-    // The root of the hint does not exist: list the roots. Roots below the boundary are void.
+    // The root that the hint names does not exist, so list the roots. Roots below the boundary are not the latest
+    // version.
     let Some(highest) = list_roots(storage).await?.last().copied() else {
         return Err(Error::NotALakehouse("there is no root node file: no lakehouse was created here".into()));
     };
@@ -133,7 +135,7 @@ async fn root_of(storage: &dyn Storage, version: u64) -> Result<(u64, Bytes)> {
 pub async fn root(storage: &dyn Storage, version: u64) -> Result<Bytes> {
     match storage.get(&root_path(version)).await {
         Ok(root) => Ok(root),
-        // The root has the name of format revision 000, or was deleted just now.
+        // The root may have the name of format revision 000.
         Err(error) => storage.get(&root_path_000(version)).await.or(Err(error)),
     }
 }

@@ -1,8 +1,8 @@
 //! Retention: versions from the boundary on and tagged versions are retained (format §7).
 //!
-//! If a reader does not find a file, it checks whether its version is still retained. If it is not, the file may have
-//! been deleted; otherwise the lakehouse is damaged. The check must follow the failed read: the boundary, or the
-//! version that removes a tag, is published before any file is deleted.
+//! A reader that does not find a file checks whether its version is still retained. If the version is not retained, the
+//! file may have been deleted; otherwise the lakehouse is damaged. The check must follow the failed read, because the
+//! boundary, or the version that removes a tag, is published before any file is deleted.
 
 use std::sync::Arc;
 

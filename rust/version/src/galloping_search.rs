@@ -37,7 +37,7 @@ pub struct GallopingSearch {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// All probes existed so far. The next probes are higher than `low` by these steps.
+    /// All probed versions exist so far. The next probes are higher than `low` by these steps.
     Gallop { steps: Vec<u64> },
     /// Version `high` is missing.
     Bisection { high: u64 },

@@ -1,8 +1,8 @@
 //! Markers of garbage collections that may still delete files (format §7).
 //!
 //! A collection creates a marker below `_collecting/` before it publishes its fence, and removes it after the store has
-//! answered all deletions. If no marker exists, all collections with known fences have ended, and cannot delete a file
-//! that exists at that time.
+//! answered all deletions. If no marker exists, all collections whose fences are known have ended, and cannot delete a
+//! file that exists at that time.
 
 use bytes::Bytes;
 

@@ -1,10 +1,10 @@
 //! Writer of the hint, which names the latest version.
 //!
-//! Best effort: no commit waits for a slow store. While a write runs, only the newest version is remembered for the
-//! next write. All writers overwrite one object, and some stores accept one write per second to an object. Therefore,
-//! on a remote store, all processes together write about once per second: a process that finds a newer hint postpones
-//! its write, because the writer of that hint continues. When a process stops committing, it writes its newest version
-//! (docs/decisions/0034).
+//! The hint is best effort: no commit waits for a slow store. While a write runs, only the newest version is remembered
+//! for the next write. All writers overwrite one object, and some stores accept only one write per second to an object.
+//! Therefore, on a remote store, all processes together write about once per second: a process that finds a newer hint
+//! postpones its write, because the writer of that hint continues. When a process stops committing, it writes its
+//! newest version (docs/decisions/0034).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

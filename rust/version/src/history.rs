@@ -29,7 +29,7 @@ pub struct History<'a> {
     /// Remaining versions: `oldest..next`.
     next: u64,
     oldest: u64,
-    /// The newest lost version.
+    /// The newest lost version, which the first page returns.
     lost: Option<Past>,
 }
 
@@ -49,7 +49,7 @@ impl History<'_> {
         }
         let loads = join_all((next - wanted..next).rev().map(|number| self.versions.load_version(number)));
         let (versions, boundary) = self.versions.with_boundary(loads).await?;
-        // If some of these versions have expired, all older versions have expired as well.
+        // Versions below the boundary have expired meanwhile, so the history ends there.
         self.oldest = boundary;
         for (number, version) in (next - wanted..next).rev().zip(versions) {
             match version {
@@ -94,7 +94,7 @@ impl Versions {
         }
     }
 
-    /// The newest version in the log that committed a transaction.
+    /// Returns the newest version in the log that committed the transaction.
     pub async fn committed_by(&self, id: &str) -> Result<Option<Arc<Version>>> {
         let mut before = None;
         loop {
@@ -109,8 +109,8 @@ impl Versions {
         }
     }
 
-    /// The newest version created at or before a given time, in milliseconds since 1970. `VersionNotFound` if the
-    /// lakehouse is younger, `VersionExpired` if that version is not retained.
+    /// Returns the newest version created at or before a given time, in milliseconds since 1970. `VersionNotFound` if
+    /// the lakehouse is younger, `VersionExpired` if that version is not retained.
     pub async fn version_at(&self, moment_millis: i64) -> Result<Arc<Version>> {
         let latest = self.latest().await?;
         let answer = |version: Arc<Version>| {

@@ -43,7 +43,8 @@ impl Look {
             LastRollback::Version(rollback) => rollback <= older.number,
             LastRollback::Unknown => false,
         };
-        // A row of an inner node may become such a message several times.
+        // A row of an inner node may become a message with this transaction id several times, with other values in
+        // between.
         let is_rehomed = self.decision.by == DecidedBy::Transaction(REHOMED.into());
         no_rollback && !is_rehomed && self.decision == older.decision
     }
@@ -51,7 +52,7 @@ impl Look {
 
 impl Versions {
     /// Returns versions after `oldest`, up to `newest`, that changed the key: at most `limit`, newest first. `oldest`
-    /// is not included, because to find its change, the version before it is needed.
+    /// is not included, because only the version before it shows whether it changed the key.
     pub async fn key_history(&self, key: &str, newest: u64, oldest: u64, limit: usize) -> Result<Vec<KeyStep>> {
         let look = async |number: u64| Look::at(&self.version(number).await?, key).await;
         let mut steps = Vec::new();

@@ -42,9 +42,9 @@ impl Observation {
 pub(crate) enum Trust {
     /// No recent observation exists.
     None,
-    /// According to the clocks of this machine.
+    /// Certain according to the clocks of this machine.
     ByOwnClocks,
-    /// According to the clock of the store as well.
+    /// Certain according to the clock of the store as well.
     Certain,
 }
 
@@ -101,9 +101,9 @@ impl Observations {
         }
     }
 
-    /// How certain it is that no root of version `number` was deleted before the store answered at `now`: the version
-    /// did not exist a moment earlier, and cannot have been created, expired and been deleted since. Then an existing
-    /// root is the first one with this name, and an absent root was never created.
+    /// Returns how certain it is that no root of version `number` was deleted before the store answered at `now`. It is
+    /// certain if the version did not exist a moment earlier, because in so short a time it cannot be created, expire
+    /// and be deleted. Then an existing root is the first one with this name, and an absent root was never created.
     pub fn is_name_unused(&self, number: u64, now: Option<StoreMoment>, environment: &dyn Environment) -> Trust {
         match *lock(&self.newest) {
             Some(newest) if newest.number < number => newest.trust(now, environment),

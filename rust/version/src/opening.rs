@@ -39,7 +39,7 @@ impl Versions {
         let config = TreeConfig::of(&definition)?;
         let exists = || Error::ObjectAlreadyExists("a lakehouse exists here already".into());
         let root_file = root_path(0);
-        // Any root shows that a lakehouse exists, because its first versions may have expired.
+        // Look for any root and not only root 0, because the first versions of an existing lakehouse may have expired.
         let (roots, oldest) = join(discovery::list_roots(storage.as_ref()), boundary(storage.as_ref())).await;
         if !roots?.is_empty() || oldest? > 0 {
             return Err(exists());
@@ -115,7 +115,7 @@ fn with_retries(storage: Arc<dyn Storage>, environment: &Arc<dyn Environment>) -
     Arc::new(RetryingStorage::new(storage, environment.clone()))
 }
 
-/// The newest readable version below `number`.
+/// Returns the newest readable version below `number`.
 pub async fn newest_intact(nodes: &Arc<NodeStore>, number: u64) -> Result<Option<Version>> {
     let oldest = boundary(nodes.storage().as_ref()).await?;
     for number in (oldest..number).rev() {

@@ -39,7 +39,7 @@ pub enum Race {
 
 /// Outcome of a root that this process created below the boundary.
 enum Expired {
-    /// The root was created before its version expired, and later versions are based on it.
+    /// The root was created before its version expired, and a version contains its transactions.
     Committed(Arc<Version>),
     /// The version had expired before its root was created.
     Void,
@@ -58,7 +58,7 @@ pub struct Created {
     pub version: Arc<Version>,
     /// See [`Claim::Won`].
     sent_once: bool,
-    /// Before the first request for the root, this version and higher ones did not exist.
+    /// Observation that no version with this number or a higher one existed before the request for the root.
     none_above: Observation,
     /// Whether the name of the root had certainly never been used when the root was created (format §7).
     was_in_time: bool,
@@ -69,7 +69,7 @@ pub struct Created {
 pub enum Unpublished {
     /// No request for the root was sent.
     NotSent(Error),
-    /// The store refused it (`create_readback::is_refusal`).
+    /// The store refused the root (`create_readback::is_refusal`).
     Refused(Error),
     /// Another writer created the root with this name; reading it failed with this error.
     NameTaken(Error),
@@ -159,8 +159,8 @@ impl Publisher {
         self.publish_repair(latest, metadata, draft, what).await
     }
 
-    /// [`Publisher::publish_alone`] without the check that the lakehouse was not moved: a repair writes no URI, and
-    /// `relocate` needs a readable version.
+    /// [`Publisher::publish_alone`] without the check that the lakehouse was not moved. A repair needs no such check,
+    /// because it writes no URI, and has to work in a moved lakehouse, because `relocate` needs a readable version.
     pub async fn publish_repair(
         &self,
         latest: &Version,
@@ -210,8 +210,9 @@ impl Publisher {
         let (claim, answered) = dated(claim).await;
         match claim {
             Claim::Won { sent_once } => {
-                // The root may have been created just before the answer, so the time until the answer counts. It proves
-                // nothing if the request was repeated, because the store may have executed a request late.
+                // The root may have been created as late as the answer, so the observation must be recent at the time
+                // of the answer. If the request was repeated, the answer proves nothing, because the store may execute
+                // the first request later.
                 let answered = answered.filter(|_| sent_once);
                 let trust = self.versions.observations().is_name_unused(number, answered, environment);
                 let (none_above, was_in_time) = (Observation { asked, answered }, trust == Trust::Certain);
@@ -263,9 +264,10 @@ impl Publisher {
         }
     }
 
-    /// Updates the hint after this process created a root, and checks that the version number had not expired before
-    /// (format §7). This takes a request for the boundary, unless recent observations prove it (docs/decisions/0034).
-    /// `TransactionExpired` if the number had expired before; in doubt if this cannot be determined.
+    /// Updates the hint after this process has created a root, and checks that the version number had not expired
+    /// before (format §7). The check sends a request for the boundary, unless recent observations prove the result
+    /// (docs/decisions/0034). Returns `Void` if the number had expired before, and `InDoubt` if this cannot be
+    /// determined.
     pub async fn confirm(&self, created: Created) -> Result<Arc<Version>, Unpublished> {
         let version = created.version.clone();
         let number = version.number;
@@ -337,10 +339,10 @@ impl Publisher {
                 }
             }
         }
-        // A name becomes unused again only after a boundary was published. A file older than the current boundary
-        // proves nothing, because there may have been an earlier boundary. A file after a repeated request, which may
-        // have been executed late, or of another writer, proves nothing either: the root of this process may have been
-        // created in time and deleted before.
+        // A name becomes free again only after a boundary was published, so a file of this process that is younger than
+        // the current boundary was created too late. An older file proves nothing, because an earlier boundary may have
+        // freed the name. A file of another writer, or one after a repeated request, proves nothing either: a root of
+        // this process may have been created in time, and deleted before that file was created.
         let storage = self.versions.storage();
         let (root, file) = join(storage.get(&version.root_path), storage.head(&version.root_path)).await;
         let came_late = match (root, file) {

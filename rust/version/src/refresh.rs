@@ -24,13 +24,13 @@ const FAR_AHEAD: u64 = 32;
 pub enum NextRoot {
     Absent,
     Exists,
-    /// Absent, but versions up to this number have expired, so that a root with this name would be void.
+    /// The file does not exist, but the known version has expired, so that a root with this name would be void.
     Expired,
 }
 
 impl Versions {
-    /// Returns the latest version. If this is the known version or the next one, takes one round of requests: usually
-    /// two requests, from time to time four.
+    /// Returns the latest version. If it is the known version or the next one, this takes one round of requests:
+    /// usually two requests, from time to time four.
     pub async fn latest(&self) -> Result<Arc<Version>> {
         match self.damage() {
             Some(damage) if damage.is_missing => return self.rediscover().await,
@@ -58,9 +58,9 @@ impl Versions {
             join3(dated(self.nodes().load(&next_file, None)), dated(storage.exists(&file_after)), look).await;
         self.observations().heard(other_answered.or(answered));
         let (hint, is_another) = (hint?, is_another?);
-        // An answer proves something only if the known version has certainly not expired. If it has, for instance while
-        // this machine was suspended, an absent root may have been deleted, and an existing root may be void. Check
-        // this for each answer, because the machine may also be suspended between two answers.
+        // An answer proves something only if the known version has certainly not expired. If it has expired, for
+        // instance while this machine was suspended, an absent root may have been deleted, and an existing root may be
+        // void. Check this for each answer, because the machine may be suspended between two answers.
         let mut trust = self.trust_in(known.number, answered).await?;
         if root.is_ok() {
             trust = trust.min(self.trust_in(known.number, other_answered).await?);
@@ -68,7 +68,7 @@ impl Versions {
         if trust == Trust::None {
             return self.rediscover().await;
         }
-        // The answer that showed that there is no later version.
+        // The answer that shows that no later version exists.
         let answered = if root.is_ok() { other_answered } else { answered };
         let observation = Observation { asked, answered: answered.filter(|_| trust == Trust::Certain) };
         let latest = match root {
@@ -84,7 +84,7 @@ impl Versions {
                 self.observations().saw_none_above(known.number, observation);
                 known
             }
-            // The root is damaged, and a repair has published later versions.
+            // The next root is damaged, and a repair has published later versions.
             Err(Error::CorruptFile { .. }) if is_another => known,
             Err(error) => return Err(error),
         };
@@ -93,7 +93,7 @@ impl Versions {
         if hint.is_some_and(|hint| hint > latest.number) { self.rediscover().await } else { Ok(latest) }
     }
 
-    /// Returns the version at which the search starts: `number`, which exists, or the hint if it is far ahead.
+    /// Returns the existing version at which the search starts: `number`, or the hint if it is far ahead.
     async fn start(&self, number: u64, hint: Option<u64>) -> Result<u64> {
         Ok(match hint {
             Some(hint) if hint > number + FAR_AHEAD && self.storage().exists(&root_path(hint)).await? => hint,
@@ -123,23 +123,25 @@ impl Versions {
         Ok(oldest)
     }
 
-    /// How certain it is that version `number` had not expired when the store answered that the next version is absent.
-    /// If it had, the answer proves nothing, because the next version may have been created and deleted (format §7).
-    /// Call this after the answer. Sends a request if the last observation is too old.
+    /// Returns how certain it is that version `number` had not expired when the store answered that the next version
+    /// does not exist. If version `number` had expired, the answer proves nothing, because the next version may have
+    /// been created and deleted (format §7). Call this after the answer. Sends a request if the last observation is too
+    /// old.
     async fn trust_in(&self, number: u64, answered: Option<StoreMoment>) -> Result<Trust> {
         let environment = self.environment().as_ref();
         let untouched = self.observations().is_name_unused(number + 1, answered, environment);
         let (oldest, trust) = match self.observations().boundary(answered, environment) {
             Some(seen) => seen,
             None if untouched > Trust::None => return Ok(untouched),
-            // This request is sent after that answer.
+            // The request for the boundary follows the answer, so its result is certain for that time.
             None => (self.ask_boundary().await?, Trust::Certain),
         };
         Ok(if oldest > number { Trust::None } else { trust.max(untouched) })
     }
 
-    /// Whether a root exists after this version, the latest known one. Sends no request if a recent observation exists.
-    /// [`Observations::is_name_unused`] relies on the result when the root was created.
+    /// Returns whether the root after `number`, the latest known version, exists. Sends no request if a recent
+    /// observation exists. Records an observation, on which [`Observations::is_name_unused`] relies after that root was
+    /// created.
     pub async fn next_root(&self, number: u64) -> Result<NextRoot> {
         let (environment, next) = (self.environment().as_ref(), root_path(number + 1));
         if self.observations().is_name_unused(number + 1, None, environment) > Trust::None {
@@ -175,7 +177,7 @@ impl Versions {
         // Read the boundary even if the version is cached: it may have expired during the search.
         let (version, oldest) = self.with_boundary(self.load_version(number)).await?;
         match version {
-            // The process that expired the version knew a later one.
+            // Search without the hint of this handle: the process that expired the version knew a later one.
             Err(Error::VersionExpired(_)) => self.rediscover().await,
             _ if number < oldest => self.rediscover().await,
             Err(error) => Err(error),

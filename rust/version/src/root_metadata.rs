@@ -63,7 +63,7 @@ pub struct CommittedTransaction {
     pub summary: Summary,
 }
 
-/// The newest version, up to and including the recording one, that is a rollback of the lakehouse.
+/// The newest rollback of the lakehouse, up to and including the version that records it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LastRollback {
     /// The row is missing, because the writer of this version or of an earlier one does not support it.
@@ -201,7 +201,7 @@ impl RootMetadata {
         self.committed.iter().any(|transaction| transaction.gives_up() == Some(id))
     }
 
-    /// Returns the value for the next version, unless the next version is a rollback.
+    /// Returns the `last_rollback` of the next version, unless that version is a rollback itself.
     pub fn last_rollback_for_next(&self) -> LastRollback {
         match self.rollback_from_root {
             Some(_) => LastRollback::Version(self.version),
@@ -243,7 +243,7 @@ fn to_row(definitions: &BTreeMap<String, Bytes>) -> Option<String> {
     (!definitions.is_empty()).then(|| lines.collect())
 }
 
-/// Parses the lines. Skips lines that are not intact copies of the definition files at their paths.
+/// Parses the lines. Skips lines that are not intact copies of the definition files that they name.
 fn from_row(row: &str) -> BTreeMap<String, Bytes> {
     let definitions = row.split('\n').filter_map(|line| {
         let (path, text) = line.split_once('\t')?;
@@ -262,7 +262,7 @@ fn definition_of(path: &str, hexadecimal: &str) -> Option<Bytes> {
     from_hexadecimal(hexadecimal).map(Bytes::from).filter(|file| is_intact_copy(path, file))
 }
 
-/// The number of lines that are not intact copies of the definition files at their paths.
+/// Returns the number of lines that are not intact copies of the definition files that they name.
 pub fn damaged_inline_definitions(row: &str) -> usize {
     row.split_terminator('\n').count() - from_row(row).len()
 }

@@ -59,7 +59,7 @@ impl StoreTime {
         self.now_millis.saturating_sub(age_millis)
     }
 
-    /// Time since another time; 0 if that is later.
+    /// Time since `other`; 0 if `other` is later.
     pub fn millis_since(&self, other: StoreTime) -> u64 {
         self.now_millis.saturating_sub(other.now_millis)
     }
@@ -69,7 +69,7 @@ impl StoreTime {
     }
 }
 
-/// Check, repeated during a deletion by age, that the clock of the store is not set back.
+/// Repeated check during a deletion by age that the clock of the store was not set back.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockCheck {
     pub begun: StoreTime,

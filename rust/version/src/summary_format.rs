@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use trinitylake_format::key::ObjectKind;
 
 pub const SUMMARY_MAX_SIZE_BYTES: usize = 300;
-/// Maximum number of clauses that are listed; more are counted.
+/// Maximum number of clauses that are listed; a longer list is replaced by counts.
 const LISTED_MAX: usize = 4;
 /// Maximum number of characters of a name that are shown.
 const NAME_MAX_CHARS: usize = 48;
@@ -135,7 +135,7 @@ impl Summary {
         Summary::of(vec![Clause::plain(text)])
     }
 
-    /// A summary as stored by a writer.
+    /// A summary that was read from storage.
     pub fn stored(text: String) -> Summary {
         Summary(text)
     }
@@ -229,7 +229,7 @@ fn shown_name(namespace: &str, name: &str) -> String {
     }
 }
 
-/// The name of a tag, or another user-defined name.
+/// Returns the name of a tag, or another user-defined name, as a summary shows it.
 pub fn shown(name: &str) -> String {
     shown_name(name, "")
 }

@@ -2,8 +2,8 @@
 //! request; the library or a browser sends the requests.
 //!
 //! Creation times ascend with versions, so the search is a bisection. The caller answers each [`AtMoment::probe`] until
-//! no probe is left. A missing version counts as older than the given time, because a browser cannot list expired
-//! versions. A tagged version below a missing version is never a result, because it may not have been the latest
+//! no probe is left. A missing version counts as older than the given time: it has expired, and a browser cannot list
+//! the boundary. A tagged version below a missing version is never a result, because it may not have been the latest
 //! version at the given time.
 
 use trinitylake_base::error::{Error, Result};
@@ -42,7 +42,7 @@ impl<T> AtMoment<T> {
     /// The next version to request; `None` if [`AtMoment::found`] is known.
     pub fn probe(&self) -> Option<u64> {
         let undecided = self.until.checked_sub(self.from).filter(|n| *n > 0)?;
-        // The newest version first, because it is the result for the current time.
+        // Probe the newest version first, because it is the result for the current time.
         let steps = if self.younger_created_millis.is_none() { undecided - 1 } else { undecided / 2 };
         Some(self.from + steps)
     }

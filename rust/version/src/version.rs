@@ -33,7 +33,7 @@ pub struct Version {
     pub config: TreeConfig,
     nodes: Arc<NodeStore>,
     changes: OnceLock<Arc<[KeyChange]>>,
-    /// Whether the files of all inline definitions exist.
+    /// Whether this process knows that the files of all inline definitions exist.
     are_definitions_written: AtomicBool,
 }
 
@@ -72,7 +72,7 @@ impl Version {
         }
     }
 
-    /// Records that the files of all definitions in its root are durable.
+    /// Records that the files of all inline definitions are durable.
     pub fn definitions_are_written(&self) {
         self.are_definitions_written.store(true, Ordering::Relaxed);
     }
@@ -94,7 +94,7 @@ impl Version {
         }
     }
 
-    /// Location for a key.
+    /// Returns the location for a key; `None` if no object has it.
     pub async fn get(&self, key: &str) -> Result<Option<String>> {
         self.unless_expired(search::get(&self.nodes, &self.root, key).await).await
     }
@@ -134,7 +134,7 @@ impl Version {
         self.unless_expired(walk(&self.nodes, &self.root, &self.root_path).await).await
     }
 
-    /// Changes of this version, if its root alone contains them.
+    /// Returns the changes of this version if they are messages in its root, and therefore need no other file.
     pub fn recorded_changes(&self) -> Option<Arc<[KeyChange]>> {
         if let Some(changes) = self.changes.get() {
             return Some(changes.clone());

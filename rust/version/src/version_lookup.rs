@@ -23,7 +23,7 @@ use trinitylake_storage::FileInfo;
 use trinitylake_tree::node_store::NodeStore;
 
 impl Versions {
-    /// A version by number. `VersionNotFound` if it was never committed, `VersionExpired` if it has expired.
+    /// Returns a version by number. `VersionNotFound` if it was never committed, `VersionExpired` if it has expired.
     pub async fn version(&self, number: u64) -> Result<Arc<Version>> {
         let known = self.known();
         if known.number == number {
@@ -65,7 +65,7 @@ impl Versions {
             Some(root) => root,
             None => {
                 let missing = self.why_missing(number).await?;
-                // The version may have been created after the first request.
+                // Read the root again, because it may have been created after the first request.
                 self.root_of(number).await?.ok_or(missing)?
             }
         };
@@ -83,8 +83,8 @@ impl Versions {
         Ok(None)
     }
 
-    /// Result of `answer`, and the boundary after it. Both are requested at the same time; if that takes long, the
-    /// boundary is read again.
+    /// Returns the result of `answer`, and a boundary that was valid after it. Both are requested at the same time; if
+    /// that takes long, the boundary is read again.
     pub(crate) async fn with_boundary<T>(&self, answer: impl Future<Output = T>) -> Result<(T, u64)> {
         let storage = self.storage().as_ref();
         let started = Moment::now(self.environment().as_ref());

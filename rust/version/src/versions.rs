@@ -66,7 +66,7 @@ impl Versions {
         &self.environment
     }
 
-    /// Actual root of the lakehouse, and the recorded one in the newest known version.
+    /// Returns the current root URI of the lakehouse, and the root URI that the newest known version records.
     pub fn placement(&self) -> Placement {
         Placement::of(self.storage().root(), &self.known().definition)
     }
@@ -80,7 +80,7 @@ impl Versions {
         self.latest_known().clone()
     }
 
-    /// Notes that a version exists, which may be the newest one.
+    /// Records an existing version, which becomes the newest known one if its number is higher.
     pub fn learn(&self, version: Arc<Version>) {
         let mut latest = self.latest_known();
         if version.number > latest.number {
@@ -106,8 +106,8 @@ impl Versions {
         *self.seen.get().damage.lock().unwrap_or_else(PoisonError::into_inner) = damage;
     }
 
-    /// `CorruptFile` if, to the knowledge of this handle, the newest version is unreadable or missing. Then nothing may
-    /// be written.
+    /// Returns `CorruptFile` if this handle knows that the newest version is unreadable or missing. Then nothing may be
+    /// written.
     pub fn check_intact(&self) -> Result<()> {
         self.damage().map_or(Ok(()), |damage| Err(damage.error))
     }

@@ -11,14 +11,14 @@ use trinitylake_format::file_names::LATEST_HINT_PATH;
 use trinitylake_storage::response_dates::dated_last;
 use trinitylake_storage::{Storage, is_remote};
 
-/// Maximum age of a reliable observation. It is half of the shortest wait of an expiry, because the clocks of two
-/// machines may run at different speeds.
+/// Maximum age of a reliable observation: half of the shortest wait of an expiry, because the clocks of two machines
+/// may run at different speeds.
 pub const QUICK_LOOK_MILLIS: u64 = 500;
 
 /// Wait between publishing a boundary and deleting the roots below it. On a remote store it is longer than the error of
 /// the dates in the store's answers, which are whole seconds of several machines
-/// ([`APART_MILLIS`](trinitylake_storage::response_dates::APART_MILLIS)). So the dates prove to the creator of a root
-/// that its machine was not suspended.
+/// ([`APART_MILLIS`](trinitylake_storage::response_dates::APART_MILLIS)). So two close dates prove to the creator of a
+/// root that its machine was not suspended during the wait.
 fn wait_before_deleting(storage: &dyn Storage) -> Duration {
     Duration::from_secs(if is_remote(storage) { 5 } else { 1 })
 }
@@ -26,8 +26,8 @@ fn wait_before_deleting(storage: &dyn Storage) -> Duration {
 /// Length of the parts of the wait, and so the maximum effect of a clock that jumps.
 const PART: Duration = Duration::from_millis(250);
 
-/// Waits, after a boundary was published, until no process relies on an older observation any more: neither a reader,
-/// nor a writer that creates a root whose name it observed to be unused.
+/// Waits, after a boundary was published, until no process relies on an older observation any more. Such a process is a
+/// reader, or a writer that creates a root whose name it has observed to be free.
 ///
 /// No single clock is trusted. The wait consists of parts, and a part counts only if both clocks of this machine
 /// advanced while its timer ran, so that a clock that jumps has an effect of one part at most. On a remote store, the

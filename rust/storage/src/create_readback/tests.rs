@@ -56,8 +56,8 @@ async fn the_first_claim_wins_and_the_second_returns_its_file() {
     assert_eq!(race.content().unwrap(), "mine");
 }
 
-/// A load balancer cut the connection after the store had written the file. The writer treated the commit as failed and
-/// committed again, so that every row existed twice.
+/// A claim is won if the reply to its request was lost. Otherwise, after a load balancer cuts the connection, the
+/// writer commits again, and every row exists twice.
 #[tokio::test]
 async fn mode_1_put_applied_and_reply_lost_is_won_once() {
     let race = Race::new([on_put(0, Action::FailAfter)]);
@@ -74,16 +74,16 @@ async fn a_request_that_never_arrived_is_sent_again() {
     race.assert_all_faults_fired();
 }
 
-/// An error does not mean that the own write succeeded: another writer may have won before the reply was lost.
+/// A lost reply does not mean that the own request succeeded: another writer may have won before.
 #[tokio::test]
 async fn a_lost_reply_about_a_lost_race_is_a_lost_race() {
     let race = Race::new([on_put(1, Action::FailAfter)]);
     assert!(matches!(race.claim("first").await, Claim::Won { .. }));
-    // The request fails completely, and the file is that of the other writer.
+    // The request does not arrive, and the file of the other writer exists.
     assert_lost(race.claim("second").await, "first");
 }
 
-/// A late request changes nothing: a proxy delays it, the client times out and sends another one, and then it arrives.
+/// A request that a proxy delays, so that the client times out and sends another one, changes nothing when it arrives.
 #[tokio::test]
 async fn mode_2_put_that_arrives_after_its_timeout_changes_nothing() {
     let race = Race::new([on_put(0, Action::Late)]);
@@ -140,8 +140,8 @@ async fn an_unknown_outcome_at_the_deadline_deletes_nothing() {
     }
 }
 
-/// A refusal proves nothing about an earlier request. A proxy delayed the first request, the second one was denied
-/// because of expired credentials, the writer reported a certain failure, and then the first request created the file.
+/// A refusal proves nothing about an earlier request. Otherwise, if a proxy delays the first request and the second one
+/// is denied, the writer reports a certain failure, and then the first request creates the file.
 #[tokio::test]
 async fn a_denial_does_not_settle_an_earlier_request() {
     let denials = (0..1000).map(|_| on_put(0, Action::Deny));
@@ -152,7 +152,7 @@ async fn a_denial_does_not_settle_an_earlier_request() {
     assert_eq!(race.content().unwrap(), "mine");
 }
 
-/// After an unknown error the outcome is unknown. "Not retryable" was treated as "certainly not written".
+/// After an error that proves nothing the outcome is unknown: "not retryable" does not mean "certainly not written".
 #[tokio::test]
 async fn an_error_that_is_not_retryable_leaves_the_outcome_unknown() {
     for action in [Action::BreakBefore, Action::BreakAfter] {

@@ -22,7 +22,7 @@ use trinitylake_base::error::{Error, Result};
 
 /// Maximum number of files that stay open until they are synced. The sync opens all other files again.
 const MAX_OPEN_FILES: usize = 128;
-/// Maximum number of remembered files; a full map is emptied. For a file that is not remembered, a sync includes all
+/// Maximum number of remembered files; a full map is emptied. The sync of a file that is not remembered includes all
 /// folders above it.
 const MAX_REMEMBERED_FILES: usize = 16_384;
 
@@ -62,7 +62,7 @@ impl UnsyncedFiles {
         state.written.insert(path.to_owned(), WrittenFile { file, folders });
     }
 
-    /// `None` if this handle does not remember the file, e.g. because another handle or process has written it.
+    /// Returns `None` if this handle does not remember the file, e.g. because another handle or process has written it.
     pub(super) fn take(&self, path: &str) -> Option<WrittenFile> {
         let mut state = self.state();
         let written = state.written.remove(path)?;
@@ -86,8 +86,8 @@ impl UnsyncedFiles {
 }
 
 impl Folder {
-    /// Creates a file under its unique name. The file may exist with the same content, or with its beginning if a
-    /// process was killed: a repeated export writes the same names.
+    /// Creates a file under its unique name. The file may exist, because a repeated export writes the same names: with
+    /// the same content, or with the beginning of it if a process was killed.
     pub(super) fn write_unsynced(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let (file, created, folders) = self.create_unsynced(path)?;
         let handle = match created {

@@ -40,7 +40,7 @@ pub(super) struct Folder {
 
 impl Folder {
     pub(super) fn new(root_folder: RootFolder, durability: Durability, sync: DiskSync) -> Self {
-        // Records the identity of the root folder if the folder exists. If not, the first write creates the folder and
+        // Records the identity of the root folder if it exists. Otherwise the first write creates the folder and
         // records its identity.
         _ = root_folder.check_root();
         Self {
@@ -204,7 +204,7 @@ impl Folder {
         }
     }
 
-    /// Real path and metadata of a file to be read.
+    /// Returns the real path and metadata of a file to be read, after a sync that may still be due.
     pub(super) fn look_up(&self, path: &str, verb: &'static str) -> Result<(PathBuf, Metadata)> {
         self.settle(path)?;
         self.root_folder.look_up(path, verb)

@@ -76,8 +76,8 @@ impl Folder {
         }
     }
 
-    /// Syncs folder entries together, after the file. This is fast, because the first fsync after a change makes the
-    /// file system write its whole journal, so that the other ones write little.
+    /// Syncs folder entries after the file. This is fast, because the first fsync makes the file system write its whole
+    /// journal, so that the other ones write little.
     pub(super) fn sync_folders(&self, folder: &str, unsynced: &[PathBuf]) -> io::Result<()> {
         if unsynced.is_empty() {
             return Ok(());

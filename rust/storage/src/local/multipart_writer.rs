@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - The file has its own unique name from the beginning; no other file refers to it before it is finished.
-//! - At most [`MAX_OPEN_FILES`] such files are open at the same time, so that the process has descriptors for other
-//!   files.
+//! - At most [`MAX_OPEN_FILES`] files are written in this way at the same time, so that the process has descriptors for
+//!   other files.
 //! - A file that is not finished is removed by the process that began it. A forked child shares the open file, but
 //!   neither writes to it nor removes it.
 
@@ -17,7 +17,7 @@ use super::file_operations::Folder;
 use crate::storage_trait::FileInParts;
 use trinitylake_base::error::{Error, Result};
 
-/// Maximum number of such files that are open at the same time in one handle. A writer opens one file per partition,
+/// Maximum number of files that one handle writes part by part at the same time. A writer opens one file per partition,
 /// and a process may be limited to a few hundred open files.
 const MAX_OPEN_FILES: usize = 32;
 

@@ -1,4 +1,4 @@
-//! RootFolder: no path leaves the root of a lakehouse on a local disk through symbolic links.
+//! `RootFolder`: checks that no path leaves the root of a lakehouse on a local disk through a symbolic link.
 //!
 //! Folders are checked once per handle, files on every access. This protects against links that were copied together
 //! with a lakehouse, but not against an attacker that replaces folders while a process runs.
@@ -67,9 +67,10 @@ impl RootFolder {
         }
     }
 
-    /// Refuses to write if the root is not the same folder as when this handle first saw it. If a disk was unmounted,
-    /// an empty folder is in its place; if a lakehouse was moved, no folder or an older copy. A version that was
-    /// created in such a folder would be reported as committed, and would be missing when the disk is mounted again.
+    /// Refuses to write if the root is not the same folder as when this handle first saw it. After a disk was
+    /// unmounted, an empty folder is in its place; after a lakehouse was moved, no folder or an older copy is. A
+    /// version that was created there would be reported as committed, and would be missing when the original folder is
+    /// back.
     pub(super) fn check_root(&self) -> Result<()> {
         let found = get_file_id(&self.path);
         let Some(known) = self.identity.get() else {

@@ -50,7 +50,7 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// `name#digits`: an unfinished file, of this library or of another one (`object_store`).
+/// Whether a name has the form `name#digits`, which this library and `object_store` give to unfinished files.
 pub(super) fn is_temporary_name(name: &str) -> bool {
     name.rsplit_once('#')
         .is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))

@@ -47,7 +47,7 @@ async fn a_root_that_does_not_exist_is_empty_until_the_first_file() {
     }
 }
 
-/// A handle caches which folders exist; with fsync, which folders are durable. It empties the cache when another
+/// A handle caches which folders exist, and with fsync which folders are durable. It empties the cache when another
 /// process has removed a folder.
 #[tokio::test]
 async fn only_durable_folders_are_cached() {
@@ -65,9 +65,9 @@ async fn only_durable_folders_are_cached() {
     }
 }
 
-/// Writes are refused if the root is another folder than before. A disk was unmounted for a moment, and a server, whose
-/// caches had all files that it needed, reported eight commits as successful that it had written to the empty folder in
-/// place of the disk.
+/// Writes are refused if the root is another folder than before. Otherwise, if a disk is unmounted for a moment, a
+/// server that has all needed files in its caches reports commits that it wrote to the empty folder in place of the
+/// disk.
 #[tokio::test]
 async fn a_write_is_refused_if_another_folder_replaced_the_root() {
     for durability in [Durability::Fsync, Durability::None] {
@@ -224,9 +224,9 @@ async fn only_regular_files_exist() {
     assert_eq!(paths(&*storage).await, [""; 0]);
 }
 
-/// If the name of the next root belongs to a folder, a pipe or a link without a target, a commit fails at once. It
-/// retried for its whole time limit and then reported an unknown outcome, as did its rollback. With a cycle of links
-/// the lakehouse could not even be opened.
+/// If the name of the next root belongs to a folder, a pipe or a link without a target, a commit fails at once.
+/// Otherwise it retries for its whole time limit and reports an unknown outcome, and with a cycle of links the
+/// lakehouse cannot be opened.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_claim_of_a_name_that_is_not_a_file_is_refused() {
@@ -382,8 +382,9 @@ async fn claim_root(storage: &LocalStorage) -> Claim {
     claim(storage, environment.as_ref(), "_root", Bytes::from_static(b"mine"), 30_000).await
 }
 
-/// A root whose folder could not be synced is not reported as committed. The sync failed with EIO after the root had
-/// been linked, the writer read its own bytes and reported "committed", and a power loss then removed the version.
+/// A root whose folder could not be synced is not reported as committed. Otherwise, if the sync fails with EIO after
+/// the root was linked, the writer reads its own bytes and reports "committed", and a power loss then removes the
+/// version.
 #[tokio::test]
 async fn mode_46_a_file_whose_sync_failed_is_not_committed() {
     let folder = tempfile::tempdir().unwrap();
@@ -394,8 +395,8 @@ async fn mode_46_a_file_whose_sync_failed_is_not_committed() {
     for doubtful in [storage.get("_root").await.map(drop), storage.head("_root").await.map(drop)] {
         assert!(matches!(doubtful, Err(Error::Storage { retryable: true, .. })), "{doubtful:?}");
     }
-    // Other handles may read the file, also new ones in this process: before they publish a root that builds on it,
-    // they sync the same folder.
+    // Other handles may read the file, also new ones in this process, because they sync the same folder before they
+    // publish a root that is based on it.
     let (other, _) = with_failing_syncs(folder.path(), 0);
     assert_eq!(other.get("_root").await.unwrap(), "mine");
 }
@@ -421,7 +422,8 @@ async fn settling_a_file_syncs_its_new_folders() {
     assert!(storage.folder().durable.has("a/b"), "and the folders above it");
 }
 
-/// Retries on a local disk end soon. A process without free file descriptors retried each request for half a minute.
+/// Retries on a local disk end soon. Otherwise a process without free file descriptors retries each request for half a
+/// minute.
 #[tokio::test]
 async fn retries_against_a_local_disk_end_soon() {
     use trinitylake_base::environment::Environment;
@@ -437,8 +439,9 @@ async fn retries_against_a_local_disk_end_soon() {
     assert!(waited <= 2_000 && (4..=11).contains(&attempts), "{attempts} attempts in {waited} ms");
 }
 
-/// A process that is killed while it writes the hint leaves no hint above all roots. One wrote "99" over "100" and was
-/// killed before it truncated the file: the hint was 990, and all commits failed until an operator deleted it.
+/// A process that is killed while it writes the hint leaves no hint above all roots. Otherwise, if it is killed after
+/// it wrote "99" over "100" and before it truncates the file, the hint is 990, and all commits fail until an operator
+/// deletes it.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_shorter_hint_is_never_written_over_a_longer_one() {
@@ -484,8 +487,8 @@ fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
     (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync))), log)
 }
 
-/// All files and folder entries are synced before the root becomes visible. A root was visible although the entry of a
-/// definition in its folder, or of this folder in its parent, could still be lost.
+/// All files and folder entries are synced before the root becomes visible. Otherwise a power loss can remove the entry
+/// of a definition, or of its folder, although the root exists.
 #[tokio::test]
 async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -510,7 +513,7 @@ async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() 
     assert_eq!(paths(&storage).await.len(), 6, "a temporary file was left");
 }
 
-/// The sync fails if it fails in any of its threads. Only the result of the first one was checked.
+/// A sync fails if it fails in any of its threads, and the error names the file.
 #[tokio::test]
 async fn the_error_names_the_file_whose_sync_failed() {
     let files = ["one", "two", "three"];
@@ -530,7 +533,7 @@ async fn the_error_names_the_file_whose_sync_failed() {
     }
 }
 
-/// Files and folders are synced at the same time. Each folder added one wait for the disk.
+/// Files and folders are synced at the same time. Otherwise each folder adds one wait for the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn files_and_folders_are_synced_at_the_same_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -587,8 +590,8 @@ async fn a_file_whose_sync_failed_is_never_reported_as_durable() {
     storage.sync(&["a/other".into()]).await.unwrap();
 }
 
-/// A file whose sync failed is written again by a later request for it. Two transactions with the same chosen id wrote
-/// the same file, the fsync of the first one failed, and the second one found the file and synced nothing.
+/// A file whose sync failed is written again by a later request for it. Otherwise, if two transactions with the same
+/// chosen id write the same file and the fsync of the first one fails, the second one finds the file and syncs nothing.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_file_whose_sync_failed_is_written_again() {
@@ -633,7 +636,8 @@ async fn writing_a_file_ahead_twice_needs_the_same_content() {
     assert_eq!(storage.get("file").await.unwrap(), "ours");
 }
 
-/// An incomplete file of a killed export is replaced. Each later export to the same place found another content there.
+/// An incomplete file of a killed export is replaced. Otherwise each later export to the same place fails, because the
+/// file has other content.
 #[tokio::test]
 async fn the_beginning_of_a_file_is_replaced_by_the_whole_file() {
     let folder = tempfile::tempdir().unwrap();

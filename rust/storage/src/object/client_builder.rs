@@ -151,7 +151,7 @@ fn retry_policy(settings: &Settings) -> RetryPolicy {
     }
 }
 
-/// Returns the retry policy for the client's own requests for credentials.
+/// Returns the retry policy in the form of `object_store`, for the client's own requests for credentials.
 fn retries(settings: &Settings) -> RetryConfig {
     let policy = retry_policy(settings);
     RetryConfig {

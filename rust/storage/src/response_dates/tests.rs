@@ -4,8 +4,8 @@ use futures::future::join;
 
 use super::*;
 
-/// A virtual machine was suspended between two answers, together with its clocks. Only the dates of the answers show
-/// that.
+/// Answers whose dates differ have no common moment: a virtual machine may have been suspended between them together
+/// with its clocks, so that only the dates show it.
 #[tokio::test]
 async fn answers_with_different_dates_have_no_moment() {
     let (_, close) = dated(async {

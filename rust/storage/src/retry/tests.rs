@@ -37,8 +37,8 @@ fn content() -> Bytes {
     Bytes::from_static(b"content")
 }
 
-/// Retries pause. A store throttled a burst of writes with "503 SlowDown", four attempts without a pause took a few
-/// milliseconds, and the whole group of transactions failed.
+/// Retries pause, for longer each time. Otherwise, if a store throttles a burst of writes with "503 SlowDown", all
+/// attempts end within milliseconds, and the whole group of transactions fails.
 #[tokio::test]
 async fn pauses_grow_while_a_store_throttles() {
     let bench = Bench::new(failing(Verb::PutIfAbsent, 7, Action::FailBefore));
@@ -49,8 +49,8 @@ async fn pauses_grow_while_a_store_throttles() {
     assert!((3_000..=6_400).contains(&waited), "{waited}");
 }
 
-/// S3 answered 409 ConditionalRequestConflict while it handled another attempt of the same creation. The client read
-/// that as an existing file, did not find it, and the commit failed with "was collected".
+/// A creation is retried if S3 answers 409 ConditionalRequestConflict while it handles another attempt of the same
+/// creation. Otherwise the client takes the answer for an existing file, does not find it, and the commit fails.
 #[tokio::test]
 async fn a_creation_that_conflicts_with_its_own_attempt_is_retried() {
     let conflicts = || Bench::new(failing(Verb::PutIfAbsent, 2, Action::AlreadyExistsBefore));
@@ -144,8 +144,8 @@ async fn permanent_failures_and_claims_are_not_retried() {
     assert_eq!(lost.sent(Verb::PutIfAbsent), 1, "a claim reads the file back before a retry");
 }
 
-/// Retries end at the deadline of the commit. A commit with a deadline of five seconds retried for a minute, because
-/// each request had a separate budget.
+/// Retries end at the deadline of the commit. Otherwise a commit with a deadline of five seconds retries for a minute,
+/// because each request has a separate budget.
 #[tokio::test]
 async fn no_request_is_retried_after_the_deadline() {
     let bench = Bench::new(failing(Verb::Get, 1000, Action::FailBefore));

@@ -130,7 +130,7 @@ pub struct Fired {
     pub action: Action,
 }
 
-/// Decides about every operation. With a seeded generator, a random run can be repeated.
+/// Decides for every operation whether it has a fault. With a seeded generator, a random run can be repeated.
 pub type Policy = Box<dyn FnMut(&Operation) -> Option<Action> + Send>;
 
 /// A store with a plan of faults.
@@ -245,7 +245,7 @@ impl FaultyStorage {
                 return true;
             }
             *matched += 1;
-            // If two faults match an operation, the first one fires and the other waits for the next match.
+            // If two faults match an operation, only the first one fires; the other one waits for its next match.
             if action.is_some() || *matched <= fault.trigger.nth {
                 return true;
             }
@@ -282,7 +282,7 @@ impl FaultyStorage {
         }
     }
 
-    /// A write operation. All but a creation return `Created`.
+    /// A write operation. All operations except creations return `Created`.
     async fn write(&self, verb: Verb, path: &str, write: Write) -> Result<PutOutcome> {
         match self.begin(verb, path)? {
             None => self.apply(write).await,

@@ -1,4 +1,4 @@
-//! A store with the latency of a remote one, so that a laptop shows the cost of a design.
+//! A store with the latency of a remote store, so that a test on any machine shows the number of rounds.
 //!
 //! The delays use tokio's clock: a test with paused time measures virtual time.
 
@@ -44,7 +44,7 @@ impl Latency {
 pub struct LatencyStorage {
     inner: Arc<dyn Storage>,
     latency: Latency,
-    /// Start of its clock, if its answers have dates.
+    /// Start of the store's clock, if its answers have dates.
     clock: Option<Instant>,
 }
 

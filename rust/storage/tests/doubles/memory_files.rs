@@ -21,7 +21,7 @@ pub struct MemoryFiles {
     written: AtomicU64,
     /// Clock for the dates of files; without it, each file is dated one step after the one before.
     clock: Option<Arc<dyn Environment>>,
-    /// Whether it answers like a remote store, with dates.
+    /// Whether the store answers like a remote store, with dates.
     is_remote: bool,
     /// Whether a proxy removes the dates.
     is_undated: AtomicBool,

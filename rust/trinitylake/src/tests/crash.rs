@@ -139,7 +139,7 @@ async fn committing_one_table() {
     .await;
 }
 
-// Begin on the version that opening has found: to read the latest version again would be one more operation.
+// Begin on the version that opening has found, because reading the latest version again would add an operation.
 fn begin_on(lakehouse: &Arc<Lakehouse>) -> Result<crate::transaction::Transaction> {
     lakehouse.begin(lakehouse.known(), crate::transaction::TransactionOptions::default())
 }
@@ -186,7 +186,7 @@ async fn a_second_expiry_completes_an_interrupted_one() {
     }
 }
 
-/// A commit that lost its race and crashes during the next attempt.
+/// A fault during the second attempt of a commit that has lost its first race.
 #[tokio::test]
 async fn rebasing() {
     enumerate(start().await, |storage, environment| {

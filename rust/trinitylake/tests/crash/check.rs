@@ -1,5 +1,5 @@
-//! Check of the stored files against the journals: the transactions in the log, applied in order, give the content of
-//! every version, and agree with the answers that the processes got.
+//! Compares the stored files with the journals: applied in order, the transactions in the log give the content of every
+//! version, and they agree with the answers that the processes got.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ pub async fn check(start: &Start, store: &Arc<Store>, attempts: &[Attempt]) -> u
         let versions = committed_in.get(&attempt.id);
         match attempt.answer {
             Answer::Committed(version) => {
-                // The own commit, or the commit of another process with the same id and statements.
+                // The version may be the commit of another process with the same id and the same statements.
                 let did_the_same =
                     |(other, at): (&usize, &u64)| *at == version && attempts[*other].statements == attempt.statements;
                 let is_there = versions.is_some_and(|versions| versions.contains(&version));
@@ -175,7 +175,8 @@ fn ids(version: &Version) -> Vec<String> {
         .collect()
 }
 
-/// The attempts, one for each transaction, that lead from `model` to `actual` in this order.
+/// Chooses one of the `candidates` for each transaction of a version, so that the attempts in this order lead from
+/// `model` to `actual`.
 fn explain(
     model: &Objects,
     went_back: Option<&Objects>,
@@ -199,7 +200,7 @@ fn explain(
     })
 }
 
-/// `None` if that is impossible.
+/// Applies a statement to the model; `None` if the statement is impossible.
 fn apply(statement: &Statement, id: &str, mut model: Objects) -> Option<Objects> {
     let key = |kind: &ObjectKind, name: &(&str, &str)| (kind.word(), name.0.to_string(), name.1.to_string());
     match statement {

@@ -29,7 +29,7 @@ use process::{Process, Statement};
 use scenarios::{SCENARIOS, Scenario, settle};
 use store::{Loss, Store};
 
-/// Files without sync that were lost in power cuts, in all trials.
+/// Number of files that were not synced when the power was cut, in all trials.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Fault of an operation, and its effect on the process.
@@ -37,9 +37,9 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 enum FaultKind {
     NotDone,
     ReplyLost,
-    /// A client sent the request twice, and the second one found the file of the first.
+    /// The client sent the request twice, and the second request found the file that the first one had created.
     OwnReportedAsAnothers,
-    /// Applied later, while another process runs.
+    /// The request fails, and is applied later while another process runs.
     Late,
     StopsBefore,
     StopsAfter,
@@ -86,7 +86,7 @@ impl FaultKind {
 #[derive(Default)]
 struct Tally {
     trials: BTreeMap<(&'static str, FaultKind), u64>,
-    /// Commits without an answer.
+    /// Number of committed transactions whose process got no answer.
     found_out: u64,
 }
 
@@ -237,7 +237,7 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
         let survived = [FaultKind::NotDone, FaultKind::ReplyLost, FaultKind::OwnReportedAsAnothers, FaultKind::Late];
         let survived: Vec<FaultKind> = survived.into_iter().filter(|kind| kind.applies_to(first.verb)).collect();
         let kind = survived[generator.random_range(0..survived.len())];
-        // Most likely one of the next operations, which handle the first fault.
+        // The second fault is at one of the next operations, because these usually handle the first fault.
         let second = first.index + 1 + generator.random_range(0..12);
         let other = FAULT_KINDS[generator.random_range(0..FAULT_KINDS.len())];
         let _print = PrintOnPanic(format!("{}: {kind:?} at {first:?}, then {other:?} at {second}", scenario.name));
@@ -245,8 +245,8 @@ async fn two_faults(scenario: &Scenario, seed: u64, pairs: u64) {
     }
 }
 
-/// A partly written hint, instead of the old one or on top of it. No commit is lost. If the hint names a version above
-/// all roots, writes are refused until it is deleted.
+/// A partly written hint loses no commit, whether it replaces the old hint or overwrites its first bytes. If the hint
+/// names a version above all roots, writes are refused until it is deleted.
 #[test]
 fn a_torn_hint_loses_no_commit() {
     let visited = block_on(async {

@@ -1,7 +1,8 @@
-//! A process that works on a lakehouse and keeps a journal of its attempts and their answers, which survives it.
+//! A process that works on a lakehouse and keeps a journal of its attempts and their answers. The journal survives the
+//! process.
 //!
 //! Every definition is the list of the transactions that appended to it, so that a lost or a doubled write shows in any
-//! later read. A process continues after a refusal or an error, and stops when it is dead.
+//! later read. A process continues after a refusal or an error; it ends only when a fault kills it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,9 +33,9 @@ pub enum Statement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Committed(u64),
-    /// Certainly not committed by this process.
+    /// This process has certainly not committed the attempt.
     Refused,
-    /// Certainly not committed by any process.
+    /// No process has committed the transaction, and none can.
     RolledBack,
     /// The process died, or got the answer that the outcome is unknown.
     Unknown,
@@ -45,7 +46,7 @@ pub enum Answer {
 pub struct Attempt {
     /// Data files of the statements, which are uploaded in the background.
     pub files: Vec<String>,
-    /// Id of the transaction; for a rollback or a registration, whose id is generated, its message.
+    /// Id of the transaction. A rollback or a registration has a generated id, so this is its message.
     pub id: String,
     pub statements: Vec<Statement>,
     pub answer: Answer,
@@ -70,7 +71,7 @@ fn appended(content: &[u8], id: &str) -> Bytes {
     lines.join("\n").into()
 }
 
-/// Small nodes, so that a few commits flush and split.
+/// A definition with small nodes, so that a few commits flush and split.
 pub fn definition() -> LakehouseDefinition {
     let properties = [("root.buffer-size-bytes", "600"), ("inner.buffer-size-bytes", "400")];
     LakehouseDefinition::encode(proto::LakehouseDef {
@@ -156,13 +157,13 @@ impl Process {
         lakehouse.begin(lakehouse.known(), options).unwrap()
     }
 
-    /// Runs a complete transaction. `None` unless it was certainly committed.
+    /// Runs a complete transaction. Returns its version, or `None` unless it was certainly committed.
     pub async fn transact(&self, lakehouse: &Arc<Lakehouse>, statements: &[Statement]) -> Option<u64> {
         let transaction = self.begin(lakehouse, None);
         self.fill_and_commit(lakehouse, transaction, &[], statements).await
     }
 
-    /// The same for an open transaction, which may contain `earlier` statements.
+    /// [`Process::transact`] for an open transaction, which may contain `earlier` statements.
     pub async fn fill_and_commit(
         &self,
         lakehouse: &Arc<Lakehouse>,
@@ -212,7 +213,7 @@ impl Process {
         self.conclude(limits, lakehouse, transaction, attempt, outcome).await
     }
 
-    /// Continues after the first answer to a commit.
+    /// Rebases and commits again until the answer to a commit is final.
     async fn conclude(
         &self,
         limits: CommitLimits,
@@ -240,7 +241,8 @@ impl Process {
         }
     }
 
-    /// Rolls back a transaction that others may commit. `None` unless that certainly succeeded.
+    /// Rolls back a transaction that other processes may commit. Returns `None` unless the rollback certainly
+    /// succeeded.
     pub async fn roll_back(&self, transaction: &mut Transaction) -> Option<()> {
         let attempt = self.try_to(transaction.id(), &[]);
         transaction.rollback().await.ok()?;

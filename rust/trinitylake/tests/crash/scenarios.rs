@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::process::Statement::{self, Append, Create, Drop, GoBack, Rename};
 use crate::process::{Name, Process};
 
-/// Message of attempts whose ids the core chooses.
+/// Prefix of the messages of attempts whose ids the core generates.
 pub const BY_MESSAGE: &str = "by message: ";
 /// Prefix of chosen ids.
 pub const CHOSEN: &str = "chosen";

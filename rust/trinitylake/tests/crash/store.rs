@@ -54,7 +54,8 @@ impl Store {
         Arc::new(Store(Mutex::new(Files { now, ever, written: 0, unsynced: BTreeSet::new() })))
     }
 
-    /// Power cut: each file that is not synced is lost or partly written; `choose` decides which.
+    /// Cuts the power. `choose` decides for each file that is not synced whether it is lost, torn or complete. Returns
+    /// the number of these files.
     pub fn lose_power(&self, mut choose: impl FnMut() -> Loss) -> usize {
         let mut files = self.files();
         let unsynced = std::mem::take(&mut files.unsynced);
@@ -152,8 +153,8 @@ impl Storage for Store {
     async fn write_unsynced(&self, path: &str, bytes: Bytes) -> Result<()> {
         turn().await;
         let mut files = self.files();
-        // Two transactions with the same id write the same file, which may be synced already. After a power cut it may
-        // be incomplete.
+        // The file may exist: two transactions with the same id write the same file, which may be synced already, or
+        // incomplete after a power cut.
         let present = files.now.get(path).map(|(present, _)| present.clone());
         if present.as_ref() != Some(&bytes) {
             assert!(present.is_none_or(|present| bytes.starts_with(&present)), "{path} has a unique name");

@@ -1,5 +1,5 @@
-//! Memory that one run allocates. Requested memory counts, even if it is never touched or freed immediately, neither of
-//! which the resident memory of the process shows.
+//! Measures the memory that one run requests. Memory that is never touched, or freed immediately, counts as well,
+//! although the resident memory of the process does not show it.
 
 #![allow(unsafe_code, reason = "an allocator that counts, for this test alone")]
 
@@ -12,8 +12,8 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 thread_local! {
-    /// Allocated bytes of this thread, and their maximum since the last reset. Another thread may free memory of this
-    /// one.
+    /// Allocated bytes of this thread, and their maximum since the last reset. The numbers are signed, because another
+    /// thread may free the memory.
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 

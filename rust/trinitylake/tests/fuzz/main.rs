@@ -1,5 +1,5 @@
-//! Fuzz test with damaged and malicious bytes: every decoder returns a valid value or an error of its own, never
-//! panics, and allocates little memory.
+//! Fuzz test with damaged and malicious bytes: every decoder returns a valid value or one of the library's errors,
+//! never panics, and allocates little memory.
 //!
 //! The seed n determines run n. `TRINITYLAKE_FUZZ_RUNS=n` sets the number of runs (`make fuzz`), and
 //! `TRINITYLAKE_FUZZ_SEED=n` repeats one run.
@@ -93,14 +93,14 @@ fn no_bytes_crash_a_decoder() {
     for (target, tally) in &tallies {
         let Tally { accepted, refused, most_allocated_bytes } = tally;
         println!("{target}: {accepted} accepted, {refused} refused, {most_allocated_bytes} bytes at most");
-        // Otherwise the mutations are too weak or too strong to test anything.
+        // If all values have the same result, the mutations are too weak or too strong.
         assert!(runs < 10_000 || tally.accepted > 0, "{target}: all values were refused");
         assert!(runs < 10_000 || tally.refused > 0, "{target}: all values were accepted");
     }
     println!("{runs} runs");
 }
 
-/// The measurement must include memory that is requested but never touched, otherwise it would not detect malicious
+/// The measurement includes memory that is requested but never touched. Otherwise it misses allocations for malicious
 /// lengths.
 #[test]
 fn untouched_memory_is_counted() {

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// Numbers at the limits of lengths and offsets.
+/// Numbers at the limits of integer types, as lengths and offsets.
 const NUMBERS: [u64; 8] = [0, 1, 0x7f, 0x80, i32::MAX as u64, u32::MAX as u64, i64::MAX as u64, u64::MAX];
 
 /// Applies one to four changes; inserted parts come from `other`.

@@ -110,7 +110,7 @@ fn decode_node(bytes: &[u8]) -> bool {
         assert!(node.find_message(message.key).is_some());
     }
     if !node.is_leaf() {
-        // Whether the child exists is only found out when it is read.
+        // A decoded node may name children that do not exist.
         (0..=node.n_keys()).for_each(|i| drop(node.child(i).to_string()));
     }
     let _ = MutableNode::of(&node, node.height().unwrap_or_default());

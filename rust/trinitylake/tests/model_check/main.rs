@@ -2,8 +2,8 @@
 //!
 //! Writers race for roots on a store that loses requests, loses replies and applies some writes late. They crash and
 //! restart, their base versions expire, and they search for the latest version with a hint that may contain any number.
-//! The model is small: a tree contains, for each key, the set of ids that were appended. Next to each step is the name
-//! of the function that it models, so that a change of the code can be repeated here.
+//! The model is small: a tree contains, for each key, the set of ids that were appended. Each step names the function
+//! that it models, so that a change of this function can be repeated in the model.
 //!
 //! The intent queue has a model of its own (`queue`).
 //!
@@ -88,7 +88,7 @@ where
 #[test]
 fn three_writers_race() {
     let must_happen = [ALL_COMMIT, CONFLICT, REBASE, DOUBT, OVERTAKEN, VOID, UNACKNOWLEDGED];
-    // With two writers on one key not all can commit; with three keys there is no conflict.
+    // If two writers write the same key, not all can commit; if each writes its own key, no conflict occurs.
     let states = check(&RACE, LOST_AND_LATE, &must_happen[1..])
         + check(&DISJOINT, LOST_AND_LATE, &[ALL_COMMIT, REBASE, DOUBT, OVERTAKEN, VOID, UNACKNOWLEDGED])
         + check(&RACE, SPOILED_HINTS, &[CONFLICT, REBASE, SPOILED]);
@@ -109,8 +109,8 @@ fn a_chosen_id_is_repeated_until_it_is_reported_as_committed() {
     assert!(states > 100_000, "{states}");
 }
 
-/// Two processes hold the same saved transaction, and each may commit it or roll it back, while requests are late, lost
-/// and denied.
+/// If two processes hold the same saved transaction, the first commit or rollback decides for both, even if requests
+/// are late, lost or denied.
 #[test]
 fn a_commit_or_a_rollback_counts_for_all_processes() {
     let must_happen = [ROLLED_BACK_ONCE, TOO_LATE, STOPPED, DENIED, REBASE, DOUBT];

@@ -16,8 +16,8 @@ impl Commits {
         self.bug == Some(bug)
     }
 
-    /// `discovery::latest`: starts at the hint or the boundary and searches upwards, or lists the roots if there is
-    /// none.
+    /// `discovery::latest`: searches upwards from the hint or the boundary, or lists the roots if that version does not
+    /// exist.
     fn discover(&self, state: &State) -> u8 {
         let start = state.hint.unwrap_or(0).max(state.boundary);
         if !state.exists(start) {
@@ -280,7 +280,7 @@ impl Model for Commits {
                 }
                 Phase::Done(_) => {}
             }
-            // Only a process that resumed the transaction and has not begun to commit, or does not know the outcome.
+            // A resumed transaction can be rolled back before its commit has begun, and after an unknown outcome.
             let may_roll_back = matches!(writer.phase, Phase::Idle | Phase::Claiming | Phase::Done(Answer::Unknown));
             if may_roll_back && self.works[index].kind == Kind::Resumed && state.budget.rollbacks > 0 {
                 actions.push(Action::RollBack(index));

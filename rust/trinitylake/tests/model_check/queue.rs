@@ -1,9 +1,9 @@
 //! Model of the intent queue (`transaction/commit/intent_queue.rs`): any writer may commit the intents of others.
 //!
-//! Each writer has one transaction, which appends to a key and may watch another one. It races for the next root, alone
-//! or together with the intents that it has found, or creates an intent of its own and waits. Requests are lost,
+//! Each writer has one transaction, which appends to a key and may watch another key. The writer races for the next
+//! root, alone or together with the intents that it has found, or creates its own intent and waits. Requests are lost,
 //! replies are lost, writes are applied late, and a process may die after any step; its intents remain in the queue.
-//! Versions do not expire, and the latest one is always found: the other model covers that.
+//! Versions do not expire, and the latest version is always found: the model in `protocol` covers these cases.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ impl Queue {
         self.bug == Some(bug)
     }
 
-    /// Bit i of a key: id i was appended in a root up to `version`.
+    /// Returns for each key the ids that roots up to `version` appended. Bit i: id i.
     fn appended(&self, state: &State, version: u8) -> [u8; KEYS] {
         let mut appended = [0; KEYS];
         for member in state.chain.iter().take(usize::from(version)).flat_map(|root| &root.members) {
@@ -26,7 +26,7 @@ impl Queue {
         appended
     }
 
-    /// Bit i: one of these members writes key i.
+    /// Returns the keys that these members write. Bit i: key i.
     fn written<'a>(&self, members: impl IntoIterator<Item = &'a Intent>) -> u8 {
         members.into_iter().fold(0, |written, member| written | 1 << self.works[usize::from(member.id)].key)
     }
@@ -143,8 +143,8 @@ impl Queue {
         };
     }
 
-    /// `Intents::leave`: removes the own intent and completed ones, unless the deletion fails. The root, or a read of
-    /// the new versions, gives the answer.
+    /// `Intents::leave`: deletes the own intent and completed intents, unless the deletion fails. The writer gets its
+    /// answer from its own root, or from a read of the new versions.
     fn leave(&self, state: &mut State, index: usize, deletes: bool) {
         let Phase::Leaving { version, guests } = state.writers[index].phase.clone() else { return };
         let own = self.own(&state.writers[index], index);

@@ -9,7 +9,7 @@ pub const MAX_TRIES: u8 = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// The key to which it appends its id, which is the index of the writer.
+    /// The key to which the transaction appends its id. The id is the index of the writer.
     pub key: usize,
     pub watched: Option<usize>,
 }
@@ -24,7 +24,7 @@ pub struct Intent {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Root {
-    /// Writer and attempt, like the `commit_id`.
+    /// Writer and attempt, which identify the root like its `commit_id`.
     pub commit: (u8, u8),
     /// The admitted transactions in order.
     pub members: Vec<Intent>,
@@ -35,7 +35,7 @@ pub struct Root {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Answer {
     Committed(u8),
-    /// Certainly not committed.
+    /// The transaction is certainly not committed.
     Refused,
     RolledBack,
     Unknown,
@@ -47,7 +47,7 @@ pub enum Answer {
 pub enum Phase {
     Ready,
     Waiting,
-    /// Has listed the queue and found these intents.
+    /// The writer has listed the queue and found these intents.
     Leading {
         previous: u8,
         guests: Vec<Intent>,

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 /// Type of a transaction id.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Kind {
-    /// Generated. No process repeats the transaction after a crash.
+    /// The id is generated. No process repeats the transaction after a crash.
     Plain,
-    /// Chosen by the user. The process repeats the transaction until it is reported as committed.
+    /// The user chose the id. The process repeats the transaction until it is reported as committed.
     Chosen,
-    /// Saved. Several processes resume it, also after a crash.
+    /// The transaction was saved. Several processes resume it, also after a crash.
     Resumed,
 }
 
@@ -17,7 +17,7 @@ pub enum Kind {
 pub struct Work {
     pub kind: Kind,
     pub id: u8,
-    /// The key to which it appends its id.
+    /// The key to which the transaction appends its id.
     pub key: usize,
 }
 
@@ -29,7 +29,7 @@ pub const KEYS: usize = 3;
 
 #[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
 pub struct Tree {
-    /// Bit i of a key: id i was appended.
+    /// For each key, bit i: id i was appended.
     pub appended: [u8; KEYS],
     /// Bit i: id i has a record in the tree.
     pub recorded: u8,
@@ -37,14 +37,14 @@ pub struct Tree {
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Root {
-    /// Writer and attempt, like the `commit_id`.
+    /// Writer and attempt, which identify the root like its `commit_id`.
     pub commit: (u8, u8),
     pub id: u8,
     pub key: usize,
     /// For a resumed transaction: the saved state that the record names.
     pub sequence: u8,
     pub tree: Tree,
-    /// Whether it only records a rollback of the transaction.
+    /// Whether the root only records a rollback of the transaction.
     pub is_rollback: bool,
 }
 
@@ -54,7 +54,7 @@ pub enum Delivery {
     Answered,
     RequestLost,
     ReplyLost,
-    /// Applied at any later time or never; the writer receives an error now.
+    /// The request is applied at any later time or never, and the writer receives an error now.
     Late,
     /// An answer that proves that this request had no effect.
     Refused,
@@ -63,7 +63,7 @@ pub enum Delivery {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Why {
     Conflict,
-    /// The versions for its validation have expired.
+    /// Versions that its validation needs have expired.
     Expired,
     ContinuedElsewhere,
     RolledBack,
@@ -75,7 +75,7 @@ pub enum Why {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Answer {
     Committed(u8),
-    /// Certainly not committed, or committed by another process that continued it.
+    /// The transaction is certainly not committed, or another process that continued it has committed it.
     Refused(Why),
     /// Rolled back for all processes.
     RolledBack,
@@ -101,10 +101,10 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Writer {
     pub phase: Phase,
-    /// The version up to which it is validated, and the tree of that version.
+    /// The version up to which the writer is validated, and the tree of that version.
     pub validated: u8,
     pub tree: Tree,
-    /// The appended ids of its key when it was read.
+    /// The ids of the writer's key when the writer read it.
     pub read: u8,
     pub attempt: u8,
     pub tries: u8,
@@ -118,7 +118,7 @@ pub struct State {
     pub writers: Vec<Writer>,
     /// The root file of each version.
     pub roots: Vec<Option<Root>>,
-    /// The history: the roots that were created on top of the latest one, in order.
+    /// The history: the first root of each version, in order.
     pub chain: Vec<Root>,
     /// Requests that may still create a root.
     pub late: BTreeSet<(u8, (u8, u8), LateRoot)>,
@@ -130,7 +130,7 @@ pub struct State {
     pub is_broken: Option<Broken>,
 }
 
-/// A root with an order, so that it can be in a set.
+/// The fields of a root in a type with an order, so that late requests can be in a set.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LateRoot {
     pub id: u8,

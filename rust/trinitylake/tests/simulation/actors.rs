@@ -36,7 +36,7 @@ pub enum Statement {
     Append(ObjectKind, Name),
     Drop(ObjectKind, Name),
     Rename(Name, Name),
-    /// Registers a table with the data file of another transaction, which may or may not be referenced by a version.
+    /// Registers a table with the data file of another transaction. A version may reference that file.
     Register(Name, String),
 }
 
@@ -71,12 +71,12 @@ pub enum Result {
 #[derive(Clone, Debug)]
 pub struct Record {
     pub id: String,
-    /// Number of the handle on which it began.
+    /// Number of the handle on which the transaction began.
     pub process: usize,
     pub isolation: Isolation,
     /// Whether its reads are watched.
     pub is_watching: bool,
-    /// Number of times that it repeated its watched reads after a conflict.
+    /// Number of times that the transaction repeated its watched reads after a conflict.
     pub looked_again: u64,
     pub base: u64,
     pub statements: Vec<Statement>,
@@ -85,9 +85,9 @@ pub struct Record {
     pub files: Vec<String>,
     pub answer: Result,
     pub was_resumed: bool,
-    /// Whether it was rolled back while others might have committed it.
+    /// Whether the transaction was rolled back while others might have committed it.
     pub was_rolled_back: bool,
-    /// Number of files that it found but could not register, because a collection might delete them.
+    /// Number of files that the transaction could not register, because a collection might delete them.
     pub not_registered: u64,
 }
 
@@ -182,14 +182,14 @@ async fn write(world: &Arc<World>, handle: Arc<Lakehouse>, handles: &[Arc<Lakeho
 }
 
 enum Prepared {
-    /// It could not begin.
+    /// The transaction could not begin.
     Nothing,
-    /// It failed, or another process continued it.
+    /// The transaction failed, or another process continued it.
     Over(Box<Record>),
     ToCommit(Box<Transaction>, Box<Record>),
 }
 
-/// A transaction with random statements.
+/// Begins a transaction and runs random statements.
 async fn prepare(world: &Arc<World>, handle: &Arc<Lakehouse>, handles: &[Arc<Lakehouse>]) -> Prepared {
     let Ok(base) = handle.latest().await else { return Prepared::Nothing };
     let isolation = if world.chance(50) { Isolation::Snapshot } else { Isolation::Serializable };
@@ -213,7 +213,7 @@ async fn prepare(world: &Arc<World>, handle: &Arc<Lakehouse>, handles: &[Arc<Lak
     if record.is_watching {
         transaction.begin_watch().unwrap();
     }
-    // Its data file is written first, which may take long.
+    // The data file is written first, which may take long.
     let data = handle.storage().put_unique(&data_path(&record.id), Bytes::from(record.id.clone())).await;
     if world.chance(10) {
         tokio::time::sleep(Duration::from_millis(world.below(4000))).await;
@@ -305,7 +305,7 @@ async fn fill(world: &Arc<World>, transaction: &mut Transaction, record: &mut Re
     Ok(())
 }
 
-/// A transaction whose data file exists.
+/// Returns the id of another transaction whose data file exists.
 fn written_by_another(world: &World, id: &str) -> Option<String> {
     let others: Vec<String> =
         world.paths().iter().filter_map(|path| data_id(path)).filter(|other| other != id).collect();
@@ -329,7 +329,7 @@ async fn commit(
     conclude(world, handle, transaction, record, limits, outcome).await
 }
 
-/// Continues after the first answer to a commit.
+/// Resolves conflicts and commits again until the answer to a commit is final.
 async fn conclude(
     world: &Arc<World>,
     handle: &Arc<Lakehouse>,
@@ -350,14 +350,14 @@ async fn conclude(
                     is_resolved = world.chance(70) && look_again(transaction, record).await.is_ok();
                 }
                 if !is_resolved {
-                    // A saved transaction needs a record, which may fail.
+                    // The rollback of a saved transaction writes a record, which may fail.
                     return match transaction.rollback().await {
                         Ok(_) => Result::Failed,
                         Err(_) => Result::Unknown,
                     };
                 }
             }
-            // An expired version: it was committed, in an unknown version.
+            // `VersionExpired` means that the transaction was committed in a version that has expired.
             Err(Error::CommitStateUnknown(_) | Error::VersionExpired(_)) => return Result::Unknown,
             // Any other error is certain.
             Err(
@@ -372,7 +372,7 @@ async fn conclude(
     }
 }
 
-/// Rebases the append of this transaction onto the winner's.
+/// Rebases the append of this transaction on the winner's definition.
 async fn rebase(
     handle: &Arc<Lakehouse>,
     transaction: &mut Transaction,
@@ -383,7 +383,7 @@ async fn rebase(
     transaction.rebase(conflict, appended(&theirs, id))
 }
 
-/// Repeats watched reads of objects that it does not write, at the newest version.
+/// Repeats the watched reads on the newest version, except for objects that the transaction writes.
 async fn look_again(transaction: &mut Transaction, record: &mut Record) -> CoreResult<()> {
     if record.was_resumed {
         return Err(Error::InvalidArgument("the reads of the first writer are not known here".into()));
@@ -418,8 +418,8 @@ async fn tables(transaction: &mut Transaction, namespace: &str) -> CoreResult<Ve
     Ok(rows.iter().filter_map(|(key, _)| names.decode(key)).map(|object| object.name).collect())
 }
 
-/// One or two processes continue a saved transaction at the same time, or roll it back. Returns also whether one rolled
-/// it back.
+/// One or two processes continue a saved transaction at the same time, or roll it back. Returns the answer, and whether
+/// a process rolled the transaction back.
 async fn resume(world: &Arc<World>, id: &str, handles: &[Arc<Lakehouse>]) -> (Result, bool) {
     let resumers = 1 + world.below(2);
     let answers = join_all((0..resumers).map(|_| async {
@@ -465,7 +465,7 @@ async fn disturb(world: &Arc<World>, handle: &Arc<Lakehouse>) {
     for _ in 0..world.below(8) {
         tokio::time::sleep(Duration::from_millis(200 + world.below(2000))).await;
         let Ok(latest) = handle.latest().await else { continue };
-        // The checks find out whether these succeeded.
+        // The checks do not need the answers.
         if world.chance(40) {
             let _ = handle.rollback(latest.number.saturating_sub(world.below(4)), "back", "").await;
         } else if world.chance(30) {
@@ -551,7 +551,7 @@ async fn expire_versions(world: &Arc<World>, is_over: &AtomicBool) {
             let before = world.chance(80).then(|| latest.number.saturating_sub(world.below(12)));
             expire(&handle, before, false).await
         };
-        // The checks find out whether it succeeded.
+        // The checks do not need the answer.
         let _ = life.live(expiry).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Check of a history against a dictionary: the transactions in the log, applied in order, give the content of every
-//! version, and agree with the answers to writers and with all reads.
+//! Compares a history with a dictionary: applied in order, the transactions in the log give the content of every
+//! version, and they agree with all answers and reads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -105,10 +105,10 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
             }
             if transaction.message == ABANDON_MESSAGE {
                 findings.abandoning_versions += 1;
-                // Other members of its group have their own records.
+                // Transactions in the same group wrote their own records.
                 for id in recorded_ids(&version).into_iter().filter(|id| !version.metadata.commits(id)) {
-                    // A transaction whose record was removed long ago, or that was undone, may have a remaining saved
-                    // state. Its outcome is unknown or undone, not rolled back.
+                    // A saved state may be left of a transaction whose record was removed long ago, or that a rollback
+                    // of the lakehouse has undone. Expiry may abort such a transaction although it was committed.
                     let versions = committed_in.get(&id).map(Vec::as_slice).unwrap_or_default();
                     let is_gone = forgotten.contains(&id) || versions.iter().all(|version| *version < last_rollback);
                     assert!(is_gone, "{id} was aborted in {number}, and committed in {versions:?}");
@@ -161,7 +161,7 @@ pub async fn check(world: &Arc<World>, records: &[Record]) -> Findings {
         let versions = committed_in.get(&record.id);
         let expected = versions.and_then(|versions| versions.last()).filter(|version| **version >= oldest);
         match outcome_of(&living, &record.id).await {
-            // The late request for the next root has arrived in the meantime.
+            // A late request has created the next root in the meantime.
             Ok(TransactionOutcome::Committed(Some(version))) if version > latest => {
                 let is_next = version == latest + 1 && world.roots().contains(&version);
                 assert!(versions.is_none() && is_next, "{record:?} is in {versions:?} and {version}");
@@ -269,7 +269,7 @@ async fn objects(version: &Version) -> Objects {
     objects
 }
 
-/// Without faults the next commit succeeds.
+/// Checks that a commit succeeds when no request fails.
 async fn commit_succeeds(lakehouse: &Arc<Lakehouse>) {
     let base = lakehouse.latest().await.unwrap();
     let mut transaction = lakehouse.begin(base.clone(), TransactionOptions::default()).unwrap();

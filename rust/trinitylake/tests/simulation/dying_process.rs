@@ -24,7 +24,7 @@ pub struct Life {
 }
 
 impl Life {
-    /// Half of all processes die within `most` requests.
+    /// Creates the life of a process. Half of all processes die within `most` requests.
     pub fn new(world: &World, most: u64) -> Arc<Life> {
         let left = if world.chance(50) { 1 + world.below(most) as i64 } else { i64::MAX };
         Arc::new(Life {
@@ -44,7 +44,7 @@ impl Life {
         }
     }
 
-    /// Files that its requests deleted.
+    /// Returns the number of files that the requests of the process deleted.
     pub fn deleted(&self) -> u64 {
         self.deleted.load(Ordering::SeqCst)
     }
@@ -58,7 +58,7 @@ impl Life {
                 self.died.notify_one();
                 pending().await
             }
-            // A negative number: the request was sent before the process died, and arrives late.
+            // A number below 1 means that the request was sent before the process died, and arrives late.
             _ => request.await,
         }
     }

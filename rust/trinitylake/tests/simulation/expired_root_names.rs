@@ -1,10 +1,10 @@
 //! Writers that are suspended between their last observation and the creation of their root, while versions expire
 //! immediately.
 //!
-//! The name of an expired root is unused again, and a root created under it is void. A commit that sends no request
-//! after the creation of its root must be certain that its root is not void. Here machines are suspended together with
-//! their clocks, other clocks run too fast or too slow, stop or are set by hand, and the store is slow
-//! (docs/decisions/0034).
+//! After a root has expired, its name is free, and a root that is then created with this name is void. A commit that
+//! sends no request after it has created its root must be certain that its root is not void (docs/decisions/0034). In
+//! these tests machines are suspended together with their clocks, other clocks run too fast or too slow, stop, or are
+//! set by hand, and the store is slow.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,7 +64,8 @@ async fn expire_all(world: &Arc<World>) {
     }
 }
 
-/// Results of one history: number of commits, commits without a request for the boundary, and delayed roots.
+/// Runs one history. Returns the numbers of commits, of commits without a request for the boundary, and of delayed
+/// roots.
 fn run(seed: u64) -> (u64, u64, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -74,7 +75,7 @@ fn run(seed: u64) -> (u64, u64, u64) {
         let writers = join_all((0..WRITERS).map(|writer| write(&world, writer, &committed)));
         let expiries = join_all((0..2).map(|_| expire_all(&world)));
         let (spared, _) = join(writers, expiries).await;
-        // The first root created under a name is that of the version.
+        // The first root with a name is the version; a later one is void.
         let archive = world.everything();
         let past = Lakehouse::open(Line::new(&archive), Process::new(&archive), None).await.unwrap();
         let committed = committed.into_inner().unwrap();
@@ -87,9 +88,9 @@ fn run(seed: u64) -> (u64, u64, u64) {
     })
 }
 
-/// No commit is acknowledged for a void root. A virtual machine was suspended after it had observed that the next
-/// version did not exist, and its clocks did not show the suspension. Others created that version, and it expired. The
-/// machine then created the root under the unused name and acknowledged a commit that is in no version.
+/// No commit is acknowledged for a void root. Otherwise a machine that is suspended without noticing it, after it has
+/// observed that the next version does not exist, acknowledges a commit that is in no version, if that version was
+/// created and has expired meanwhile.
 #[test]
 fn no_root_with_an_expired_number_is_committed_for_any_clocks() {
     let one = std::env::var("TRINITYLAKE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());

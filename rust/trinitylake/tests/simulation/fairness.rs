@@ -1,7 +1,7 @@
 //! Fairness: how many versions overtake the commits of one slow writer among fast ones.
 //!
-//! Eight processes commit as fast as they can, each to its own key, on a store without faults. The requests of one of
-//! them take longer. Only the protocol determines which process commits next.
+//! Eight processes commit as fast as they can, each to its own key, on a store without faults. The requests of one
+//! process take longer. Only the protocol determines which process commits next.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -19,11 +19,11 @@ use trinitylake::version::root_metadata::RootMetadata;
 use crate::actors::{Lines, change_names, data_path, lines};
 use crate::world::World;
 
-/// Time after which all late requests have arrived and saved transactions are too old to be resumed.
+/// Time after which all late requests have been executed, and saved transactions are too old to be resumed.
 const AGES: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// All files that a version references, except records of transactions, which follow other rules. `archive` contains
-/// every file that ever existed.
+/// Returns all files that a version references, except records of transactions, which have rules of their own.
+/// `archive` contains every file that ever existed.
 fn reached(archive: &World, version: u64, known: &mut BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     let path = root_path(version);
     let node = decode(archive.content(&path).unwrap(), &path, None).unwrap();
@@ -42,7 +42,7 @@ fn inline_definitions(archive: &World, version: u64) -> BTreeMap<String, Bytes> 
     RootMetadata::of(&node, version, &path).unwrap().inline_definitions
 }
 
-/// A definition whose file may never have been written.
+/// Returns the content of a definition, from its file or from a root that contains it.
 fn definition(archive: &World, location: &str) -> Bytes {
     let held = || archive.roots().into_iter().find_map(|root| inline_definitions(archive, root).remove(location));
     let file = archive.content(location).or_else(held).unwrap_or_else(|| panic!("{location} is nowhere"));
@@ -91,8 +91,8 @@ fn pinned(archive: &World, version: u64) -> BTreeSet<u64> {
     LakehouseDefinition::decode_file(&file, path).unwrap().pinned_versions().collect()
 }
 
-/// Whether a version that has a tag at version `newest` was tagged while it was retained. A tag that was created later
-/// is dropped again by its creator, and retains nothing.
+/// Whether a version with a tag in version `newest` was retained when the tag was created. A later tag retains nothing,
+/// and its creator drops it again.
 fn is_kept_by_name(world: &World, names: &[BTreeSet<u64>], version: u64, newest: u64) -> bool {
     let is_named = |at: &u64| names[*at as usize].contains(&version);
     let named_since = (0..=newest).rev().take_while(is_named).last();

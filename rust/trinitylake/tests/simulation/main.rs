@@ -7,7 +7,7 @@
 //! `TRINITYLAKE_SEED=n` replays one seed; `TRINITYLAKE_TRACE=text` then prints every change of files whose paths
 //! contain the text. `TRINITYLAKE_SEEDS=n` sets the number of seeds and `TRINITYLAKE_FIRST_SEED=n` the first one, so
 //! that a long run can be divided; `TRINITYLAKE_DEEP=1` runs twenty times as many. Seeds are independent and run on all
-//! processors. Totals are printed every thousand seeds; those of several parts can be added.
+//! processors. Totals are printed every thousand seeds; the totals of several parts can be added.
 
 mod actors;
 mod check;
@@ -147,10 +147,11 @@ fn run(seed: u64, totals: &Mutex<Totals>) {
     });
 }
 
-/// Seeds that have found faults, in this order: a collector deleted the file that measures the store's time after the
-/// answer to its creation was lost; a late commit reported damage, because the request for the boundary failed; a late
-/// root of an unknown transaction was created during the final check; all known versions expired during the search for
-/// one of them, and the search continued above the latest one.
+/// Seeds that have found faults in the past, in this order:
+/// - A collector deletes the file that measures the store's time, after the answer to its creation was lost.
+/// - The request for the boundary fails during a late commit, which must not report damage.
+/// - A late root of a transaction with an unknown outcome is created during the final check.
+/// - All known versions expire during the search for one of them, which must not continue above the latest one.
 #[test]
 fn seeds_that_found_faults_pass() {
     for seed in [913, 5259, 8708, 9424] {
@@ -193,7 +194,7 @@ fn random_histories_equal_the_dictionary() {
     let totals = totals.into_inner().unwrap();
     println!("seeds {first}..{end}: {totals}");
     if seeds >= 20 {
-        // The checks prove something only if these events occurred.
+        // The checks are meaningful only if these events occurred.
         for fault in world::FAULTS {
             assert!(totals.faults.get(fault).is_some_and(|count| *count > 0), "no request met the fault {fault}");
         }

@@ -29,7 +29,7 @@ pub const FAULTS: [&str; 9] = [
     "broken disk",
     "late delete",
 ];
-/// Part of the paths whose changes are traced.
+/// Text in the paths of files whose changes are printed.
 static TRACED: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("TRINITYLAKE_TRACE").ok());
 const START_MILLIS: u64 = 1_700_000_000_000;
 const DAY_MILLIS: u64 = 24 * 3600 * 1000;
@@ -76,8 +76,8 @@ pub struct World {
     is_healthy: AtomicBool,
     /// Number of faults per thousand requests.
     fault_rate: u64,
-    /// Whether nodes are compressed. Only in one of eight worlds, because it takes a tenth of the time and does not
-    /// affect the result.
+    /// Whether nodes are compressed. This is so in one of eight worlds only, because compression takes a tenth of the
+    /// time and does not affect the result.
     pub is_compressed: bool,
     /// Whether writers use the intent queue.
     pub queues: bool,
@@ -135,7 +135,7 @@ impl World {
         self.faults.lock().unwrap().clone()
     }
 
-    /// Whether a file was created before another one.
+    /// Whether `path` was created before `other`.
     pub fn was_before(&self, path: &str, other: &str) -> bool {
         let births = self.births.lock().unwrap();
         births.get(path).is_some_and(|born| births.get(other).is_some_and(|other| born < other))
@@ -158,7 +158,7 @@ impl World {
         *self.collections.lock().unwrap()
     }
 
-    /// The boundary at the moment when a root was created first.
+    /// Returns the boundary at the moment when the first root of a version was created.
     pub fn boundary_at(&self, version: u64) -> u64 {
         self.boundaries.lock().unwrap()[&version]
     }
@@ -433,18 +433,18 @@ impl Storage for Line {
 }
 
 /// A process. Its wall clock is wrong by up to five days in either direction. In a world with suspended machines, the
-/// wall clock also jumps from time to time, both clocks run a quarter too fast or a fifth too slow, and the elapsed
-/// clock stops for some time.
+/// wall clock also jumps once, both clocks run up to a quarter too fast or a fifth too slow, and the elapsed clock
+/// stops for some time.
 #[derive(Debug)]
 pub struct Process {
     world: Arc<World>,
-    /// Its wall clock when the world began.
+    /// Wall clock of the process when the world began.
     began_millis: u64,
     /// Speed of its clocks, per mille.
     speed: u64,
     /// Period in which the elapsed clock stops, in milliseconds of the world.
     sleep: Range<u64>,
-    /// Times and amounts of jumps of the wall clock.
+    /// Time and amount of the jump of the wall clock.
     jump: (u64, i64),
     /// Periods in which the process and its clocks were suspended, like a virtual machine.
     stopped: Mutex<Vec<Range<u64>>>,

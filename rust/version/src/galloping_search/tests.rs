@@ -25,8 +25,8 @@ fn any_distance_takes_a_few_rounds() {
     }
 }
 
-/// If a higher version exists, a lower one exists, too, although its answer says that it is missing: it was created
-/// between the two requests of one round.
+/// If a higher version exists, all lower ones exist. An answer that a lower version is missing only means that it was
+/// created between two requests of the round.
 #[test]
 fn an_existing_higher_version_counts_more_than_a_missing_lower_one() {
     let mut galloping_search = GallopingSearch::near(10);
@@ -37,7 +37,8 @@ fn an_existing_higher_version_counts_more_than_a_missing_lower_one() {
     assert_eq!((galloping_search.last(), galloping_search.probes()), (16, vec![]));
 }
 
-/// The search ends at the highest possible number. It requested that version forever, after a hint had named it.
+/// The search ends at the highest possible number. Otherwise, if a hint names it, the search requests that version
+/// forever.
 #[test]
 fn the_search_ends_at_the_highest_number() {
     for known in [VERSION_MAX, VERSION_MAX - 1, VERSION_MAX - 40] {

@@ -5,7 +5,8 @@ use trinitylake_base::environment::SystemEnvironment;
 use trinitylake_storage::CountingStorage;
 use trinitylake_storage::memory_files::MemoryFiles;
 
-/// Writers write the hint once a second together, because some stores accept only one write per second to an object.
+/// All writers together write the hint about once a second, because some stores accept only one write per second to an
+/// object.
 #[tokio::test(start_paused = true)]
 async fn the_hint_of_a_remote_store_is_written_once_a_second_and_ends_at_the_newest() {
     let environment = SystemEnvironment::shared();

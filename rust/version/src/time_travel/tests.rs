@@ -33,7 +33,7 @@ fn the_current_time_takes_one_request() {
     assert_eq!(searched(0, 1_000_000, i64::MAX, Some).1, 1);
 }
 
-/// Messages show times as ISO dates, and not as `946684800000 (milliseconds)`.
+/// Messages show times as ISO dates. Otherwise users read `946684800000 (milliseconds)`.
 #[test]
 fn errors_contain_iso_dates() {
     let created = |version| Some(1_795_420_800_000 + version);
@@ -50,7 +50,7 @@ fn errors_contain_iso_dates() {
         "versions as old as 2000-01-01T00:00:00.000Z have expired; the oldest kept is 2, created at \
          2026-11-23T08:00:00.002Z"
     );
-    // Before 1970, too.
+    // Times before 1970 are shown as dates as well.
     assert!(searched(0, 3, -1, created).0.unwrap_err().to_string().contains("1969-12-31T23:59:59.999Z"));
 }
 
@@ -66,7 +66,7 @@ fn a_tagged_version_below_a_gap_is_not_a_result() {
                 Ok(found) => {
                     assert!(found == expected && is_there(found), "{found} at {moment}, not {expected}")
                 }
-                // The search does not examine versions below a gap. For each later time, the version is found.
+                // The search does not examine versions below a gap. For each time after the gap, it finds the version.
                 Err(Error::VersionExpired(_)) => assert!(expected < 40, "{moment}"),
                 Err(error) => panic!("{error}"),
             }

@@ -46,7 +46,7 @@ impl S3Settings {
     }
 }
 
-/// Names of Iceberg's clients for settings that `object_store` names differently.
+/// Names of settings in `object_store`, with the different names in Iceberg's clients.
 const ICEBERG_NAMES: &[(&str, &str)] = &[
     ("google_bearer_token", "gcs.oauth2.token"),
     ("google_base_url", "gcs.service.host"),

@@ -14,14 +14,14 @@ use trinitylake_base::root_uri::Scheme;
 #[derive(Clone, Copy)]
 pub(super) enum Convert {
     Same,
-    /// The negated boolean.
+    /// The value is a boolean and is negated.
     Not,
     /// A host name becomes `https://host`.
     Https,
 }
 use Convert::{Https, Not, Same};
 
-/// Names in PyIceberg and fsspec, with the equivalent name in `object_store`.
+/// Names in PyIceberg and fsspec, each with its name in `object_store` and the conversion of its value.
 pub(super) const S3_ALIASES: &[(&str, &str, Convert)] = &[
     ("s3.access-key-id", "aws_access_key_id", Same),
     ("s3.secret-access-key", "aws_secret_access_key", Same),
@@ -57,7 +57,8 @@ pub(super) const AZURE_ALIASES: &[(&str, &str, Convert)] = &[
     ("adls.token", "azure_storage_token", Same),
 ];
 
-/// Options of PyIceberg without a meaning here. They are accepted, because users may pass one dictionary to both.
+/// Options of PyIceberg that have no meaning here. They are accepted, because users may pass one dictionary to
+/// PyIceberg and to this library.
 pub(super) const IGNORED: &[&str] = &[
     "py-io-impl",
     "s3.resolve-region",

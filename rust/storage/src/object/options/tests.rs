@@ -232,9 +232,8 @@ fn properties(scheme: Scheme, pairs: &[(&str, &str)]) -> BTreeMap<String, String
     iceberg_properties(scheme, &options).unwrap()
 }
 
-/// All clients know the same spellings. The server and Spark had separate tables: the server did not know
-/// `s3.path-style-access`, neither accepted `1` or `yes` as true, and requests had the bucket in the host name although
-/// the option said that it is in the path.
+/// Every spelling of path-style access has the same effect in all clients. Otherwise requests of some clients have the
+/// bucket in the host name although the option puts it into the path.
 #[test]
 fn every_spelling_of_path_style_access_reaches_all_clients() {
     let endpoint = ("endpoint", "https://store.example");

@@ -61,7 +61,8 @@ async fn concurrent_requests_do_not_wait_for_each_other() {
     assert!((60..70).contains(&took), "{took}");
 }
 
-/// With a store without dates, each commit read the boundary once more, unlike with real stores.
+/// The answers of the store have dates in whole seconds, like those of real stores. Without dates, each commit reads
+/// the boundary once more.
 #[tokio::test(start_paused = true)]
 async fn answers_are_dated_in_whole_seconds_if_asked_to() {
     let dated_storage = LatencyStorage::dated(memory(), Latency::S3_STANDARD);
