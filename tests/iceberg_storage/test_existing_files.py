@@ -16,6 +16,7 @@ import trinitylake as tl
 from local_files import lake_on_disk, local_path
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg import load
+from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 
 U32, U64 = 2**32 - 1, 2**64 - 1
 #: Columns of files, with the largest values of their types.
@@ -206,13 +207,47 @@ def test_a_column_that_the_name_mapping_lacks_is_refused(lake: tl.Lakehouse) -> 
         table.iceberg.add_files([written(table, {"k": pa.array([1]), "a": pa.array([100])})])
 
 
-@pytest.mark.parametrize("values", [[1.0, math.nan], [-0.0, 0.0], [1.0, 1.0]])
-def test_bounds_of_floating_point_columns_prove_no_partition(lake: tl.Lakehouse, values: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("values", "filter"),
+    [
+        ([1.0, math.nan], None),
+        ([-0.0, 0.0], None),
+        ([math.nan, None], None),
+        ([1.0, None], None),
+        ([1.5, 1.5], "f = 1.5"),
+        ([0.1], "f = 0.1"),
+        ([-0.0, -0.0], "f = 0"),
+        ([math.nan, math.nan], "f is nan"),
+        ([math.inf], "f > 1e300"),
+        ([None, None], "f is null"),
+        ([], None),
+    ],
+)
+@pytest.mark.parametrize("source", ["f", "s.f"])
+def test_an_added_file_has_one_floating_point_partition_value(
+    lake: tl.Lakehouse, source: str, values: list[float | None], filter: str | None
+) -> None:
     """The bounds of a Parquet column omit NaN. A file of 1.0 and NaN was put into the partition 1.0, where a filter
-    `f = 1` returned both rows, and a delete with it removed both."""
-    table = lake.create_table("n.t", pa.schema([("f", pa.float64())]), partition_spec=["f"])
-    with pytest.raises(InvalidArgument, match=r"may have NaN or -0\.0 beside the value of its bounds"):
-        table.iceberg.add_files([written(table, {"f": pa.array(values)})])
+    `f = 1` returned both rows, and a delete with it removed both. Then each file was refused, for all values."""
+    number = pa.array(values, pa.float64())
+    column = {"s": pa.StructArray.from_arrays([number], ["f"])} if source == "s.f" else {"f": number}
+    table = lake.create_table("n.t", pa.table(column).schema, partition_spec=[source])
+    location = written(table, column)
+    if values and filter is None:
+        with pytest.raises(InvalidArgument, match="rows of more than one partition"):
+            table.iceberg.add_files([location])
+        return
+    table.iceberg.add_files([location])
+    found = lake.table("n.t")
+    assert found.count() == len(values)
+    if filter is not None:
+        filter = filter.replace("f", source, 1)
+        assert lake.table("n.t").scan(filter).count() == found.scan(f"not ({filter})").count() + len(values)
+        table.append(pa.table(column))
+        files = lake.table("n.t").iceberg.scan().plan_files()
+        assert len({spelled(task.file.partition) for task in files}) == 1, "the partition of the same rows, appended"
+        table.delete(filter)
+        assert lake.table("n.t").count() == 0
 
 
 def test_a_type_that_arrow_does_not_read_is_no_damage(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,18 @@ those of the table, and its values must have the types of the table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionField
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, index_name_by_id, sanitize_column_names
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, FloatType, StringType
 
@@ -24,6 +26,7 @@ from trinitylake.iceberg_storage.column_summary import value_of_bytes
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
+from trinitylake.iceberg_storage.data_files.partitioned_rows import rows_by_partition, spelled
 from trinitylake.iceberg_storage.data_files.value_checks import check_values
 from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
 
@@ -31,7 +34,7 @@ from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_column
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
     """Manifest entry of an existing file in the current partition spec.
 
-    Reads the columns whose values cannot be checked by the footer alone, such as strings. Raises `InvalidArgument` for
+    Reads the columns whose values the footer does not prove, such as strings. Raises `InvalidArgument` for
     columns and values that do not fit the table, and for rows of more than one partition.
     """
     with errors_as(lambda error: own_error(error, path)):
@@ -56,6 +59,9 @@ def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFi
             **found,
         )
         added.spec_id = metadata.default_spec_id
+        for position, field in enumerate(spec.fields):
+            if isinstance(added.partition[position], float):
+                added.partition[position] = _floating_partition_value(field, schema, reader, added)
         if unproved := _unproved_columns(schema, columns, present):
             for batch in reader.batches(FileScanTask(added), unproved):
                 for name, column in zip(unproved, batch.columns, strict=True):
@@ -129,7 +135,7 @@ def _unproved_columns(schema: Schema, columns: pa.Schema, present: Schema) -> li
 def _partition_value(field: PartitionField, schema: Schema, metrics: dict[str, Any]) -> Any:
     """Partition value of all rows of a file. Raises `ValueError` if there are several, or it is unknown."""
     id = field.source_id
-    if id not in schema.field_ids:  # a void field of a column that was dropped
+    if isinstance(field.transform, VoidTransform) or id not in schema.field_ids:
         return None
     if id not in metrics["value_counts"] or metrics["null_value_counts"].get(id) == metrics["value_counts"][id]:
         return None
@@ -140,10 +146,7 @@ def _partition_value(field: PartitionField, schema: Schema, metrics: dict[str, A
             f"transform {field.transform}"
         )
     if isinstance(type, FloatType | DoubleType):
-        raise ValueError(
-            f"column {schema.find_column_name(id)!r} may have NaN or -0.0 beside the value of its bounds: "
-            "append the rows of the file instead"
-        )
+        return math.nan  # the bounds omit NaN and have either zero, so the values are read
     transform = field.transform.transform(type)
     lower, upper = (
         transform(value_of_bytes(type, metrics[bounds].get(id))) for bounds in ("lower_bounds", "upper_bounds")
@@ -154,3 +157,19 @@ def _partition_value(field: PartitionField, schema: Schema, metrics: dict[str, A
             f"Partition Field: {field.name}. lower_value={lower!r}, upper_value={upper!r}"
         )
     return lower
+
+
+def _floating_partition_value(field: PartitionField, schema: Schema, reader: LiveRows, added: DataFile) -> Any:
+    """Partition value of all rows of a file by a floating-point column, which is read.
+
+    Raises `ValueError` if there are several.
+    """
+    name = schema.find_column_name(field.source_id) or ""
+    column = next(one.name for one in schema.fields if name == one.name or name.startswith(f"{one.name}."))
+    found: dict[Any, Any] = {}
+    for batch in reader.batches(FileScanTask(added), [column]):
+        for partition, _ in rows_by_partition(PartitionSpec(field), schema, pa.Table.from_batches([batch])):
+            found[spelled(partition.values)] = partition.values[0]
+        if len(found) > 1:
+            raise ValueError(f"the file has rows of more than one partition: {name} is {list(found.values())[:2]}")
+    return next(iter(found.values()), None)
