@@ -153,7 +153,7 @@ def test_an_added_file_whose_texts_are_not_utf_8_is_refused(lake: tl.Lakehouse, 
     kind = pa.string() if shape == "dictionary" else column.type
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("v", kind)]))
     location = written(table, {"k": pa.array(range(len(column))), "v": column})
-    with pytest.raises(InvalidArgument, match=rf"column v of {location}: a text is not UTF-8"):
+    with pytest.raises(InvalidArgument, match=rf"column v of {location}: a string is not UTF-8"):
         table.iceberg.add_files([location])
     assert lake.table("n.t").count() == 0
 

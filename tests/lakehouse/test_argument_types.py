@@ -229,7 +229,7 @@ def test_expiry_before_the_creation_does_nothing() -> None:
 FILTERS = [
     ("x === 1", "x === 1", 2, "a comparison"),
     ("x =", "x =", 3, "a value"),
-    ("x = 'a", "x = 'a", 4, "a text in quotes"),
+    ("x = 'a", "x = 'a", 4, "a string in quotes"),
     ("x = 1 andd y = 2", "x = 1 andd y = 2", 6, "and, or"),
     ("(x = 1", "(x = 1", 6, "a condition"),
     ("x = 1 or", "x = 1 or", 8, "a condition"),

@@ -303,7 +303,7 @@ def test_text_that_is_not_utf_8_is_refused(lake: tl.Lakehouse, is_nested: bool) 
     rows = pa.table({"v": pa.ListArray.from_arrays([0, 1], text) if is_nested else text})
     streams: list[Callable[[pa.Table], object]] = [lambda rows: table.append(rows.to_reader()), by_writer]
     for write in (table.append, table.overwrite, *streams, table.iceberg.append, table.iceberg.overwrite):
-        with pytest.raises(tl.InvalidArgument, match="a text is not UTF-8"):
+        with pytest.raises(tl.InvalidArgument, match="a string is not UTF-8"):
             write(rows)
     assert table.count() == 0
 

@@ -6,7 +6,7 @@ properties and `update_checks` those for its updates. `view_metadata` is the Ice
 `commit_errors` convert errors between PyIceberg and this project. `row_ids` assigns the row ids of format version 3.
 `external_tables` and `federated_tables` open tables outside of the lakehouse, `relocation` rewrites metadata after a
 lakehouse was moved. `staging` is one managed table in one transaction; `extended_pyiceberg` extends PyIceberg where
-its public interface does not suffice. Nothing here depends on `Lakehouse`, only on its storage.
+its public interface does not suffice. The modules depend only on the storage of a lakehouse, not on `Lakehouse`.
 
 Importing this package imports none of its modules.
 """

@@ -1,7 +1,7 @@
 """Byte ranges of leaf columns in a Parquet file.
 
-With them, a large file is fetched by parallel requests. Arrow itself reads one range after another from a file that
-Python opened, with one round trip to a remote store for each.
+With these ranges, a large file is fetched by parallel requests. Arrow itself reads one range after another from a file
+that Python opened, and each range costs one round trip to a remote store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-#: Two columns whose distance in the file is less than this are fetched in one request, which is faster than two.
+#: Two columns whose distance in the file is at most this are fetched in one request, which is faster than two requests.
 HOLE_MAX_SIZE_BYTES = 1 << 20
 #: Largest compressed size of columns that is prefetched from one file. Above it, Arrow fetches each part separately.
 MAX_SIZE_BYTES = 32 << 20
@@ -22,14 +22,16 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> list[tuple[int, int]]:
-    """Byte ranges (offset and length) of leaf columns in a file, except in its last bytes, which are in memory.
+    """Byte ranges (offset and length) of leaf columns in a file, without the part that `end` contains.
 
     Args:
         end: the last bytes of the file.
         size_bytes: of the whole file.
         field_ids: of the leaf columns.
 
-    Returns: ascending ranges; empty if no column has such an id, if they are too large, or if `end` lacks the footer.
+    Returns: ascending ranges; empty if no column has such an id, if the ranges exceed `MAX_SIZE_BYTES`, or if `end`
+        lacks
+    the footer.
     """
     import pyarrow.parquet as pq  # takes half of the time to load Arrow
 

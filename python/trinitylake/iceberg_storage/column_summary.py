@@ -51,8 +51,8 @@ _PER_DAY: dict[type, int] = {
     iceberg.TimestamptzNanoType: 86_400_000_000_000,
 }
 _MAX_DIGITS = 80
-#: Transforms whose partition values do not bound the column. Format version 1 replaces a removed field by a void field,
-#: whose value is NULL in every row.
+#: Transforms whose partition values do not bound the column. In format version 1, a removed partition field becomes a
+#: void field, whose value is NULL for all rows.
 _UNRELATED = (VoidTransform, UnknownTransform)
 
 
@@ -128,7 +128,7 @@ def _tighter(choose: Callable[..., Any], one: Any, other: Any) -> Any:
 
 
 def value_of_bytes(type: iceberg.IcebergType, data: bytes | None) -> Any:
-    """Decode a bound, also one from before the column was widened; None for NaN and for damaged bytes."""
+    """Decode a bound, also if it has the type that the column had before widening; None for NaN and damaged bytes."""
     if data is None:
         return None
     try:
@@ -214,7 +214,7 @@ def of_bounds(type: iceberg.IcebergType, bounds: PartitionFieldSummary) -> Colum
 
 
 def _of_range(transform: Transform[Any, Any], source: iceberg.IcebergType, lower: Any, upper: Any) -> ColumnSummary:
-    """The range of source values whose transformed values are between `lower` and `upper`."""
+    """Summary of the source values whose transformed values are between `lower` and `upper`."""
     match transform:
         case IdentityTransform():
             return ColumnSummary(lower=lower, upper=upper)
@@ -254,7 +254,7 @@ def successor(prefix: Any) -> Any:
 
 
 def _begin_of(transform: Transform[Any, Any], source: iceberg.IcebergType) -> Callable[[int], int] | None:
-    """Function that returns the first source value in a year, month, day or hour, which is counted from 1970."""
+    """Function that maps the number of a year, month, day or hour since 1970 to its first source value."""
     per_day = _PER_DAY.get(source.__class__)
     if per_day is None:
         return None
@@ -271,7 +271,7 @@ def _begin_of(transform: Transform[Any, Any], source: iceberg.IcebergType) -> Ca
 
 
 def _day_of_month(month: int) -> int:
-    """Days from 1970-01-01 to the first of a month, which is counted from January 1970."""
+    """Days from 1970-01-01 to the first day of a month. `month` is counted from January 1970."""
     import numpy as np
 
     return int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64))

@@ -1,8 +1,8 @@
 """Errors of commits to a table: conflicts of its staged changes, and their conversion to PyIceberg's errors.
 
-PyIceberg decides by the class of an error whether to retry and what to delete: after `CommitFailedException` it deletes
-the manifests it wrote, after `CommitStateUnknownException` nothing. Errors without a counterpart in PyIceberg, such as
-a bad location or property, a damaged file or a failing storage, are not converted.
+PyIceberg decides by the class of an error whether to retry and what to delete. After `CommitFailedException` it deletes
+the manifests that it wrote, after `CommitStateUnknownException` nothing. Errors without a counterpart in PyIceberg, for
+example for an invalid location, a damaged file or a failing storage, are not converted.
 """
 
 from __future__ import annotations
@@ -38,10 +38,7 @@ class TableConflict(Exception):
 
 
 class RowConflict(TableConflict):
-    """The rows of a statement conflict, or do not fit the newer schema: the statement has to run again.
-
-    PyIceberg raises `ValidationException` for such a conflict, and does not retry the commit.
-    """
+    """The rows of a statement conflict, or do not fit the newer schema, so the statement must run again."""
 
 
 def pyiceberg_errors(
@@ -49,7 +46,7 @@ def pyiceberg_errors(
 ) -> errors_as:
     """Context manager that converts our errors to PyIceberg's: a missing object to `missing`, a used name to `taken`.
 
-    Statements check names before they write, so these two are raised only after a race with another writer.
+    Statements check names before they write, so `missing` and `taken` are raised only after a race with another writer.
     """
 
     def mapped(error: Exception) -> Exception | None:

@@ -1,4 +1,4 @@
-"""Dates and times as SQL writes them, of any year: `2020-01-01`, `2020-01-01 12:00`, `2020-01-01T12:00:00.5Z`.
+"""Parses dates and times of any year in SQL's notation, such as `2020-01-01 12:00` or `2020-01-01T12:00:00.5Z`.
 
 **A time without a zone is in UTC**, whatever the zone of the machine.
 """
@@ -23,14 +23,14 @@ _MOMENT = re.compile(
     re.IGNORECASE,
 )
 _EPOCH = date(1970, 1, 1).toordinal()
-#: Number of years, and of their days, after which the calendar repeats.
+#: The calendar repeats after this number of years, which have this number of days.
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 
 
 def units_since_epoch(text: str, type: IcebergType) -> int:
-    """Parse a date or timestamp as the number that Iceberg stores: days, microseconds or nanoseconds since 1970.
+    """Parse a date or timestamp to the number that Iceberg stores: days, microseconds or nanoseconds since 1970.
 
-    Raises `ValueError` for a string that is not of the type, and for a time zone if the type has none.
+    Raises `ValueError` for a string that is not a value of the type, and for a time zone if the type has none.
     """
     match = _MOMENT.fullmatch(text.strip())
     if match is None:

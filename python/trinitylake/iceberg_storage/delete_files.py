@@ -1,6 +1,6 @@
 """Fields of delete files in manifests: the data file, and the offset of a deletion vector.
 
-A Puffin file has several deletion vectors, each with its own entry, so the path alone does not identify a delete file.
+Each deletion vector in a Puffin file has its own entry in a manifest, so the path alone does not identify an entry.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def file_key(file: DataFile) -> tuple[str, int | None]:
 
 
 def of_one_data_file(deletes: Iterable[DataFile]) -> list[DataFile]:
-    """The delete files that apply to a single data file. They are obsolete without it."""
+    """The delete files that apply to a single data file, and so are obsolete when it is removed."""
     return [file for file in deletes if referenced_data_file(file) is not None]

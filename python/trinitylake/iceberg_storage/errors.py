@@ -11,7 +11,8 @@ from trinitylake.errors import CorruptFile
 def translated(subject: str | Callable[[], str] = "") -> errors_as:
     """Context manager that converts errors of libraries to ours, with `subject` at the beginning of the message.
 
-    A function as `subject` names a table; then a missing file raises `CorruptFile`. Other storage errors stay.
+    If `subject` is a function, it returns the name of a table, and a missing file raises `CorruptFile`. Other errors of
+    the storage are unchanged.
     """
 
     def mapped(error: Exception) -> Exception | None:

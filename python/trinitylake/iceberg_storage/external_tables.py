@@ -1,8 +1,8 @@
 """External tables: read-only tables whose Iceberg metadata is outside of the lakehouse (format §9).
 
-The definition has the URI of one metadata file, and the table stays at that file until the definition changes. Files
-are read by PyIceberg's file access, with settings of the caller, of PyIceberg's configuration or of the environment.
-Settings in the metadata file are ignored, because they could name code to load.
+The definition has the URI of one metadata file, which determines the content of the table until the definition changes.
+PyIceberg's file access reads the files, with settings of the caller, of PyIceberg's configuration or of the
+environment. Settings in the metadata file are ignored, because they could name code to load.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ExternalTable(StaticTable):
         return _external, (self.name(), self.metadata, self.metadata_location, pickled(self.io))
 
     def refresh(self) -> Table:
-        """Return the same table: its metadata changes only with its definition."""
+        """Return the same table, because its metadata changes only with its definition."""
         return self
 
     def transaction(self) -> NoReturn:
@@ -53,13 +53,14 @@ def load_external(
     Args:
         source: the URI of a `*.metadata.json`, or the definition of an external table.
         properties: settings of PyIceberg's file access, such as an endpoint or credentials. They are not stored.
-        identifier: the name that the table shows.
-        guarded: wraps PyIceberg's file access.
+            identifier: the value of `name()` of the table.
+            guarded: wraps PyIceberg's file access.
 
-    Raises:
-        InvalidLocation: for a URI that is not one of a metadata file (§2), or if the file does not exist.
-        CorruptFile: if it is not Iceberg metadata.
-        StorageError, PermissionDenied: if it cannot be read.
+        Raises:
+            InvalidLocation: the URI is not the qualified location of a metadata file (format §2), or the file does not
+                exist.
+            CorruptFile: the file is not Iceberg metadata.
+            StorageError, PermissionDenied: the file cannot be read.
     """
     uri = source if isinstance(source, str) else source.format_properties[METADATA_LOCATION]
     scheme = urlsplit(uri).scheme
@@ -69,7 +70,7 @@ def load_external(
     if not uri.endswith(".metadata.json"):
         raise InvalidLocation(f"{uri!r} is not an Iceberg metadata file: its name ends in .metadata.json")
     segments = uri.removeprefix("file://").removeprefix("file:").split("/")[1:] if scheme == "file" else uri.split("/")
-    # An empty segment is a distinct name on an object store, and another spelling of the same path on a disk.
+    # On an object store, an empty segment is part of the key. On a disk, `a//b` is another spelling of `a/b`.
     for step in (".", "..", "") if scheme == "file" else (".", ".."):
         if step in segments:
             raise InvalidLocation(f"{uri!r} is not a qualified location: it has the segment {step!r}")
@@ -91,10 +92,10 @@ def _external(identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io
 
 
 def require_none_inside(table: ExternalTable, io: LakehouseFileIO) -> None:
-    """Refuse an external table whose metadata is outside of the lakehouse and names files of the lakehouse.
+    """Raise `InvalidLocation` if metadata outside of the lakehouse names files of the lakehouse, or cannot be read.
 
-    Vacuum does not read metadata outside of the lakehouse, so it would delete these files. All manifests are read.
-    Raises `InvalidLocation` if a manifest names such a file or cannot be read.
+    Vacuum does not read metadata outside of the lakehouse, so it would delete these files. This function reads all
+    manifests.
     """
     try:
         inside = first_inside(table, io)
@@ -111,7 +112,7 @@ def require_none_inside(table: ExternalTable, io: LakehouseFileIO) -> None:
 
 
 def first_inside(table: ExternalTable, io: LakehouseFileIO) -> str | None:
-    """A location below the root that a table with metadata outside of the root names; None if it names none.
+    """A location below the root that a table with metadata outside of the root names; None if no location is below it.
 
     Raises `OSError` or `ValueError` if a manifest cannot be read.
     """

@@ -3,16 +3,16 @@
 Reads and writes go directly to the other catalog. **There is no isolation**: a write is visible in the other catalog at
 once, is not part of the transaction of the lakehouse, and cannot be rolled back or reached by time travel.
 
-The definition stores how to open the catalog, in `TableDef.format_properties`: the properties that
-`pyiceberg.catalog.load_catalog` takes, and under the reserved prefix `trinitylake.`
+`TableDef.format_properties` describes how to open the catalog. It has properties for `pyiceberg.catalog.load_catalog`,
+and two properties with the reserved prefix `trinitylake.`:
 
     trinitylake.catalog   the name of the catalog in PyIceberg's configuration; "federated" if not given
     trinitylake.table     the table in the other catalog: namespace parts and name, joined with dots
 
 Secrets are never stored. Put them into PyIceberg's configuration file or the environment under the catalog's name,
 together with their address: `PYICEBERG_CATALOG__PARTNER__URI=…` and `…__TOKEN=…`. A principal that may write
-definitions may name any catalog and any address. **Configured secrets are therefore never sent to an address that a
-definition names**: a configured catalog takes only its warehouse from the definition, if the configuration has none.
+definitions may name any catalog and any address. **So configured secrets are never sent to an address that a definition
+names**: for a configured catalog, only `warehouse` is taken from the definition, and only if it is not configured.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def federated_properties(catalog_properties: Mapping[str, str], table: str, cata
 
 
 def stored_properties(source: TableDef | Mapping[str, str]) -> tuple[dict[str, str], str, str]:
-    """The properties of the catalog in a definition, the table's name in it, and the name of the catalog.
+    """The catalog's properties in a definition, the table's name in that catalog, and the catalog's name.
 
-    Raises `InvalidArgument`.
+    Raises `InvalidArgument` as `federated_properties`.
     """
     stored = dict(source.format_properties if isinstance(source, TableDef) else source)
     table = stored.pop(TABLE_PROPERTY, "")
@@ -115,7 +115,7 @@ def open_federated(source: TableDef | Mapping[str, str], properties: Mapping[str
 
 
 def _catalog(name: str, properties: dict[str, str]) -> Catalog:
-    """The catalog of that name with its configuration. Over HTTP only the given address is used."""
+    """The catalog with this name and its configuration. A REST catalog is used only at the given address."""
     configuration: dict[str, Any] = merge_config(dict(configuration_at_start(name)), cast(RecursiveDict, properties))
     is_http = str(configuration.get("uri", "")).startswith("http") and "py-catalog-impl" not in configuration
     if configuration.get("type", "rest" if is_http else "") == "rest":

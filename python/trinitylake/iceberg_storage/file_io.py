@@ -1,8 +1,8 @@
 """PyIceberg's file access (`FileIO`), implemented on the storage of the lakehouse.
 
-Iceberg's metadata has absolute URIs; the storage of a lakehouse has paths below its root. `LakehouseFileIO` translates,
-and refuses locations outside of the root, whatever the properties or manifests of a table say. External tables
-(`external_tables.py`) use PyIceberg's own file access.
+Iceberg's metadata has absolute URIs, and the storage of a lakehouse has paths below its root. `LakehouseFileIO`
+converts URIs to paths, and refuses all locations outside of the root. External tables (`external_tables.py`) use
+PyIceberg's own file access.
 
 Files are immutable. A file is written when its stream is closed (`file_writer.py`), and only if it does not exist.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from trinitylake._core import FileInParts, Storage
 
-#: Files up to this size are fetched by one request. For a larger file, the first request fetches the end (the footer).
+#: Files up to this size are fetched by one request. For a larger file, the first request fetches the last bytes.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
 #: Larger manifests are not prefetched, because the cache does not store them.
 METADATA_AHEAD_MAX_SIZE_BYTES = 4 << 20
@@ -65,9 +65,9 @@ class LakehouseFileIO(FileIO):
 
     Args:
         storage: the storage of the lakehouse.
-        properties: settings of PyIceberg. Never credentials.
-        check_kept: called if a file is missing; raises `VersionExpired` or `TransactionExpired` if it is missing
-            because the version or transaction has expired.
+        properties: settings of PyIceberg, without credentials.
+        check_kept: called if a file is missing. Raises `VersionExpired` or `TransactionExpired` if the version or
+            transaction of the file has expired.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LakehouseFileIO(FileIO):
     def _begin(self, whole: LakehouseFileIO | None) -> None:
         """Set the state that copies do not share.
 
-        `whole` is the file access of the enclosing operation, which also records each file that this one writes.
+        `whole` is the file access of the enclosing operation. It also records each file that this object writes.
         """
         self._ahead: dict[str, Prefetch] = {}
         self._columns: dict[str, Container[int]] = {}
@@ -117,11 +117,11 @@ class LakehouseFileIO(FileIO):
         return other
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
-        """Pickle the access without its record of written files."""
+        """Pickle the file access without its record of written files."""
         return _unpickled, (self.storage, dict(self.properties), self.check_kept)
 
     def scoped(self) -> LakehouseFileIO:
-        """The same access with a separate record of written files."""
+        """The same file access with a separate record of written files."""
         return self._again(None)
 
     def part(self) -> LakehouseFileIO:
@@ -129,7 +129,7 @@ class LakehouseFileIO(FileIO):
         return self._again(self)
 
     def of_lakehouse(self) -> LakehouseFileIO:
-        """Access to all files of the lakehouse, also from an access that is restricted to a table."""
+        """Access to all files of the lakehouse. Subclasses may restrict this object to the files of a table."""
         return self
 
     def discard(self) -> None:
@@ -156,7 +156,7 @@ class LakehouseFileIO(FileIO):
             self._written.update(dict.fromkeys(paths))
 
     def add_incoming(self, path: str) -> None:
-        """Record a data file that a commit names and that may be older than the commit."""
+        """Record a data file that a commit names, and that another process may have written."""
         with self._lock:
             self._incoming[path] = None
         if self._whole is not None:
@@ -171,9 +171,9 @@ class LakehouseFileIO(FileIO):
     def path_of(self, location: str) -> str:
         """Convert an absolute URI to a path below the root; the inverse of `uri_of`.
 
-        `file:/x` equals `file:///x`, `s3a://` equals `s3://`. A URI is taken literally, like an object key. A URI below
-        a former root of a moved lakehouse stands for the file below the current root (format §2). A local URI may lead
-        below the root through a symbolic link.
+        `file:/x` equals `file:///x`, and `s3a://` equals `s3://`. Percent signs are not decoded. A URI below a former
+        root of a moved lakehouse stands for the file below the current root (format §2). A local URI may lead below the
+        root through a symbolic link.
 
         Raises:
             InvalidLocation: for a URI outside of the root, or with an empty, `.` or `..` segment (format §2).
@@ -195,7 +195,7 @@ class LakehouseFileIO(FileIO):
     def make_local_folder(self, location: str) -> None:
         """Create a folder and its parents if the root is on a local disk, because some engines expect them to exist.
 
-        A folder that a symbolic link leads out of the root is not created. Raises as `path_of` does.
+        Does nothing if a symbolic link leads out of the root. Raises as `path_of` does.
         """
         if self._local_root is None or self._real_local_root is None:
             return
@@ -263,7 +263,7 @@ class LakehouseFileIO(FileIO):
             self.storage.read_ahead([path], METADATA_AHEAD_MAX_SIZE_BYTES)
 
     def expect_columns(self, locations: Iterable[str], field_ids: Container[int]) -> None:
-        """Fetch these columns in parallel when one of these large Parquet files is opened next."""
+        """Arrange that the columns of each of these large Parquet files are fetched in parallel when it is opened."""
         for location in locations:
             with suppress(InvalidLocation):
                 self._columns[self.path_of(location)] = field_ids
@@ -273,18 +273,18 @@ class LakehouseFileIO(FileIO):
         if (field_ids := self._columns.pop(path, None)) is None:
             return []
         ranges = column_ranges(end, size_bytes, field_ids)
-        if len(ranges) < 2:  # a single range is fetched when it is read
+        if len(ranges) < 2:  # the reader fetches a single range by one request itself
             return []
         parts = self.storage.get_ranges(path, ranges)
         return [(offset, part) for (offset, _), part in zip(ranges, parts, strict=True)]
 
     def opened(self, path: str) -> None:
-        """Record that a file is read now. The file may have been prefetched."""
+        """Record that a file is read, so that the prefetch of other files can continue."""
         if (ahead := self._ahead.pop(path, None)) is not None:
             ahead.opened(path)
 
     def read_end(self, path: str, max_size_bytes: int) -> tuple[bytes, int]:
-        """The last bytes of a file, and its size in the store; the size in a manifest may be wrong.
+        """The last bytes of a file, and its size in the store. The size in a manifest may be wrong.
 
         Raises as `missed` does.
         """
@@ -306,7 +306,8 @@ class LakehouseFileIO(FileIO):
     def open_local(self, path: str) -> pa.NativeFile | None:
         """Open a local file that Arrow reads without Python; None if the root is not local.
 
-        Anything but a regular file counts as missing, because Arrow would wait for a pipe forever. Raises as `missed`.
+        A path that is not a regular file counts as missing, because Arrow would wait forever for a pipe. Raises as
+        `missed`.
         """
         if (real_path := self.local_path(path)) is None:
             return None
@@ -318,7 +319,7 @@ class LakehouseFileIO(FileIO):
             self.missed(path, error)
 
     def put(self, path: str, data: bytes, overwrite: bool) -> None:
-        """Write a whole file and record it. `overwrite` replaces only a file that this object wrote.
+        """Write a complete file and record it. With `overwrite`, a file that this object wrote is replaced.
 
         Raises `FileExistsError` if another file exists.
         """
@@ -368,7 +369,7 @@ class LakehouseFileIO(FileIO):
 
     @property
     def is_unneeded(self) -> bool:
-        """Whether this operation, or the operation that contains it, was discarded."""
+        """Whether this operation, or an enclosing operation, was discarded."""
         return self._is_discarded or (self._whole is not None and self._whole.is_unneeded)
 
     def forget(self, path: str) -> None:
@@ -401,7 +402,7 @@ class LakehouseFileIO(FileIO):
         Raises:
             VersionExpired: the version that is read has expired.
             TransactionExpired: files of the open transaction may have been collected.
-            FileNotFoundError: otherwise; the file is lost.
+            FileNotFoundError: otherwise, because the file is lost.
         """
         if self.check_kept is not None:
             self.check_kept()
@@ -431,7 +432,7 @@ class LakehouseInputFile(InputFile):
         return self._io.storage.exists(self.path)
 
     def open(self, seekable: bool = True) -> InputStream:
-        """A seekable binary stream: Arrow's for local files, from memory for small files, otherwise by ranges.
+        """A seekable binary stream: Arrow's for a local file, in memory for a small file, otherwise by ranges.
 
         Raises as `LakehouseFileIO.missed` does.
         """
@@ -450,7 +451,7 @@ class LakehouseInputFile(InputFile):
 
 
 class LakehouseOutputFile(OutputFile):
-    """A file of the lakehouse for writing, once."""
+    """A file of the lakehouse to be written once."""
 
     def __init__(self, file_io: LakehouseFileIO, location: str) -> None:
         super().__init__(location)
@@ -470,10 +471,10 @@ class LakehouseOutputFile(OutputFile):
         return LakehouseInputFile(self._io, self.location, self._size_bytes)
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """Open a stream, and create the file when it is closed. PyIceberg always sets `overwrite`: see `put`.
+        """Open a stream, and create the file when the stream is closed. PyIceberg always sets `overwrite`.
 
-        Raises:
-            FileExistsError: if the file exists: at once without `overwrite`, otherwise when the stream is closed.
+        Raises `FileExistsError` if the file exists: at once without `overwrite`, otherwise when the stream is closed,
+        unless this file access wrote the file.
         """
         if not overwrite and self.exists():
             raise FileExistsError(f"{self.location} exists, and files of a lakehouse are immutable")
@@ -494,11 +495,11 @@ class LakehouseOutputFile(OutputFile):
 
 
 def _may_be_unqualified(path: str) -> bool:
-    """Quick test whether a path may have an empty, `.` or `..` segment; False is certain."""
+    """Quick test whether a path may have an empty, `.` or `..` segment. A result of False is certain."""
     return "//" in path or "/." in path or "\0" in path or path.startswith((".", "/")) or path[-1:] in ("", "/")
 
 
-@lru_cache(64)  # for each transaction
+@lru_cache(64)  # called for each transaction
 def _roots(root: str, *others: str) -> tuple[tuple[str, ...], bool]:
     """The canonical URIs of all roots, longest first, and whether the present root `root` is the longest."""
     canonical = tuple(sorted({canonical_uri(one) for one in (root, *others)}, key=len, reverse=True))

@@ -1,7 +1,4 @@
-"""Output stream of a file, which becomes visible when the stream is closed.
-
-A large file of a transaction is written to a local disk in parts, under a name that nothing references yet.
-"""
+"""Output stream of a file. The file becomes visible when the stream is closed."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ if TYPE_CHECKING:
 
     from trinitylake._core import FileInParts
 
-#: A larger file is written to a local disk in parts of this size.
+#: A file on a local disk that is larger than this is written in parts of this size.
 PART_SIZE_BYTES = 4 << 20
 
 
@@ -27,9 +24,10 @@ class WrittenFile(Protocol):
 
 
 class FileWriter(io.RawIOBase):
-    """Collects a file in memory and writes it when it is closed; an exception in its `with` block discards it.
+    """Buffers a file in memory and writes it when it is closed. An exception in the `with` block discards the file.
 
-    A large file of a transaction goes to a local disk part by part, so that it is never in memory as a whole.
+    If the store supports it, as a local disk does, a large file is written in parts, so that it is never completely in
+    memory.
     """
 
     def __init__(self, file: WrittenFile, overwrite: bool) -> None:
@@ -53,8 +51,8 @@ class FileWriter(io.RawIOBase):
         return self._parts_size_bytes + self._waiting.tell()
 
     def write(self, data: Buffer) -> int:
-        """Add to the end. Raises `FileExistsError` and the errors of the storage."""
-        if self._is_given_up:  # the caller may not have noticed yet
+        """Append `data` to the file. Raises `FileExistsError` and the errors of the storage."""
+        if self._is_given_up:  # another thread has discarded the file
             return memoryview(data).nbytes
         size = self._waiting.write(data)
         if self._takes_parts and self.held_bytes >= PART_SIZE_BYTES:
@@ -72,7 +70,7 @@ class FileWriter(io.RawIOBase):
         self._parts_size_bytes += len(part)
 
     def close(self) -> None:
-        """Write the file, or the rest of it. Raises as `write` does."""
+        """Write the file or its last part. Raises as `write` does."""
         if self.closed:
             return
         super().close()
@@ -99,4 +97,4 @@ class FileWriter(io.RawIOBase):
             self.close()
 
     def __del__(self) -> None:
-        """Discard a stream that was never closed. `IOBase` would close the stream, which would write the file."""
+        """Do nothing. `IOBase` would close a stream that was never closed, and so write the file."""

@@ -1,4 +1,4 @@
-r"""The grammar of filters given as text, a part of SQL's: `"month = 1 and carrier in ('AA', 'UA')"`.
+r"""Parses and writes filters as text. The grammar is a part of SQL's, as in `"month = 1 and carrier in ('AA', 'UA')"`.
 
     filter     = and-part { OR and-part }
     and-part   = not-part { AND not-part }
@@ -7,9 +7,9 @@ r"""The grammar of filters given as text, a part of SQL's: `"month = 1 and carri
                | [NOT] LIKE text | IS [NOT] ( NULL | NAN ) )
                | value operator column
 
-A column is one or more names separated by points; a name with other characters than letters, digits and `_` is
-written in double quotes. A value is a number, a text in single quotes, TRUE or FALSE. Conditions that Iceberg cannot
-express are refused. LIKE supports only prefixes: `%` at the end, no `_`; `\%` and `\_` are literal characters.
+A column is one or more names separated by dots. A name with characters other than letters, digits and `_` is written in
+double quotes. A value is a number, a string in single quotes, TRUE or FALSE. Conditions that Iceberg cannot express are
+refused. LIKE supports only prefixes: `%` at the end, and no `_`. `\%` and `\_` are literal characters.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OPERATORS: dict[str, tuple[_Predicate, _Predicate]] = {
     ">": (_MADE.GreaterThan, _MADE.LessThan),
     ">=": (_MADE.GreaterThanOrEqual, _MADE.LessThanOrEqual),
 }
-#: Words and signs of predicates.
+#: SQL operator of each predicate, for `filter_text`.
 _WORDS = {
     "EqualTo": "=",
     "NotEqualTo": "!=",
@@ -67,7 +67,7 @@ _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "LIKE", "BETWEEN", "NULL"
 _MAX_DEPTH = 100
 _SHOWN_CHARACTERS = 100
 _MOST_DIGITS = 400
-_A_VALUE = "a value: a number, a text in quotes, true or false; for NULL write `is null`"
+_A_VALUE = "a value: a number, a string in quotes, true or false; for NULL write `is null`"
 
 
 class _Token(NamedTuple):
@@ -86,7 +86,7 @@ class _Token(NamedTuple):
 def parse_filter(filter: str | BooleanExpression) -> BooleanExpression:
     """Parse a filter; an expression is returned unchanged.
 
-    Raises `InvalidArgument` with the position of a word that is not expected, and for what a filter cannot express.
+    Raises `InvalidArgument` with the position of the first error, and for a condition that a filter cannot express.
     """
     if isinstance(filter, BooleanExpression):
         return filter
@@ -233,7 +233,7 @@ class _Parser:
 
     def _like(self, column: Reference) -> BooleanExpression:
         if self.next.kind != "text":
-            raise self.unexpected("a text in quotes")
+            raise self.unexpected("a string in quotes")
         pattern = self.next.text
         value = str(self._value().value)
         is_beginning = value.endswith("%") and not value.endswith("\\%")
@@ -304,4 +304,4 @@ def _value_text(value: Literal[Any]) -> str:
         return "'" + value.value.replace("'", "''") + "'"
     if isinstance(value, BooleanLiteral | LongLiteral | DecimalLiteral):
         return str(value.value).upper()
-    return repr(value)  # a value that only filters built in Python can have
+    return repr(value)  # only filters built in Python can have such a value

@@ -16,19 +16,18 @@ _MAX_KNOWN = 128
 class IdentityCache(Generic[Result]):
     """Cache of results, keyed by the identity of the objects that they were computed from.
 
-    A result is dropped when any of its objects is freed, so the cache keeps no large schema alive. Safe to
-    share between threads.
+    A result is dropped when one of its objects is freed, so the cache keeps no large schema alive. Thread-safe.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], tuple[tuple[Callable[[], object], ...], Result]] = {}
 
     def of(self, *objects: object, make: Callable[[], Result]) -> Result:
-        """The cached result for these objects. Calls `make` if there is none."""
+        """The cached result for these objects, or else the result of `make`."""
         key = tuple(map(id, objects))
         if (found := self._known.get(key)) is not None:
             for get, one in zip(found[0], objects, strict=True):
-                if get() is not one:  # the object may have the address of a deleted one
+                if get() is not one:  # the address of a freed object was used again
                     break
             else:
                 return found[1]

@@ -1,8 +1,8 @@
 """Incoming files: files that a client names in a commit to a managed table (decision 0057).
 
-The client wrote the manifests of its snapshot and may name any file in them. Before each commit, creation or
-registration of a table, over REST or through PyIceberg, the manifests are therefore read, and each file name is checked
-by one rule (`locations.py`). Names that the table has already are not checked again.
+The client wrote the manifests of its snapshot and may name any file in them. So before each commit, creation or
+registration of a table, over REST or through PyIceberg, the manifests are read, and each location is checked by the
+rules in `locations.py`. Locations that the table already has are not checked again.
 
 The file access decides which folders are allowed: the whole lakehouse for a process with access to its storage, one
 table (`table_file_io.py`) for a client of the server.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
-#: Errors that reading a damaged or absent manifest may raise.
+#: Errors for a damaged or missing manifest.
 UNREADABLE = (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeError, IndexError)
 
 
@@ -62,7 +62,7 @@ def incoming_paths(
     layout: SpecsAndSchemas,
     may_have_expired: bool = False,
 ) -> list[str]:
-    """The paths of the incoming files of snapshots: manifests that are new to the table, and the files that they add.
+    """The paths of the incoming files of snapshots: new manifest lists and manifests, and the files that they add.
 
     For a new table, and for a snapshot without a parent in the table, all files of the snapshot are incoming.
 
@@ -71,7 +71,8 @@ def incoming_paths(
         metadata: of the table before the commit; None for a new table.
         snapshots: parents before children.
         layout: of the table after the commit, for the check of manifests.
-        may_have_expired: skip manifests that cannot be read, for snapshots that were committed to another catalog.
+        may_have_expired: skip manifests that cannot be read. For snapshots from another catalog, which may have
+            expired.
 
     Raises `InvalidLocation` for a file that may not be named, and `InvalidArgument` for a manifest that cannot be read
     or that contradicts itself (`manifest_consistency.py`).
@@ -130,12 +131,12 @@ class _NewFiles:
         try:
             path = qualified_path(self._io, location)
         except InvalidLocation:
-            # A rewritten manifest repeats the locations of existing files as older metadata spells them.
+            # A rewritten manifest repeats the locations of existing files, which may be in an older spelling.
             if status != ManifestEntryStatus.EXISTING or not self._has(parent, location):
                 raise
         else:
-            # An existing file is in the parent, and so in the version that the commit is based on. Without a parent in
-            # the table this is unknown.
+            # An existing file belongs to the parent snapshot, and so to the version that the commit is based on.
+            # Without a parent in the table, this is not known, so the file counts as incoming.
             if status == ManifestEntryStatus.ADDED or self._metadata is None or parent is None:
                 yield path
 
@@ -148,7 +149,7 @@ class _NewFiles:
         return None if self._metadata is None else self._metadata.snapshot_by_id(id)
 
     def _lists_of(self, snapshot: Snapshot | None) -> Iterable[ManifestFile]:
-        """The manifests of a snapshot of the table, which are not checked again."""
+        """The manifests of a snapshot of the table; empty if they cannot be read."""
         if snapshot is None:
             return ()
         try:
@@ -157,7 +158,7 @@ class _NewFiles:
             return ()
 
     def _has(self, snapshot: Snapshot | None, location: str) -> bool:
-        """Whether the table has a file at that location. Reads all manifests, which is rarely needed."""
+        """Whether a snapshot of the table has a file at that location. Reads all manifests of the snapshot."""
         if snapshot is None:
             return False
         if snapshot.snapshot_id not in self._present:

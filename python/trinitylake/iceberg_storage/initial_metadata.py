@@ -37,7 +37,7 @@ def new_metadata(
     Raises:
         InvalidLocation: for a location, also in a property, that a managed table cannot have.
         InvalidArgument: for a property that names code.
-        ValueError: for what Iceberg does not support.
+        ValueError: for a schema, spec, order or property that Iceberg does not support.
         ValidationError: PyIceberg's for an unknown format version, pydantic's for a property without a value.
     """
     id = new_id()

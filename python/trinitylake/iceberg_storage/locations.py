@@ -1,8 +1,8 @@
 """Locations of managed tables and of their files (format §9).
 
 Readers in several languages, garbage collection and conflict checks all use the location of a file. Some of them decode
-characters that others take literally, or cut off a query (`?…`). So a commit may only name files by qualified
-locations, which all readers interpret in the same way.
+characters that others use literally, or cut off a query (`?…`). So a commit may name files only by qualified locations,
+which all of them interpret in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def default_location(io: LakehouseFileIO, namespace: str, name: str, id: str) ->
 
 
 def managed_location(io: LakehouseFileIO, location: str) -> str:
-    """Check a location that a user chose for a managed table; returns it with the root as the lakehouse spells it.
+    """Check a location that a user chose for a managed table. Returns it with the lakehouse's spelling of the root.
 
     Raises `InvalidLocation` for a location outside of the lakehouse or in an internal folder.
     """
@@ -46,9 +46,9 @@ def qualified_path(io: LakehouseFileIO, location: str) -> str:
     Equivalent forms that engines write (`file:/x`, `s3a://…`, see `LakehouseFileIO.path_of`) are accepted.
 
     Raises:
-        InvalidLocation: for a location outside of the root of `io` or in an internal folder of the lakehouse, and for
-            one that readers interpret differently: with a scheme that is outdated or in capitals, a query, a fragment,
-            a control character, or a segment that is empty, `.` or `..` (also as `%2e`).
+        InvalidLocation: for a location outside of the root of `io` or in an internal folder of the lakehouse. Also for
+            a location that readers interpret differently: with an outdated or upper-case scheme, a query, a fragment, a
+            control character, or a segment that is empty, `.` or `..` (also as `%2e`).
     """
     path = io.path_of(location)
     if path.startswith("_"):
@@ -71,7 +71,6 @@ def _ambiguous(location: str, what: str) -> InvalidLocation:
 
 
 def check_data_file(io: FileIO, file: DataFile) -> None:
-    """Check the location of a data file that is added, and record the file in `io`, because another process may have
-    written it. Raises `InvalidLocation`."""
+    """Check the location of an added data file, and record the file in `io`. Raises `InvalidLocation`."""
     if isinstance(io, LakehouseFileIO):
         io.add_incoming(qualified_path(io, file.file_path))

@@ -1,10 +1,8 @@
 """Reads, caches and writes Iceberg table metadata as immutable values.
 
 PyIceberg deep-copies the metadata each time that a transaction reads it, about 18 times per append. Its models are
-frozen and its updates replace lists, so the copies are unnecessary. Here changed metadata shares all unchanged parts
-with the metadata before the change.
-
-A metadata file lists recent snapshots (`snapshot_retention.py`), about 0.6 KB each.
+frozen and its updates replace lists, so the copies are unnecessary. In this library, changed metadata shares all
+unchanged parts with the metadata before the change.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ from trinitylake.iceberg_storage.metadata_compression import file_suffix
 from trinitylake.iceberg_storage.table_properties import logged_files
 from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 
-#: Limits of the cache: files, and bytes of their JSON. Parsed metadata takes 14 times as much memory with many
-#: snapshots, up to 30 times with many columns. Shared parts count for each file.
+#: Limits of the cache: number of files, and size of their JSON. Parsed metadata takes 14 times (with many snapshots) to
+#: 30 times (with many columns) the memory of its JSON. Parts that files share count for each file.
 CACHE_MAX_TABLES = 256
 CACHE_MAX_SIZE_BYTES = 16 << 20
 
@@ -53,7 +51,7 @@ LARGE_SIZE_BYTES = 256 << 10
 _FILE_NAME = re.compile(r"(\d+)-[0-9a-fA-F-]{36}(?:\.gz)?\.metadata\.json")
 
 
-#: The URI of a metadata file, and the time of the newest garbage collection that was known.
+#: The URI of a metadata file, and the time of the newest known garbage collection.
 CacheKey = tuple[str, int]
 
 
@@ -63,10 +61,11 @@ def cache_key(io: FileIO, uri: str) -> CacheKey:
 
 
 class MetadataCache:
-    """LRU cache of parsed metadata files by URI. Safe to share between threads.
+    """LRU cache of parsed metadata files by URI. Thread-safe.
 
     Files whose names may be used again, such as `v3.metadata.json` of an imported table, are not cached. An erasure of
-    rows replaces files of older versions, so the key includes the newest known garbage collection, which follows it.
+    rows replaces files of older versions, and ends with a garbage collection. So the key includes the newest known
+    garbage collection.
     """
 
     def __init__(self, max_tables: int = CACHE_MAX_TABLES, max_size_bytes: int = CACHE_MAX_SIZE_BYTES) -> None:
@@ -84,7 +83,7 @@ class MetadataCache:
             return metadata
 
     def put(self, key: CacheKey, metadata: TableMetadata) -> None:
-        """Cache the metadata of a file whose name is unique. `key` was computed before the file was read."""
+        """Cache the metadata of a file, if its name is unique. `key` must be computed before the file is read."""
         with self._lock:
             if key in self._entries or not is_named_once(key[0]):
                 return
@@ -126,7 +125,8 @@ _parsing = _ParseLock()
 def parsed(data: bytes) -> TableMetadata:
     """Parse metadata from JSON. Raises errors of many types, as PyIceberg does.
 
-    Large files are parsed one at a time. Because of the GIL this takes no longer, and short requests wait less.
+    Large files are parsed one at a time. Because of Python's global lock, this takes no longer, and short requests wait
+    less.
     """
     with _parsing.lock if len(data) > LARGE_SIZE_BYTES else nullcontext():
         if b'"field-id"' not in data and _VERSION_1.search(data):
@@ -135,7 +135,7 @@ def parsed(data: bytes) -> TableMetadata:
 
 
 def _with_partition_field_ids(data: bytes) -> bytes:
-    """Metadata with ids from 1000 for the partition fields: they are optional in format version 1."""
+    """Add ids from 1000 to the partition fields, because the ids are optional in format version 1."""
     metadata = json.loads(data)
     specs = [spec["fields"] for spec in metadata.get("partition-specs", ())]
     for fields in [metadata.get("partition-spec", []), *specs]:
@@ -147,12 +147,11 @@ def _with_partition_field_ids(data: bytes) -> bytes:
 def read_metadata(io: FileIO, uri: str, *, table_id: str | None = None, is_cached: bool = True) -> TableMetadata:
     """Read the metadata in a file, with `gc.enabled=false`. Treat it as immutable.
 
-    With `is_cached` False the cache is not used. Metadata of format version 1 without `table-uuid`, which is optional
-    there, gets `table_id`.
+    Without `is_cached` the cache is not used. Metadata of format version 1 without `table-uuid` gets `table_id`.
 
     Raises:
-        CorruptFile: if it is not Iceberg table metadata, or not of the table `table_id`.
-        FileNotFoundError: if the file does not exist.
+        CorruptFile: the file is not Iceberg table metadata, or not of the table `table_id`.
+        FileNotFoundError: the file does not exist.
     """
     file = io.new_input(uri)  # raises for a file outside of the lakehouse, even if its metadata is cached
     shown = file.path if isinstance(file, LakehouseInputFile) else uri

@@ -1,7 +1,7 @@
 """Invariants of Iceberg table metadata, checked for every commit over REST or in Python.
 
-Java's `TableMetadata` and `PartitionSpec` and iceberg-rust refuse to load a table that breaks one of them. PyIceberg
-does not check most of them when it applies updates, so its commits could make a table unreadable for all other engines.
+Java's `TableMetadata` and `PartitionSpec` and iceberg-rust refuse to load a table that violates an invariant. PyIceberg
+does not check most invariants when it applies updates, so its commits could make a table unreadable for other engines.
 
 `check_schema`, `check_spec`, `check_order`, `check_ref` and `check_snapshot` check the content of one update, and
 `check_metadata` checks the result. All raise `ValueError`.
@@ -48,7 +48,7 @@ MAX_DECIMAL_PRECISION = 38
 MAX_SEQUENCE_GAP = MAX_INTEGER
 #: Maximum number of rows that a snapshot adds, for the same reason.
 MAX_ADDED_ROWS = 1 << 48
-#: Maximum time by which an entry of a log may be older than the one before it. Java, Rust and Go refuse larger
+#: Maximum time by which an entry of a log may be older than the previous entry. Java, Rust and Go refuse larger
 #: differences.
 CLOCK_TOLERANCE_MILLIS = 60_000
 #: Counters of a snapshot's summary. The next commit of another writer adds to the totals.
@@ -110,7 +110,7 @@ def check_schema(schema: Schema) -> None:
 
 
 def _is_value(value: object, type: iceberg.IcebergType) -> bool:
-    """Whether a JSON value is a valid default of a type. Nested types have no default but NULL."""
+    """Whether a value is a valid default of a type. Nested types can only have the default NULL."""
     match type:
         case iceberg.IntegerType() | iceberg.LongType():
             limit = 1 << (31 if isinstance(type, iceberg.IntegerType) else 63)
@@ -119,7 +119,7 @@ def _is_value(value: object, type: iceberg.IcebergType) -> bool:
             if not isinstance(value, Decimal) or not value.is_finite():
                 return False
             return value.as_tuple().exponent == -scale and value.adjusted() < precision - scale
-        case iceberg.FloatType() | iceberg.DoubleType():  # JSON has no infinity, and Java takes no 1 for 1.0
+        case iceberg.FloatType() | iceberg.DoubleType():  # JSON has no infinity, and Java does not accept 1 for 1.0
             largest = _LARGEST_FLOAT if isinstance(type, iceberg.FloatType) else sys.float_info.max
             return isinstance(value, float) and -largest <= value <= largest
         case iceberg.FixedType(root=length):
@@ -144,7 +144,8 @@ def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
             raise ValueError(f"two partition fields have the id {field.field_id}")
         if not any(field.source_id in schema.field_ids for schema in schemas):
             raise ValueError(f"{what} has the source column {field.source_id}, which the table does not have")
-        key = (field.source_id, str(field.transform))  # by day and by hour are two fields, as for Iceberg for Java
+        # As in Iceberg for Java, `day` and `hour` of a column may coexist.
+        key = (field.source_id, str(field.transform))
         if key in derived and not isinstance(field.transform, VoidTransform):
             raise ValueError(f"{what} repeats another partition field: column {field.source_id} by {field.transform}")
         ids.add(field.field_id)
@@ -153,7 +154,7 @@ def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
 
 
 def check_field_ids(spec: PartitionSpec, others: Iterable[PartitionSpec]) -> None:
-    """Check that a partition field id means the same in all specs: readers merge the specs of a table by these ids."""
+    """Check that a field id has the same meaning in all partition specs, because readers merge specs by these ids."""
     known = {field.field_id: field for other in others for field in other.fields}
     for field in spec.fields:
         other = known.get(field.field_id)
@@ -199,19 +200,19 @@ def check_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> None:
     # As in Iceberg for Java, a snapshot without a parent (of a replaced table) may have a sequence number that older
     # metadata used.
     least = following if snapshot.parent_snapshot_id is not None else min(following, 1)
-    if not least <= number <= (following and following + MAX_SEQUENCE_GAP):  # version 1 has no other than 0
+    if not least <= number <= (following and following + MAX_SEQUENCE_GAP):  # in format version 1 all numbers are 0
         raise ValueError(f"snapshot {id} has sequence number {number}, but the next one of the table is {following}")
     if snapshot.summary is None:
         raise ValueError(f"snapshot {id} has no summary with its operation")
     for name, value in snapshot.summary.additional_properties.items():
-        if not isinstance(value, str):  # Java and iceberg-rust load no other values
+        if not isinstance(value, str):  # Java and iceberg-rust accept only strings
             raise ValueError(f"the summary of snapshot {id} has {name} = {value!r}, which is not text")
         if name in COUNTERS and not is_number(value, MAX_LONG):
             raise ValueError(f"the summary of snapshot {id} has {name} = {value[:100]!r}, which is not a count")
 
 
 def check_metadata(metadata: TableMetadata, base: TableMetadata | None = None) -> None:
-    """Check metadata as a whole. Parts that are equal in `base`, which is already checked, are skipped."""
+    """Check complete metadata. Parts that `base` shares are skipped, because they are already checked."""
     if base is None or any(
         getattr(metadata, name) is not getattr(base, name)
         for name in (
@@ -241,7 +242,7 @@ def _check_columns(metadata: TableMetadata) -> None:
         if len(set(ids)) < len(ids):
             raise ValueError(f"two {what} of the table have one id: {sorted(ids)}")
     check_defaults(metadata)
-    # With a lower number, a new column would get the id of a former one, and files have values for that id.
+    # With a lower number, a new column would get the id of a former column, and its values in existing files.
     columns = {id for one in metadata.schemas for id in one.field_ids}
     fields = {field.field_id for one in metadata.partition_specs for field in one.fields}
     for used, last, what in (
@@ -252,7 +253,7 @@ def _check_columns(metadata: TableMetadata) -> None:
             raise ValueError(f"the table has the id {max(used)}, but its {what} is {last}")
     schema = metadata.schema()
     for field in (one for spec in metadata.partition_specs for one in spec.fields):
-        # Java binds all specs, also those that are not the default, to the current schema.
+        # Java binds all partition specs, not only the default spec, to the current schema.
         if field.source_id not in schema.field_ids:
             continue
         type = schema.find_type(field.source_id)
@@ -265,8 +266,8 @@ def _check_columns(metadata: TableMetadata) -> None:
     for field in metadata.spec().fields:
         named = _column_id(schema, field.name)
         if schema.find_column_name(field.source_id) is None:
-            # Version 1 keeps the field of a dropped column as `void`, also in a replaced table. Another column may have
-            # its name.
+            # In format version 1, the partition field of a dropped column remains as `void`, also in a replaced table.
+            # Another column may have its name.
             if isinstance(field.transform, VoidTransform):
                 continue
             raise ValueError(
@@ -280,7 +281,7 @@ def _check_columns(metadata: TableMetadata) -> None:
 
 
 def check_defaults(metadata: TableMetadata) -> None:
-    """Check that the current schema, spec and order exist. For a missing one PyIceberg raises `StopIteration`."""
+    """Check that the current schema, spec and order exist. Otherwise PyIceberg would raise `StopIteration`."""
     if metadata.current_schema_id not in {one.schema_id for one in metadata.schemas}:
         raise ValueError(f"the table has no schema {metadata.current_schema_id}, its current-schema-id")
     if metadata.default_spec_id not in {one.spec_id for one in metadata.partition_specs}:
@@ -317,7 +318,7 @@ def check_history(metadata: TableMetadata) -> None:
 
 
 def check_parents(snapshots: Iterable[Snapshot]) -> None:
-    """Check that no snapshot is its own ancestor, in time in proportion to the number of snapshots."""
+    """Check in linear time that no snapshot is its own ancestor."""
     parents = {one.snapshot_id: one.parent_snapshot_id for one in snapshots}
     ends: set[int] = set()
     for id in parents:
@@ -339,7 +340,7 @@ def _column_id(schema: Schema, name: str) -> int | None:
 
 
 def _is_same_field(one: PartitionField, other: PartitionField) -> bool:
-    """Whether two partition fields with the same id are equal. Format version 1 replaces a removed field by `void`."""
+    """Whether two partition fields with the same id are equal. A removed field of format version 1 becomes `void`."""
     voids = isinstance(one.transform, VoidTransform) or isinstance(other.transform, VoidTransform)
     return one.source_id == other.source_id and (voids or one.transform == other.transform)
 

@@ -1,8 +1,8 @@
 """Finds columns of data files without field ids by the name mapping of the table, as Iceberg for Java does.
 
-Metrics and partition values have the field ids of the time when the file was added. If the name was given to another
-column later (`p` was renamed to `q`, and a new `p` was added), the file's values belong to the new column, but its
-metrics still have the id of the former one, and are not used.
+Metrics and partition values in a manifest have the field ids of the time when the file was added. If another column got
+the name later (`p` was renamed to `q`, and a new `p` was added), the values in the file belong to the new column, but
+the metrics have the id of the former column. So these metrics are not used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIELD_ID = frozenset({b"PARQUET:field_id", b"iceberg.id"})
 
 
 def columns_with_moved_names(metadata: TableMetadata) -> frozenset[int]:
-    """The ids of columns with a former name that the name mapping now assigns to another column, or to none."""
+    """The ids of columns with a present or former name that the name mapping does not assign to the column."""
     mapping = metadata.name_mapping()
     if mapping is None:
         return frozenset()
@@ -37,9 +37,10 @@ def _names(fields: Sequence[MappedField], prefix: str = "") -> Iterator[tuple[st
 
 
 def columns_with_ids(columns: Iterable[pa.Field], mapping: Sequence[MappedField]) -> list[pa.Field]:
-    """The columns of a file, and their parts, that have an id.
+    """The columns and fields of a file that have an id.
 
-    If a column of the file has a field id, the name mapping is not used.
+    If a column in the file has a field id, only columns with a field id are returned. Otherwise the name mapping
+    decides which columns have an id.
     """
     columns = list(columns)
     if own := [one for one in columns if one.metadata and not one.metadata.keys().isdisjoint(_FIELD_ID)]:

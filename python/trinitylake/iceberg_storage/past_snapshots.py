@@ -1,7 +1,7 @@
 """Finds snapshots that the present metadata of a table no longer lists (`snapshot_retention.py`).
 
-The metadata file of the version that added a snapshot lists it, and the metadata log names earlier metadata files. Such
-a file exists as long as a version of the lakehouse needs it.
+The metadata file that added a snapshot lists it, and the metadata log names earlier metadata files. An earlier metadata
+file exists as long as a version of the lakehouse needs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PastSnapshots:
         self._unread = list(metadata.metadata_log)
 
     def parent(self, child: Snapshot) -> Snapshot | None:
-        """The parent of the snapshot `child`; None if it has none, or if no metadata file lists the parent."""
+        """The parent of the snapshot `child`; None if it has no parent, or if no metadata file lists the parent."""
         id = child.parent_snapshot_id
         if id is None:
             return None
@@ -38,7 +38,7 @@ class PastSnapshots:
         return None
 
     def _older(self, timestamp_ms: int) -> Iterator[TableMetadata]:
-        """Metadata files that were written up to a time, newest first; the first one likely lists the head of then."""
+        """Unread metadata files, newest first; files that were written after `timestamp_ms` come last."""
         skipped: list[MetadataLogEntry] = []
         while self._unread:
             entry = self._unread.pop()
@@ -52,7 +52,7 @@ class PastSnapshots:
             if not self._unread:
                 self._unread = list(metadata.metadata_log)
             yield metadata
-        # Clocks may be wrong: the excluded files are read last.
+        # Clocks may be wrong, so later files are read too, after all others.
         for entry in skipped:
             if (metadata := self._read(entry.metadata_file)) is not None:
                 self._files.append(metadata)

@@ -1,7 +1,7 @@
 """Prefetch of files that a scan will read, within a memory limit.
 
-PyIceberg fetches a file when one of its threads reads it, and it has about as many threads as the machine has
-processors. A statement that removes rows reads one file after another. With a remote store both mostly wait.
+PyIceberg fetches a file when one of its threads reads it, and has about as many threads as the machine has processors.
+A statement that removes rows reads one file after another. Without prefetching, both mostly wait for a remote store.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-#: Limits of prefetched files that were not read yet. The storage caches twice as much.
+#: Limits of prefetched files that are not read yet. The cache of the storage is twice as large.
 MAX_SIZE_BYTES = 8 << 20
 MAX_FILES = 64
 
@@ -47,11 +47,11 @@ class Prefetch:
             self._fetch(batch)
 
     def opened(self, path: str) -> None:
-        """Record that a file is read, which frees memory for others."""
+        """Record that a file is read, so that other files can be fetched."""
         with self._lock:
             size_bytes = self._waiting.pop(path, None)
             self._waiting_size_bytes -= size_bytes or 0
-            # Files are requested in batches, because each file alone would cost a call.
+            # Files are requested in batches, because each request costs a call.
             is_worth_it = self._left and len(self._waiting) <= MAX_FILES // 2
         if is_worth_it:
             self.fetch_more()

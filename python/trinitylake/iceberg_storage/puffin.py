@@ -11,12 +11,12 @@ from pyiceberg.io import InputStream
 
 _MAGIC = b"PFA1"
 _REFERENCED = "referenced-data-file"
-#: The length of the footer's text, flags, and the magic.
+#: Size of the last three parts of the footer: the length of its JSON, flags, and the magic.
 _TAIL_BYTES = 12
 
 
 def data_files_of(stream: InputStream, size_bytes: int) -> dict[int, str]:
-    """The data files of the vectors in a file, by the offsets of the vectors; none if the footer is compressed.
+    """The data files of the vectors in a file, by the offsets of the vectors; empty if the footer is compressed.
 
     Raises `ValueError` for any other file.
     """
@@ -27,7 +27,7 @@ def data_files_of(stream: InputStream, size_bytes: int) -> dict[int, str]:
 
 
 def _footer(stream: InputStream, size_bytes: int) -> tuple[int, dict[str, Any] | None]:
-    """The offset and the content of the footer; None if it is compressed. Raises as `data_files_of`."""
+    """The offset and the JSON of the footer; the JSON is None if it is compressed. Raises as `data_files_of`."""
     if size_bytes < 2 * len(_MAGIC) + _TAIL_BYTES:
         raise ValueError("it is not a Puffin file")
     stream.seek(size_bytes - _TAIL_BYTES)
@@ -43,7 +43,7 @@ def _footer(stream: InputStream, size_bytes: int) -> tuple[int, dict[str, Any] |
 
 
 def with_data_files(file: bytes, renamed: Callable[[str], str]) -> bytes:
-    """Rename the data files of the vectors; returns the same bytes if no name changes. Offsets of vectors are kept.
+    """Rename the data files of the vectors. The offsets of vectors do not change. Returns `file` if no name changes.
 
     Raises `ValueError` for a file that is not a Puffin file, or whose footer is compressed.
     """
@@ -67,9 +67,9 @@ class Blob(NamedTuple):
 
     Attributes:
         type: as in the Puffin specification.
-        field_ids: of the columns that it is about.
-        content: its bytes.
-        properties: in the footer.
+        field_ids: the columns that the blob describes.
+        content: the bytes.
+        properties: properties in the footer.
     """
 
     type: str
@@ -79,7 +79,7 @@ class Blob(NamedTuple):
 
 
 def puffin_file(blobs: Iterable[Blob]) -> tuple[bytes, list[int]]:
-    """The bytes of a file with these blobs, and the offset of each. Blobs inherit the snapshot that adds the file."""
+    """The bytes of a file with these blobs, and their offsets. Blobs inherit the snapshot that adds the file."""
     parts, offsets, described = [_MAGIC], [], []
     offset = len(_MAGIC)
     for blob in blobs:

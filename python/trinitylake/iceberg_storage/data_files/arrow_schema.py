@@ -1,7 +1,7 @@
-"""Arrow types of rows. They follow from the Iceberg schema alone, and not from the types in the files.
+"""Arrow types of rows. They depend only on the Iceberg schema, and not on the types in the files.
 
-Arrow has two widths of offsets for strings, bytes and lists, and a Parquet file may have either. Rows always have the
-wide offsets here, so their types do not depend on the files. Widening offsets does not copy the strings.
+Arrow has types with 32-bit and with 64-bit offsets for strings, bytes and lists, and a Parquet file may have either.
+Rows always get the types with 64-bit offsets. The conversion does not copy the strings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
-    """An array of nulls. Arrow's own `nulls` makes required fields of a struct null, too, which cannot be written."""
+    """An array of nulls. Arrow's `nulls` also makes required fields of a struct null, which cannot be written."""
     import pyarrow as pa
 
     if not requires_parts(kind):
@@ -61,7 +61,7 @@ def requires_parts(kind: pa.DataType) -> bool:
 
 
 def _parts(kind: pa.DataType) -> list[pa.Field]:
-    """The fields of a nested type; of a map, key and value. The key counts as optional: Arrow itself refuses nulls."""
+    """The fields of a nested type; key and value of a map. A key counts as optional: Arrow refuses NULL keys."""
     import pyarrow as pa
 
     if pa.types.is_map(kind):
@@ -110,9 +110,9 @@ def cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa
 
 
 def cast_parts(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Cast nested values. Raises if a required part is null, unless the struct that contains it is null as well.
+    """Cast nested values. A null in a required part raises an Arrow error, unless the struct that contains it is null.
 
-    Arrow's own cast and Parquet writer refuse that null, and the cast turns a NULL list in a list into an empty one.
+    Arrow's own cast refuses such nulls in null structs too, and turns a NULL list in a list into an empty list.
     """
     import pyarrow as pa
 
@@ -175,6 +175,6 @@ def typed(rows: Rows, target: pa.Schema) -> Rows:
         return rows
     columns = [cast(column, field.type) for column, field in zip(rows.columns, target, strict=True)]
     kind = pa.Table if isinstance(rows, pa.Table) else pa.RecordBatch
-    if not columns:  # keeps the number of rows
+    if not columns:  # `from_arrays` would lose the number of rows
         return rows
     return kind.from_arrays(columns, schema=target)

@@ -50,7 +50,6 @@ _STORED: dict[type[iceberg.IcebergType], str] = {
 
 @cache
 def is_written() -> bool:
-    """Whether the installed Arrow can write Bloom filters."""
     import pyarrow.parquet as pq
 
     return "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
@@ -70,7 +69,7 @@ def writer_options(
 ) -> dict[str, Any]:
     """Options of Arrow's Parquet writer for the Bloom filters of a table; empty for a table without filters.
 
-    Invalid numbers in the properties are ignored, and so are boolean columns, which cannot have filters.
+    Invalid numbers in the properties are ignored, and boolean columns, which cannot have filters.
 
     Args:
         properties: of the table.
@@ -95,7 +94,8 @@ def writer_options(
     for column, path in columns:
         rate = _number(properties, _RATE + column) or _DEFAULT_FALSE_POSITIVE_RATE
         rate = rate if rate < 1 else _DEFAULT_FALSE_POSITIVE_RATE
-        # A value sets eight bits. Arrow rounds sizes up to a power of two, so plan with half of the maximum size.
+        # A value sets eight bits. Arrow rounds the size up to a power of two, so `most` is computed for half of the
+        # limit.
         bits = -8 / math.log1p(-(rate ** (1 / 8)))
         most = max(1, int(max_size_bytes * 4 / bits))
         values = max(1, int(_number(properties, _VALUES + column) or rows))
@@ -113,7 +113,7 @@ def _number(properties: Mapping[str, str], name: str) -> float | None:
 
 def asked_columns(properties: Mapping[str, str], schema: Schema, keys: pa.Table, columns: Collection[str]) -> list[str]:
     """The columns among `columns` whose filters may exclude files for these keys."""
-    if keys.num_rows > MAX_KEYS or not is_written():  # an Arrow that cannot write filters cannot read them
+    if keys.num_rows > MAX_KEYS or not is_written():  # versions of Arrow that cannot write filters cannot read them
         return []
     known = columns_with_filters(properties)
     return [name for name in columns if name in known and type(schema.find_field(name).field_type) in _STORED]
@@ -154,7 +154,7 @@ def may_hold(file: InputFile, schema: Schema, keys: pa.Table, columns: Collectio
 
 
 def _places(file: pq.ParquetFile, schema: Schema, columns: Collection[str]) -> dict[str, int]:
-    """The positions of the columns in a file, by name; without columns whose id the file has twice."""
+    """The positions of columns in a file, by name, without columns whose id the file lacks or has twice."""
     ids = leaf_ids(file.metadata, file.schema_arrow)
     asked = {name: schema.find_field(name).field_id for name in columns}
     return {name: ids.index(id) for name, id in asked.items() if ids.count(id) == 1}

@@ -55,7 +55,7 @@ _PAGE_SIZE_BYTES = 1 << 20
 _PAGE_ROWS = 1024
 #: Size of the sample that decides whether a column gets a dictionary, and minimum number of rows for a dictionary.
 _SAMPLE_ROWS, _MIN_DICTIONARY_ROWS = 4096, 64
-#: A column gets a dictionary if half of its rows are expected to repeat a value among this number of rows.
+#: Number of rows for which the repetitions of values are estimated from the sample.
 _MAX_REPEATED_ROWS = 20_000
 #: Options of Arrow's writer that the table may set.
 _OPTIONS = {
@@ -75,10 +75,10 @@ class DataFileWriter:
         row_group_size_bytes: Arrow bytes that make a row group, if the table has no property for it.
         is_sorted: whether the rows are sorted already; otherwise each row group gets the order of the table
             (`row_order.py`).
-        carries_rows: whether rows come from other files. Then the files have the lineage of rows (`row_lineage.py`),
-            which `write` accepts as two more columns. A missing column is NULL.
-        finishers: threads that write the last rows of files and store them, several files at the same time; by default
-            the calling thread does so.
+        carries_rows: whether rows come from other files. Then the new files have lineage columns (`row_lineage.py`),
+            and `write` accepts rows with these columns. A missing lineage column becomes NULL.
+        finishers: threads that write the last rows of several files and store them at the same time; by default the
+            calling thread finishes one file after the other.
 
     Attributes:
         files: the finished files.
@@ -141,7 +141,7 @@ class DataFileWriter:
             raise
 
     def close(self) -> list[DataFile]:
-        """Finish all files; returns them."""
+        """Finish all files. Returns the data files."""
         if len(self._open) == 1 and not self._finishing:
             self._finishers = None
         while self._open:
@@ -153,7 +153,8 @@ class DataFileWriter:
     def discard(self) -> None:
         """Discard all files that are not finished.
 
-        Finished files are deleted by the file access, which records them, even if a thread finishes them later.
+        Finished files are not deleted here, but by the file access, which records all new files. This includes files
+        that a thread finishes later.
         """
         for file, finishing in self._finishing:
             if finishing.cancel():
@@ -178,7 +179,7 @@ class DataFileWriter:
         return pa.Table.from_arrays(arrays, schema=columns)
 
     def _write_parts(self, partition: Partition | None, rows: pa.Table) -> None:
-        """Write rows in parts, so that files are closed at the target size within one large table."""
+        """Write rows in parts, so that a file is closed at the target size also within one large table."""
         size_bytes = max(self._target_size_bytes, ROW_GROUP_SIZE_BYTES)
         n_rows = max(1, rows.num_rows * size_bytes // max(rows.nbytes, 1))
         for begin in range(0, rows.num_rows, n_rows):
@@ -228,9 +229,9 @@ class DataFileWriter:
 def write_data_file(
     metadata: TableMetadata, schema: Schema, io: FileIO, location: str, parts: Iterable[pa.Table]
 ) -> DataFile:
-    """Write one or more rows as one file with the columns of `schema`, which need not be the table's.
+    """Write rows, at least one, as one file without partition. `schema` may differ from the schema of the table.
 
-    The result has no partition. Raises as `DataFileWriter.write`.
+    Raises as `DataFileWriter.write`.
     """
     file = _OpenFile(metadata, schema, io, location, Record(), None, None)
     try:
@@ -311,11 +312,11 @@ class _OpenFile:
             key_metadata=None,
             **metrics,
         )
-        file.spec_id = self._metadata.default_spec_id  # which `from_args` does not take
+        file.spec_id = self._metadata.default_spec_id  # `from_args` does not accept it
         return file
 
     def discard(self) -> None:
-        """Discard the file: an exception in the `with` block of its stream does so."""
+        """Discard the file, by an exception in the `with` block of its stream."""
         if self._stream is not None:
             error = RuntimeError("discarded")
             with suppress(RuntimeError):
@@ -354,7 +355,8 @@ class _OpenFile:
         options: dict[str, Any] = {
             option: property_as_int(properties, name) for name, option in _OPTIONS.items() if name in properties
         }
-        # The writer checks the size of a page every `page_rows` rows. A page must be small: readers hold it in memory.
+        # The writer checks the size of a page every `page_rows` rows. Pages must be small, because readers hold them in
+        # memory.
         page_rows = max(1, min(_PAGE_ROWS, rows.num_rows * _PAGE_SIZE_BYTES // max(rows.nbytes, 1)))
         options.setdefault("write_batch_size", page_rows)
         ids = self._metrics.ids
@@ -378,7 +380,7 @@ _schemas_of_files: IdentityCache[Schema] = IdentityCache()
 
 
 def _schema_of_files(schema: Schema) -> Schema:
-    """The schema of data files: names are valid in Avro, and so in other engines; `unknown` columns are left out."""
+    """The schema of data files: without `unknown` columns, and with names that are valid in Avro, as engines expect."""
     return _schemas_of_files.of(
         schema, make=lambda: Schema(*_stored(sanitize_column_names(schema).fields), schema_id=schema.schema_id)
     )
@@ -394,10 +396,10 @@ def _stored(fields: Iterable[NestedField]) -> Iterator[NestedField]:
 
 
 def _repeats(rows: pa.Table, path: str) -> bool:
-    """Whether a dictionary is likely to make a column smaller.
+    """Whether a dictionary is likely to make a column smaller, by a sample.
 
-    This saves time: Arrow builds a dictionary and abandons it when it grows too large, which is most of the work where
-    values rarely repeat.
+    Without this estimate, Arrow builds a dictionary for each column and abandons it when it grows too large. This is
+    most of the work for columns whose values rarely repeat.
     """
     import pyarrow as pa
 

@@ -1,8 +1,8 @@
 """Equality deletes: rows that are deleted by the values of some columns, as Flink writes them.
 
-A delete applies to the rows of data files with a smaller data sequence number, in its own partition, or in all if its
-partition spec has no fields (Iceberg's specification, "Scan Planning"). NULL equals NULL, NaN equals NaN, and 0.0 and
--0.0 differ, as in Iceberg for Java. Columns are found by id, so they may be renamed, widened or dropped later.
+A delete file applies to data files with a smaller data sequence number, in its own partition, or in all partitions if
+its partition spec has no fields (Iceberg's specification, "Scan Planning"). NULL equals NULL, NaN equals NaN, and 0.0
+and -0.0 differ, as in Iceberg for Java. Columns are found by id, so they may be renamed, widened or dropped later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trinitylake.iceberg_storage.data_files.partitioned_rows import comparable, 
 from trinitylake.iceberg_storage.data_files.row_lineage import EqualityDelete, PlannedFile
 from trinitylake.iceberg_storage.data_files.schema_projection import project
 
-#: The spec id and partition that a delete applies to; None for all.
+#: The spec id and partition that a delete file applies to; None for all partitions.
 Scope: TypeAlias = "tuple[int, tuple[Any, ...]] | None"
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
@@ -40,7 +40,7 @@ class EqualityDeleteIndex:
         self._by_scope: dict[Scope, list[EqualityDelete]] = defaultdict(list)
 
     def add(self, file: DataFile, sequence_number: int) -> None:
-        """Add a delete file. All are added before `of` is called."""
+        """Add a delete file. All delete files must be added before the first call of `of`."""
         self._by_scope[_scope(self._metadata, file)].append(EqualityDelete(sequence_number, file))
 
     def of(self, file: DataFile, sequence_number: int) -> list[EqualityDelete]:
@@ -56,7 +56,7 @@ class DeletedKeys:
     Args:
         metadata: of the table.
         tasks: the plan.
-        read: the rows of a delete file, with some columns.
+        read: returns the rows of a delete file with the columns of a schema.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DeletedKeys:
 
 @dataclass(frozen=True)
 class KeysOfFile:
-    """The keys of the deleted rows of one data file, which depend on the file's sequence number."""
+    """The keys of the deleted rows of one data file. Only keys with a greater sequence number count."""
 
     keys: Sequence[_Keys]
     sequence_number: int
@@ -112,7 +112,7 @@ class KeyColumns:
     """The columns that delete files compare.
 
     Attributes:
-        schema: the columns; a struct has only its compared fields. All are optional.
+        schema: the columns, all optional. A struct has only its compared fields.
     """
 
     def __init__(self, metadata: TableMetadata, file: DataFile, ids: Sequence[int]) -> None:
@@ -128,7 +128,7 @@ class KeyColumns:
         self._paths = list(_paths(self.schema.fields, ()))
 
     def of(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """The keys of rows as bytes: equal keys have equal bytes."""
+        """The keys of rows: one array per compared column or field, in which equal values are equal also for NaN."""
         arrays = []
         for first, *inner in self._paths:
             column = rows.column(first)
@@ -158,7 +158,7 @@ class _Keys:
         np.maximum.at(self._numbers, keys, numbers)
 
     def deleted(self, rows: list[pa.Array], sequence_number: int) -> npt.NDArray[np.bool_]:
-        """Mask of the deleted rows of a file; `rows` are their values from `KeyColumns.of`."""
+        """Mask of the deleted rows of a file. `rows` are the values of its rows from `KeyColumns.of`."""
         keys: Numbers = np.zeros(len(rows[0]), np.int64)
         is_key = np.ones(len(keys), bool)
         for column, values, pairs in zip(rows, self._values, self._pairs, strict=True):
@@ -176,7 +176,7 @@ def _scope(metadata: TableMetadata, delete: DataFile) -> Scope:
 
 
 def _places(column: pa.Array, values: pa.Array) -> Numbers:
-    """The index in `values` of each value of a column, also of NULL; -1 if it is absent."""
+    """The index in `values` of each value of a column, also of NULL; -1 for an absent value."""
     found = pc.index_in(column, value_set=values)
     places: Numbers = found.fill_null(-1).to_numpy().astype(np.int64)
     return places

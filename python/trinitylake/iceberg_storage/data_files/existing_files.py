@@ -1,7 +1,7 @@
 """Adds Parquet files that another program wrote to a table as data files (`add_files`).
 
-A file is refused if a reader of Iceberg tables could not read it, or would read other values. So its field ids must be
-those of the table, and its values must have the types of the table.
+A file is refused if an engine could not read it as an Iceberg file, or would read other values. So its field ids must
+be the field ids of the table, and its values must fit the types of the table.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_column
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
     """Manifest entry of an existing file in the current partition spec.
 
-    Reads the columns whose values the footer does not prove, such as strings. Raises `InvalidArgument` for
-    columns and values that do not fit the table, and for rows of more than one partition.
+    Reads the columns whose values cannot be checked by the footer, such as strings. Raises `InvalidArgument` for
+    columns and values that do not fit the table, and for rows of several partitions.
     """
     with errors_as(lambda error: own_error(error, path)):
         file, reader, schema, spec = io.new_input(path), LiveRows(metadata, io, ()), metadata.schema(), metadata.spec()
@@ -72,7 +72,8 @@ def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFi
 def _check_ids(metadata: TableMetadata, columns: pa.Schema, present: Schema) -> None:
     """Check that all readers find a column of a file under the same id.
 
-    If one column has no id, some readers find all columns by name, and others read that column as NULL.
+    If only some columns of a file have ids, some readers find all columns by name, and others read the columns without
+    id as NULL. So either all columns or no column must have ids.
     """
     ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for _, field in _fields(columns)]
     if not any(ids):
@@ -114,7 +115,7 @@ def _unproved_columns(schema: Schema, columns: pa.Schema, present: Schema) -> li
     unproved = []
     for column in columns:
         for name, field in _fields([column]):
-            if ids.get(name) not in schema.field_ids:  # a column that was dropped
+            if ids.get(name) not in schema.field_ids:  # the column was dropped
                 continue
             wanted, has = schema.find_type(ids[name]), present.find_type(ids[name])
             if field.type in (pa.uint32(), pa.uint64()):
@@ -133,7 +134,7 @@ def _unproved_columns(schema: Schema, columns: pa.Schema, present: Schema) -> li
 
 
 def _partition_value(field: PartitionField, schema: Schema, metrics: dict[str, Any]) -> Any:
-    """Partition value of all rows of a file. Raises `ValueError` if there are several, or it is unknown."""
+    """The partition value of all rows of a file. Raises `ValueError` if it is unknown, or not the same for all rows."""
     id = field.source_id
     if isinstance(field.transform, VoidTransform) or id not in schema.field_ids:
         return None

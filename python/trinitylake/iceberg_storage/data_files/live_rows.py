@@ -1,4 +1,4 @@
-"""The live rows of data files, in the order of the file: all rows but those that position deletes remove."""
+"""The live rows of data files, in the order of the file: all rows except those that delete files remove."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ from trinitylake.iceberg_storage.row_filter import RowFilter
 
 _POSITION_ALONE = Schema(POSITION)
 _JOINED_SIZE_BYTES = 2 << 20
-#: Computed schemas. Most files of a plan have the same columns, and without the cache a small file takes twice as long.
+#: Computed schemas. Most files of a plan have the same columns, and without this cache a small file takes twice as
+#: long.
 _schemas: IdentityCache[Schema] = IdentityCache()
 
 
@@ -78,28 +79,27 @@ class LiveRows:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file under the current schema, with the given columns in their order; by default all columns.
 
-        `columns` may also name the lineage and the position (`row_lineage.py`), which the default does not include.
+        `columns` may also name the lineage and position columns (`row_lineage.py`), which the default does not include.
         Each batch of a Parquet file takes bounded memory, however wide the rows are (`parquet_batches.py`).
-
-        `chosen` are positions in a Parquet file, ascending: only these rows are read, also deleted ones.
+        `chosen` are ascending positions in a Parquet file: only the rows at these positions are read, also deleted
+        rows.
         """
         if columns is None:
             yield from self._read(task, self._schema, chosen=chosen)
             return
         if (wanted := self._selections.get(tuple(columns))) is None:
             wanted = self._selections[tuple(columns)] = selected(self._schema, columns)
-        # `wanted` has the order of the table.
+        # The columns of `wanted` are in the order of the table.
         for batch in self._read(task, wanted, chosen=chosen):
             yield batch if batch.schema.names == list(columns) else batch.select(list(columns))
 
     def matching(
         self, task: FileScanTask, projected: Schema, filter: RowFilter | None = None, chosen: np.ndarray | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one file that match a filter over the current schema, with the columns or parts in `projected`.
+        """The rows of one file that match a filter over the current schema, with the columns and fields of `projected`.
 
-        `chosen` are positions in a Parquet file, ascending: only these rows are read, also deleted ones.
-
-        Rows are promoted to the types of the schema before they are compared. Row groups that cannot match are skipped.
+        `chosen` is as for `batches`. Values are promoted to the types of the current schema before they are compared.
+        Row groups that cannot match are skipped.
         """
         wanted = projected if filter is None else self._with_columns_of(filter, projected)
         for batch in self._read(task, wanted, filter, chosen):
@@ -126,9 +126,9 @@ class LiveRows:
         return rows if gone is None else rows - int(np.searchsorted(gone, rows))
 
     def has_columns(self, task: FileScanTask, ids: Iterable[int]) -> bool:
-        """Whether a Parquet file has a column or a partition value for each of these ids.
+        """Whether a Parquet file has a column or a partition value for each of these ids; True for other formats.
 
-        Columns without either are read as their default, mostly NULL. True for a file that is not Parquet.
+        All other columns are read as their default value, mostly NULL.
         """
         if task.file.file_format != FileFormat.PARQUET:
             return True
@@ -141,7 +141,7 @@ class LiveRows:
             return self.columns_in(open_parquet(stream))
 
     def _with_columns_of(self, filter: RowFilter, projected: Schema) -> Schema:
-        """The projected columns, and whole columns for what the filter compares in addition."""
+        """The projected columns, and the complete columns of the fields that only the filter needs."""
 
         def made() -> Schema:
             missing = filter.field_ids - set(projected.field_ids)
@@ -220,7 +220,8 @@ class LiveRows:
             raise InvalidArgument(f"{location} is not a Parquet file: row ids are read from Parquet files only")
         with self._io.new_input(location).open() as stream:
             file = orc.ORCFile(stream)
-            present = self._iceberg_schema(file.schema, format_version=2)  # Arrow has nanoseconds for all timestamps
+            # Arrow reads all timestamps of ORC as nanoseconds.
+            present = self._iceberg_schema(file.schema, format_version=2)
             needed = _pruned(present, wanted)
             names = [field.name for field in needed.fields]
             placed = _numbered(file.read_stripe(stripe, names) for stripe in range(file.nstripes))
@@ -229,7 +230,7 @@ class LiveRows:
                 yield project(batch, needed, wanted, self._constants(task, present))
 
     def _constants(self, task: FileScanTask, present: Schema) -> dict[int, Any]:
-        """Partition values of columns that a file lacks, such as files that were imported from Hive."""
+        """Partition values of columns that a file lacks, by field id. Files imported from Hive lack columns."""
         spec = self._metadata.specs().get(task.file.spec_id)
         return {
             field.source_id: task.file.partition[position]
@@ -250,7 +251,7 @@ class LiveRows:
     def batches_of(
         self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of several files, one file after the other, as `batches`. Small batches are joined, which copies."""
+        """The rows of several files, one file after the other, as `batches`. Small batches are joined by copying."""
         small: list[pa.RecordBatch] = []
         size_bytes = 0
         for batch in (batch for task in tasks for batch in self.batches(task, columns)):
@@ -263,9 +264,10 @@ class LiveRows:
             yield _joined(small)
 
     def columns_in(self, file: pq.ParquetFile) -> Schema:
-        """The columns of an open file, except variants. They are cached, because most files have the same columns.
+        """The columns of an open file, except variants.
 
-        Columns of files with nested columns are not cached, because `equals` compares only their leaves.
+        The columns of the last file are cached, because most files have the same columns. Schemas with nested columns
+        are not cached, because `equals` compares only leaf columns.
         """
         metadata = file.metadata
         if self._columns is not None:
@@ -275,14 +277,14 @@ class LiveRows:
         known = pa.schema([one for one in file.schema_arrow if not self._is_variant(one)])
         schemas = [] if self._variants else [self._schema, *reversed(self._metadata.schemas)]
         columns = next((one for one in schemas if known.equals(arrow_schema_with_ids(one), check_metadata=True)), None)
-        if columns is None:  # a file of another writer; imported here, because PyIceberg's converter imports pandas
+        if columns is None:  # a file of another writer
             columns = self._with_zones(self._iceberg_schema(known, self._metadata.format_version), metadata)
         is_nested = any(isinstance(field.field_type, StructType | ListType | MapType) for field in columns.fields)
         self._columns = None if is_nested else (metadata, columns)
         return columns
 
     def _iceberg_schema(self, columns: pa.Schema, format_version: Literal[1, 2, 3]) -> Schema:
-        from pyiceberg.io.pyarrow import pyarrow_to_schema
+        from pyiceberg.io.pyarrow import pyarrow_to_schema  # imported here, because it imports pandas
 
         mapping = self._metadata.name_mapping()
         known = columns if mapping is None else columns_with_ids(columns, mapping.root)
@@ -319,12 +321,15 @@ class LiveRows:
 
 
 def _pruned(present: Schema, *wanted: Schema) -> Schema:
-    """The columns of a file, or parts of them, that a schema in `wanted` has; if there are none, its first column."""
+    """The columns and fields of a file that any schema in `wanted` has; without such columns, the first column.
+
+    The first column is needed for the number of rows.
+    """
 
     def made() -> Schema:
         ids = {id for one in wanted for id in one.field_ids if not isinstance(one.find_type(id), ListType | MapType)}
         needed = prune_columns(present, ids, select_full_types=False)
-        return needed if needed.fields else Schema(present.fields[0])  # for the number of rows
+        return needed if needed.fields else Schema(present.fields[0])
 
     return _schemas.of(present, *wanted, make=made)
 

@@ -1,8 +1,8 @@
 """Rows of Parquet files in batches of bounded memory, however wide the rows are.
 
-The number of rows in a batch follows from the sizes of the columns in the footer. A dictionary hides the size of
-strings: a megabyte of a file may stand for gigabytes of repeated strings. Such columns are read as Arrow dictionaries
-and decoded piece by piece, unless even the upper limit of their size is small.
+The number of rows in a batch is computed from the sizes of the columns in the footer. For columns with a dictionary,
+these sizes say little: one megabyte of a file may stand for gigabytes of repeated strings. Such columns are read as
+Arrow dictionaries and decoded piece by piece, unless even the upper limit of their decoded size is small.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _FETCHED_SIZE_BYTES = 16 << 20
 _SHARED_SIZE_BYTES = 1 << 20
 #: Upper bound of the size of a fixed-length value: a decimal of 128 bits. In a file such a value may take one bit.
 _VALUE_SIZE_BYTES = 16
-#: Maximum size of a column with all strings in its dictionary: bytes for each value, and for the dictionary. A larger
-#: column has strings outside of it; the footer then has the size of these strings, and Arrow reads them 5 times faster.
+#: A column counts as dictionary-encoded if its size is at most this number of bytes per value, and for the dictionary.
+#: A larger column also has strings outside of the dictionary. Then the footer has the size of these strings, and Arrow
+#: reads them five times faster without dictionaries.
 _REFERENCE_SIZE_BYTES, _DICTIONARY_SIZE_BYTES = 3, 5 << 19
 
 
 def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, **options: object) -> pq.ParquetFile:
-    """Open a file for reading with page checksums; columns of a remote file are fetched in few requests.
+    """Open a file for reading. Page checksums are verified, and columns of a remote file are fetched in few requests.
 
-    Timestamps of 96 bits (INT96) are read as microseconds: nanoseconds of years before 1678 or after 2261 overflow.
+    Timestamps of 96 bits (INT96) are read as microseconds, because nanoseconds overflow before 1678 and after 2261.
     """
     return pq.ParquetFile(
         stream,
@@ -53,10 +54,10 @@ def open_parquet(stream: InputStream, metadata: pq.FileMetaData | None = None, *
 
 @contextmanager
 def reading(location: str, *, has_known_types: bool = False) -> Iterator[None]:
-    """Convert Arrow's errors about a damaged file to `CorruptFile`. Errors of the storage pass.
+    """Context manager that converts Arrow's errors about a damaged file to `CorruptFile`, but no storage errors.
 
-    Raises `InvalidArgument` for a type, encoding or compression that Arrow does not read, unless the file has types
-    that Arrow reads, such as a position delete file.
+    Raises `InvalidArgument` for a type, encoding or compression that Arrow does not read. With `has_known_types`, as
+    for position delete files, Arrow reads all types, so such a file is damaged.
     """
     try:
         yield
@@ -98,12 +99,12 @@ class _Leaf(NamedTuple):
     """A column, or a part of a nested column, in one row group.
 
     Attributes:
-        path: in the file.
-        row_group: its number.
-        has_dictionary: whether it is a top-level column with all, or nearly all, strings in a dictionary.
-        stored_size_bytes: in the file.
-        read_size_bytes: approximate size of its rows in memory, without the strings of a dictionary.
-        max_size_bytes: upper bound of the size of its rows in memory, if they are strings.
+        path: path of the column in the file.
+        row_group: number of the row group.
+        has_dictionary: whether the column is a top-level column with (nearly) all strings in a dictionary.
+        stored_size_bytes: size in the file.
+        read_size_bytes: approximate size of the values in memory, without the strings of a dictionary.
+        max_size_bytes: upper bound of the size of strings in memory.
     """
 
     path: str
@@ -141,9 +142,9 @@ def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[_Leaf]:
 
 
 def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
-    """Read columns without dictionaries if even the upper bound of the size of their strings is small.
+    """Unset `has_dictionary` of all columns if even the upper bound of the size of their strings is small.
 
-    Then it would take longer to open the file again for reading dictionaries than to read it.
+    For such columns it would take longer to open the file again with dictionaries than to read the strings.
     """
     if sum(leaf.max_size_bytes for leaf in leaves if leaf.has_dictionary) > BATCH_SIZE_BYTES:
         return leaves
@@ -154,7 +155,10 @@ def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
 
 
 def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:
-    """Upper bound of the size of a dictionary, and so of each string in it. Pages do not shrink when decompressed."""
+    """Upper bound of the size of a dictionary, and so of each string in it.
+
+    The other pages do not shrink when decompressed, so their compressed size is subtracted from the uncompressed size.
+    """
     begin = column.dictionary_page_offset
     stored = column.data_page_offset - begin if begin else column.total_compressed_size
     return max(0, int(column.total_uncompressed_size - (column.total_compressed_size - stored) * 9 // 10))
@@ -183,7 +187,7 @@ def _rows_of_batch(rows: int, row_group: int, leaves: Sequence[_Leaf]) -> int:
 
 
 def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Decode the dictionaries of a batch; yields batches with at most `BATCH_SIZE_BYTES` of strings."""
+    """Decode the dictionaries of a batch. Yields batches with at most `BATCH_SIZE_BYTES` of strings, or of one row."""
     fields = list(batch.schema)
     encoded = [number for number, field in enumerate(fields) if pa.types.is_dictionary(field.type)]
     lengths = {number: _lengths(batch.column(number)) for number in encoded}
@@ -206,5 +210,5 @@ def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _lengths(array: pa.DictionaryArray) -> np.ndarray:
-    """The size of each string in the dictionary, and 0 as the last entry, for NULL."""
+    """The size of each string in the dictionary, then 0 for NULL."""
     return np.append(pc.binary_length(array.dictionary).to_numpy(zero_copy_only=False).astype(np.int64), 0)

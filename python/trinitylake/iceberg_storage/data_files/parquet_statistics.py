@@ -1,7 +1,7 @@
 """Statistics of Parquet columns as Iceberg values.
 
-Scans skip row groups by them, and they become the metrics of a written file. They are read in their stored form,
-without Python objects, so dates outside of the years 1 to 9999 work.
+Scans use the statistics to skip row groups, and writers to make the metrics of a file. They are read in their stored
+form instead of Python's date types, so dates outside of the years 1 to 9999 work.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNITS: dict[type, str] = {
 
 
 def value_of_raw(type: iceberg.IcebergType, column: pq.ColumnSchema, raw: Any) -> Any:
-    """Decode a stored bound as a value of a type; None if it is unusable, or of another type."""
+    """Decode a stored bound as a value of a type; None if the bound is unusable or of another type."""
     match type:
         case iceberg.FloatType() | iceberg.DoubleType():
             return None if not isinstance(raw, float) or math.isnan(raw) else raw
@@ -64,12 +64,13 @@ def _text(raw: Any) -> str | None:
 class FileMetrics:
     """The metrics of a data file, from its footer and the metrics modes of its table.
 
-    Parquet statistics do not count NaN; `nan_counts` uses the counts of the writer.
+    Parquet statistics do not count NaN values, so the writer calls `nan_counts`.
 
     Args:
         schema: of the table.
         properties: of the table, with the metrics modes.
-        columns: the columns of a file that another program wrote, with their names in it; by default those of `schema`.
+        columns: the columns of a file that another program wrote, with their names in the file; by default the columns
+            of `schema`.
 
     Attributes:
         ids: the ids of the columns of a file, by their paths.
@@ -137,7 +138,8 @@ class FileMetrics:
                     if found.has_min_max
                     else (None, None)
                 )
-                if low is None or high is None:  # also if all values are NaN
+                # A column of NaN has no bounds, and does not invalidate the bounds of other row groups.
+                if low is None or high is None:
                     if not isinstance(type, iceberg.FloatType | iceberg.DoubleType):
                         unknown.add(id)
                     continue
@@ -192,8 +194,8 @@ class RowGroupSummaries:
         paths = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
         for id, path, type in _leaves(schema.as_struct(), ""):
             if id in wanted and paths.count(path) == 1:
-                is_date = isinstance(type, iceberg.DateType) and not isinstance(wanted[id], iceberg.DateType)
-                if not is_date:  # a date widened to a timestamp has another unit
+                is_widened_date = isinstance(type, iceberg.DateType) and not isinstance(wanted[id], iceberg.DateType)
+                if not is_widened_date:  # its statistics are in days, and the values of the table in microseconds
                     self._places[id] = paths.index(path), type
 
     def of(self, row_group: int, id: int) -> ColumnSummary:

@@ -48,18 +48,14 @@ _MICROSECONDS_OF_DAY = 86_400_000_000
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition that files are written to.
-
-    Attributes:
-        values: of the fields of the spec.
-    """
+    """A partition that files are written to. `values` has one value per field of the spec."""
 
     values: Record
     spec: PartitionSpec
     schema: Schema
 
     def to_path(self) -> str:
-        """The folder of the files, which PyIceberg's location providers ask for."""
+        """The folder of the files. PyIceberg's location providers call this method."""
         return partition_path(self.spec, self.schema, self.values)
 
 
@@ -134,7 +130,8 @@ def transformed(column: pa.ChunkedArray, transform: Transform[Any, Any], type: I
 def aligned(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     """A copy with memory aligned to 64 bytes.
 
-    Arrow data of other processes may be aligned to 8 bytes. Rust reads decimals 16 bytes at a time, and panics.
+    Arrow data from other processes may be aligned to only 8 bytes. PyIceberg's Rust code reads decimals 16 bytes at a
+    time, and panics for such data.
     """
     import pyarrow as pa
 
@@ -177,7 +174,7 @@ def _units(plain: pa.ChunkedArray, transform: Transform[Any, Any], type: Iceberg
 
 
 def _truncated_numbers(plain: pa.ChunkedArray, width: int) -> pa.ChunkedArray:
-    """Whole numbers rounded down to a multiple of the width, but not below the least number of their type."""
+    """Integers rounded down to a multiple of the width, but not below the smallest number of their type."""
     import numpy as np
     import pyarrow as pa
 
@@ -210,7 +207,7 @@ def _by_value(plain: pa.ChunkedArray, apply: Any, type: pa.DataType) -> pa.Chunk
 def partition_path(spec: PartitionSpec, schema: Schema, values: Record) -> str:
     """The folder of the files of a partition, such as `day=2020-01-01/city=Bern`.
 
-    A name that is too long for a disk is cut, and ends in a hash of the whole.
+    A segment that is too long for a file system is cut, and ends in a hash of the complete segment.
     """
     types = [field.field_type for field in spec.partition_type(schema).fields]
     names = []
@@ -236,7 +233,7 @@ def values_of(record: Record) -> list[Any]:
 
 
 def spelled(partition: Record) -> tuple[Hashable, ...]:
-    """The values of a partition in a form to compare partitions by: NaN equals NaN, and -0.0 differs from 0.0."""
+    """The values of a partition as a key for comparisons: NaN equals NaN, and -0.0 differs from 0.0."""
     return tuple(_spelled(value) for value in values_of(partition))
 
 
@@ -254,7 +251,7 @@ def share_nan(partition: Record) -> None:
 
 
 def in_partitions(partitions: Iterable[Record], columns: Sequence[str]) -> BooleanExpression:
-    """A filter for the rows in these partitions, by the values of `columns`. Unlike PyIceberg's, it supports NaN."""
+    """A filter for the rows in these partitions, by the values of `columns`. Supports NaN, unlike PyIceberg."""
     if not columns:
         return AlwaysFalse()
     alternatives = [
@@ -265,7 +262,7 @@ def in_partitions(partitions: Iterable[Record], columns: Sequence[str]) -> Boole
 
 
 def _joined(by: type[And] | type[Or], parts: list[BooleanExpression]) -> BooleanExpression:
-    """Join filters into a shallow tree: thousands of nested levels would exceed Python's recursion limit."""
+    """Join filters into a shallow tree, because thousands of nested levels would exceed Python's recursion limit."""
     return by(*parts) if len(parts) > 1 else parts[0]
 
 

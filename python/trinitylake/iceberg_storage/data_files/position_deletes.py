@@ -1,8 +1,8 @@
 """Position deletes: the positions of deleted rows of data files.
 
-Format version 2 stores them in Parquet files, version 3 in deletion vectors, several of which share a Puffin file. A
-data file has at most one vector. One delete file is written for each data file. It includes the positions in the delete
-file that it replaces.
+Format version 2 stores them in Parquet files, version 3 in deletion vectors. A Puffin file may have the deletion
+vectors of several data files, and a data file has at most one vector. The writer makes one delete file, or vector, per
+data file, which includes the positions of the delete file that it replaces.
 """
 
 from __future__ import annotations
@@ -67,19 +67,20 @@ def is_merge_on_read(metadata: TableMetadata, statement: str) -> bool:
 
 
 def can_lose_rows(file: DataFile) -> bool:
-    """Whether a data file can get position deletes: only in Parquet files the positions of rows are known."""
+    """Whether a data file can get position deletes. Only Parquet files can: only they have row positions."""
     return bool(file.file_format == FileFormat.PARQUET)
 
 
 def positions_in(io: FileIO, file: DataFile, footers: dict[str, dict[int, str]] | None = None) -> dict[str, np.ndarray]:
-    """The deleted positions that a delete file lists, by the path of the data file as the delete file spells it.
-
-    Raises `CorruptFile` if the file is damaged, or if its data file or its number of positions differ from those in its
-    manifest. Raises `ValueError` for a format other than Parquet and Puffin.
+    """The deleted positions in a delete file, by the path of the data file as the delete file spells it.
 
     Args:
-        footers: cache of the footers of Puffin files: for each, the data files of the vectors, by their offsets. This
-            function adds the footer of `file`.
+        footers: cache of the footers of Puffin files by path. A footer has the data files of the vectors by offset.
+            This function adds the footer of `file`.
+
+    Raises:
+        CorruptFile: the file is damaged, or its manifest has another data file or number of positions.
+        ValueError: the format is neither Parquet nor Puffin.
     """
     path, blob = referenced_data_file(file), blob_of(file)
     with io.new_input(file.file_path).open() as stream:
@@ -112,7 +113,7 @@ def _data_files_of(stream: InputStream, file: DataFile) -> dict[int, str]:
 
 
 def _positions_of_vector(blob: bytes, file: DataFile) -> np.ndarray:
-    """The positions in a blob: the length of the next two, the magic, the bitmap, and their checksum."""
+    """The positions in a blob, which has four parts: length of magic and bitmap, magic, bitmap, and their checksum."""
     content, checksum = blob[4:-4], blob[-4:]
     is_whole = len(blob) >= 12 and int.from_bytes(blob[:4], "big") == len(content) and content[:4] == _VECTOR_MAGIC
     with suppress(ValueError):
@@ -128,7 +129,7 @@ def _positions_of_vector(blob: bytes, file: DataFile) -> np.ndarray:
 def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str, np.ndarray]:
     """The deleted positions of the tasks' data files, ascending, by the path of the data file as its task spells it.
 
-    Engines spell one location differently, such as `file:/x` and `file:///x`, so paths are compared in one spelling.
+    Engines spell the same location differently, such as `file:/x` and `file:///x`, so canonical locations are compared.
     """
     tasks = list(tasks)
     files = {
@@ -138,7 +139,7 @@ def read_position_deletes(io: FileIO, tasks: Iterable[FileScanTask]) -> dict[str
         if delete_file.content == DataFileContent.POSITION_DELETES
     }
     if isinstance(io, LakehouseFileIO):
-        # Equality deletes are applied afterwards (`equality_deletes.py`).
+        # Also fetches equality deletes, which are read after this (`equality_deletes.py`).
         every = {file.file_path: file.file_size_in_bytes for task in tasks for file in task.delete_files}
         io.read_ahead(every.items())
     by_location = positions_by_location(io, files.values())
@@ -160,9 +161,7 @@ def positions_by_location(io: FileIO, deletes: Iterable[DataFile]) -> dict[str, 
 
 
 def _ascending(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The sorted positions of all parts without duplicates. The positions in a well-formed delete file are already
-    sorted.
-    """
+    """The sorted positions of all parts without duplicates. A well-formed delete file is already sorted."""
     positions = np.concatenate(parts)
     return positions if (positions[1:] > positions[:-1]).all() else np.unique(positions)
 
@@ -171,10 +170,8 @@ def _ascending(parts: Sequence[np.ndarray]) -> np.ndarray:
 class RowDeletes:
     """Collects rows to delete by position, and files to remove because all of their rows are deleted.
 
-    Args:
-        deletes: the positions that are deleted already, by the path of the data file.
-
     Attributes:
+        deletes: the positions that are already deleted, by the path of the data file.
         removed: data files without remaining rows, and delete files that are replaced or obsolete.
     """
 
@@ -192,7 +189,7 @@ class RowDeletes:
         self.removed += of_one_data_file(task.delete_files)
 
     def write(self, metadata: TableMetadata, io: FileIO) -> list[DataFile]:
-        """Write the delete files; returns them."""
+        """Write the delete files. Returns their manifest entries."""
         return write_position_deletes(metadata, io, self._positions)
 
 
@@ -238,9 +235,9 @@ def _write_vectors(
 def write_position_file(
     metadata: TableMetadata, io: FileIO, of: DataFile, deleted: Mapping[str, np.ndarray]
 ) -> DataFile:
-    """Write a delete file with the deleted positions of some data files, by their paths in ascending order.
+    """Write a delete file in Parquet. `deleted` has the positions by the path of the data file, in ascending order.
 
-    It gets the partition of `of`, which is one of the data files or a delete file that applies to them.
+    The delete file gets the partition of `of`, which is one of the data files or a delete file that applies to them.
     """
     paths = pa.concat_arrays([pa.repeat(path, len(positions)) for path, positions in deleted.items()])
     positions = np.concatenate(list(deleted.values()))

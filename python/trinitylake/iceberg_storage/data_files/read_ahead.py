@@ -18,12 +18,12 @@ BUFFER_SIZE_BYTES = 64 << 20
 
 
 class ReadAhead(Generic[Part]):
-    """Iterator over the rows of some parts, one part after the other.
+    """Iterable over the rows of some parts, one part after the other.
 
     Args:
-        parts: in the order of their rows.
-        read: returns the rows of a part, batch by batch; called in threads.
-        threads: the number of parts that are read at the same time.
+        parts: the parts, in the order of the result.
+        read: returns the rows of a part, batch by batch. Called in threads.
+        threads: number of parts that are read at the same time.
     """
 
     def __init__(self, parts: Sequence[Part], read: Callable[[Part], Iterable[Rows]], threads: int) -> None:
@@ -58,7 +58,7 @@ class ReadAhead(Generic[Part]):
             self.stop()
 
     def stop(self) -> None:
-        """End all threads, after the batch that each is reading."""
+        """End all threads. A thread that is reading a batch finishes this batch."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -76,7 +76,7 @@ class ReadAhead(Generic[Part]):
             return rows
 
     def _fill(self, number: int) -> None:
-        """Read one part while memory permits. The part that the consumer needs next is always read."""
+        """Read one part. Waits while the buffer is full, unless the consumer waits for this part."""
 
         def has_space() -> bool:
             is_wanted = number == self._current and not self._buffers[number]

@@ -1,7 +1,8 @@
 """Sizes of row groups in data files.
 
-Two properties of the table set them, as in Iceberg: `write.parquet.row-group-limit`, a number of rows, and
-`write.parquet.row-group-size-bytes`, here the size of the Arrow data. Without them the writer chooses.
+Two Iceberg properties of the table set them: `write.parquet.row-group-limit`, a number of rows, and
+`write.parquet.row-group-size-bytes`, which is the size of the Arrow data here. Without these properties the writer
+chooses the size.
 """
 
 from __future__ import annotations
@@ -12,20 +13,15 @@ from dataclasses import dataclass
 from pyiceberg.table import TableProperties
 from pyiceberg.utils.properties import property_as_int
 
-#: Size of a row group in Arrow, by default.
+#: Default size of the Arrow data of a row group.
 ROW_GROUP_SIZE_BYTES = 32 << 20
-#: Upper limit of the property, since the writer holds a row group of each open file in memory.
+#: Larger values of the property are reduced to this, because the writer holds a row group of each open file in memory.
 MAX_ROW_GROUP_SIZE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class RowGroups:
-    """Limits of a row group.
-
-    Attributes:
-        rows: the maximum.
-        size_bytes: the size in Arrow at which a row group is complete.
-    """
+    """Limits of a row group: maximum number of rows, and size of the Arrow data at which it is complete."""
 
     rows: int
     size_bytes: int
@@ -40,7 +36,7 @@ class RowGroups:
 def row_groups_of(properties: Mapping[str, str], size_bytes: int | None = None) -> RowGroups:
     """The limits of a table; `size_bytes` applies if no property is set.
 
-    A property that is not positive is ignored. Raises `ValueError` for one that is not a number.
+    A property that is not positive is ignored. Raises `ValueError` for a property that is not a number.
     """
     rows = _positive(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT)
     max_size_bytes = _positive(properties, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES)

@@ -1,8 +1,8 @@
 """Row lineage of format version 3: the id of a row, and the sequence number of the commit that last changed it.
 
-Readers compute both (Iceberg's specification, "Row Lineage"): from the columns of a data file if it has them and they
-are not NULL, otherwise from the first row id and the sequence number that the file has in its manifest. A file of rows
-that come from other files has both columns. An unchanged row keeps its two values, and a changed row keeps its id.
+Readers take both values from two columns of the data file. If the columns are missing or NULL, the values follow from
+the first row id and the sequence number of the file in its manifest (Iceberg's specification, "Row Lineage"). A file
+with rows from other files has both columns. An unchanged row keeps both values, and a changed row keeps its id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE, first_row_id_of_f
 #: Columns with ids that Iceberg reserves.
 ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
-#: The position of a row in its data file. The column has an own name, because a table may have a column `_pos`.
+#: The position of a row in its data file. The name differs from `_pos`, because a table may have a column `_pos`.
 POSITION = NestedField(2147483645, "trinitylake:position", LongType(), required=False)
 LINEAGE = ROW_ID, LAST_UPDATED
 METADATA_COLUMNS = {field.name: field for field in (*LINEAGE, POSITION)}
@@ -69,7 +69,7 @@ class PlannedFile(FileScanTask):
 
 
 def carried_schema(metadata: TableMetadata) -> Schema:
-    """The columns to read and write when rows move to another file; format version 3 adds those of the lineage.
+    """The columns to read and write when rows move to another file. Format version 3 adds the lineage columns.
 
     Raises `InvalidArgument` if a column of the table has the name of a lineage column.
     """
@@ -108,7 +108,10 @@ def has_computed(columns: Schema) -> bool:
 def with_positions(
     batches: Iterable[pa.RecordBatch], file: pq.FileMetaData, row_groups: Sequence[int] | None, as_column: bool
 ) -> Iterator[Placed]:
-    """Add the positions in the file to batches that were read from some row groups; `as_column` also as last column."""
+    """Pair each batch with the positions of its rows in the file; with `as_column`, also append them as a column.
+
+    The batches must contain all rows of the row groups.
+    """
     counts = np.array([file.row_group(number).num_rows for number in range(file.num_row_groups)], np.int64)
     groups = np.arange(len(counts)) if row_groups is None else np.array(row_groups)
     begins = np.cumsum(counts) - counts
@@ -139,7 +142,7 @@ def row_groups_at(file: pq.FileMetaData, positions: np.ndarray) -> list[int]:
 
 
 def rows_at(batches: Iterable[Placed], positions: np.ndarray, *, are_kept: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of some batches at the ascending `positions`; if not `are_kept`, all other rows."""
+    """The rows at the ascending `positions` if `are_kept`, otherwise all other rows."""
     for batch, own in batches:
         here = positions[slice(*np.searchsorted(positions, [own[0], own[-1] + 1]))] if len(own) else positions[:0]
         if not len(here):
@@ -161,7 +164,7 @@ def with_lineage(rows: pa.RecordBatch, batch: pa.RecordBatch, task: FileScanTask
     Args:
         rows: projected from `batch`.
         batch: from `with_positions`.
-        task: the file; its rows have no lineage if its manifest is older than the upgrade to version 3.
+        task: the file. Its rows have no lineage if its manifest was written before the upgrade to format version 3.
     """
     if (first := first_row_id_of_file(task.file)) is None:
         return rows

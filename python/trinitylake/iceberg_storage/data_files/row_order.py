@@ -1,7 +1,7 @@
 """Sorting of written rows: each row group is sorted by the sort order of the table.
 
-NaN is larger than all other numbers, as in SQL and in Iceberg. Only row groups are sorted, to bound memory. So a file
-records the sort order only if it has one row group.
+NaN is larger than all other numbers, as in SQL and in Iceberg. To bound memory, a file with several row groups is not
+sorted as a whole. So a file records the sort order only if it has one row group.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ class _Key:
 
 
 class RowOrder:
-    """Sorts rows in memory by the fields of a sort order.
-
-    Args:
-        fields: those of the order.
-        schema: of the rows.
-    """
+    """Sorts rows in memory by the fields of a sort order. `schema` is the schema of the rows."""
 
     def __init__(self, fields: Sequence[SortField], schema: Schema) -> None:
         self._keys = [_key(field, schema) for field in fields]
@@ -65,7 +60,7 @@ class RowOrder:
 
         for key in self._keys:
             values = transformed(_column(rows, key.path), key.transform, key.type)
-            # Arrow sorts nulls and NaN to the end, so extra sort columns decide where they go.
+            # Arrow sorts nulls and NaN to the end, so additional sort columns decide their position.
             add(pc.is_null(values), "descending" if key.nulls_first else "ascending")
             if pa.types.is_floating(values.type):
                 add(pc.is_nan(values), key.direction)

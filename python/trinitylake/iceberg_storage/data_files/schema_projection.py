@@ -23,9 +23,10 @@ _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def has_plain_part_names(type: IcebergType) -> bool:
-    """Whether files of all engines store the parts of a nested column under their own names.
+    """Whether the fields of a nested column have the same names in files of all engines.
 
-    Iceberg's writers replace `A b` by `A_x20b`. DuckDB and Spark find parts by name, and would read NULL.
+    In files, Iceberg's writers replace a name like `A b` by `A_x20b`. DuckDB and Spark find nested fields by name, and
+    would read NULL.
     """
     match type:
         case StructType():
@@ -81,7 +82,7 @@ def project(
     """Convert rows from the columns `present` to the columns `wanted`.
 
     Args:
-        rows: with the columns of `present`, by name; may have more.
+        rows: the rows. They may have columns that `present` lacks.
         present: the columns of `rows`.
         wanted: the columns of the result.
         constants: values of columns that are not in `present`, by field id.
@@ -115,8 +116,8 @@ def _missing(field: NestedField, kind: pa.DataType, count: int, constants: Mappi
 def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.DataType) -> pa.Array:
     """Convert values from one Iceberg type to another.
 
-    A NULL list or map may have elements in Arrow, so lists and maps are built with a mask of their NULLs. Arrow accepts
-    a mask only if the offsets are not a slice; `add(offsets, 0)` copies them.
+    A NULL list or map may have elements in Arrow, so lists and maps are built with a mask of their NULLs. Arrow does
+    not accept a mask with sliced offsets, so `add(offsets, 0)` copies the offsets.
     """
     match has, wants:
         case StructType(), StructType():

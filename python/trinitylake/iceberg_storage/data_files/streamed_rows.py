@@ -24,7 +24,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
     """The rows of planned files that match the filter of a scan, in the order of the files, up to the scan's limit.
 
     Args:
-        scan: of the table, with the filter that the files were planned by.
+        scan: the scan for whose filter the files were planned.
         tasks: the files.
         wanted: the columns.
     """
@@ -39,7 +39,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
         if not is_whole:
             filters = [None if task.residual == AlwaysTrue() else filter for task in run]
             return (batch for task, one in zip(run, filters, strict=True) for batch in live.matching(task, wanted, one))
-        if scan.limit is not None:  # mostly a few rows of the first file
+        if scan.limit is not None:  # without `batches_of`, which would read rows ahead to join batches
             return (batch for task in run for batch in live.batches(task, names))
         return live.batches_of(run, names)
 
@@ -58,7 +58,7 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
 
 
 def runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    """Sequences of consecutive small files that one thread reads, because passing each file to a thread costs more."""
+    """Split the files into sequences that one thread reads, because a thread per small file costs more."""
     run: list[FileScanTask] = []
     size_bytes = 0
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Refuses values that Arrow types can hold and columns of Iceberg tables cannot."""
+"""Refuses values that an Arrow type can hold, but a column of an Iceberg table cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trinitylake.errors import InvalidArgument
 
 
 def leaf_arrays(values: pa.Array) -> Iterator[pa.Array]:
-    """The leaf arrays of an array, which have no nested values."""
+    """The arrays of primitive values in a nested array."""
     kind = values.type
     if pa.types.is_struct(kind):
         for part in values.flatten():
@@ -29,8 +29,8 @@ def leaf_arrays(values: pa.Array) -> Iterator[pa.Array]:
 def check_values(column: pa.ChunkedArray | pa.Array, name: str) -> None:
     """Raise `InvalidArgument` for values that a column cannot hold.
 
-    These are the date and timestamp `infinity`, which DuckDB stores as the largest number; times of day outside of 24
-    hours; and strings that are not UTF-8, which no reader accepts.
+    Such values are the date and timestamp `infinity`, which DuckDB stores as the largest number, times of day outside
+    of 24 hours, and strings that are not UTF-8.
     """
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
         for leaf in leaf_arrays(chunk):
@@ -52,4 +52,4 @@ def check_values(column: pa.ChunkedArray | pa.Array, name: str) -> None:
                 try:
                     leaf.validate(full=True)
                 except pa.ArrowInvalid as error:
-                    raise InvalidArgument(f"column {name}: a text is not UTF-8: {error}") from None
+                    raise InvalidArgument(f"column {name}: a string is not UTF-8: {error}") from None

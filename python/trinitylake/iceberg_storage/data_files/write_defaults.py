@@ -1,7 +1,7 @@
 """Fills missing columns with their `write-default`, and refuses variants (format version 3).
 
-PyIceberg would fill missing columns with the `initial-default`, which is for rows that are older than the column. The
-two defaults may differ, so columns are filled before PyIceberg gets the rows.
+PyIceberg would fill missing columns with the `initial-default`, which is meant for rows that are older than the column
+and may differ. So columns are filled before PyIceberg gets the rows.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ def defaulted(schema: Schema) -> set[str]:
 
 
 class _Known(NamedTuple):
-    """Properties of a schema for written rows: names of columns with variants, columns with a `write-default`,
-    and struct columns."""
+    """Cached facts about a schema: names of variant columns, columns with a `write-default`, and struct columns."""
 
     variants: list[str]
     defaulted: list[NestedField]

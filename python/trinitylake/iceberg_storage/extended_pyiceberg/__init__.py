@@ -6,9 +6,9 @@ delete. `table_metadata` and `metadata_updates` are table metadata and its updat
 methods that PyIceberg calls on catalogs. `federated_catalog` sends requests only to the configured address.
 `pyiceberg_patches` next to this folder changes PyIceberg for the whole process.
 
-To try a new version of PyIceberg, compare it with this list. `test_pyiceberg_private_parts.py` checks that each name
-exists with the expected parameters, and that no other private name is used. "Overridden" means that PyIceberg calls
-ours.
+Before an upgrade of PyIceberg, compare its code with this list. `test_pyiceberg_private_parts.py` checks that each name
+exists with the expected parameters, and that no other private name is used. "Overridden" means that PyIceberg calls our
+method.
 
     file              name below `pyiceberg.`                                                use
     transaction       table:Transaction._apply                                               called

@@ -41,15 +41,13 @@ class ExtendedCatalog(KeepsOldMetadata, MetastoreCatalog, ABC):
         return self.stage_table(*arguments, **options)
 
     def iceberg_schema(self, schema: Schema | pa.Schema, properties: Properties = EMPTY_DICT) -> Schema:
-        """A PyIceberg or pyarrow schema as PyIceberg's, for a table with these properties."""
+        """Convert a PyIceberg or pyarrow schema to a PyIceberg schema, for a table with these properties."""
         version = properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION)
         return self._convert_schema_if_needed(schema, int(version))  # type: ignore[arg-type]
 
     def properties_summary(
         self, present: Properties, removals: set[str] | None, updates: Properties
     ) -> PropertiesUpdateSummary:
-        """Summary of changed properties: updated, removed, missing. Raises `ValueError` for a property in both
-        arguments.
-        """
+        """Summary of updated, removed and missing properties. Raises `ValueError` for a property in both arguments."""
         summary, _ = self._get_updated_props_and_update_summary(present, removals, updates)
         return summary

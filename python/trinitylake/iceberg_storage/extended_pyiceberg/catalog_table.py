@@ -1,7 +1,7 @@
 """A PyIceberg table that is committed through the catalog of a lakehouse.
 
-A handle holds the metadata that was loaded, and after its commit the new metadata. Each transaction works on an
-immutable copy of the table, so two threads that share a handle conflict only in `commit_table`, as two handles do.
+A handle holds the metadata that was loaded, and after its commit the new metadata. Each transaction works on its own
+copy of the table, so two threads that share a handle conflict only in `commit_table`, like two handles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class CatalogTable(StagedIcebergTable):
 
 
 class CatalogTransaction(StagedTransaction):
-    """Changes of one table that are committed through its catalog together."""
+    """Changes of one table that are committed together through its catalog."""
 
     def __init__(self, origin: CatalogTable, autocommit: bool = False) -> None:
         super().__init__(
@@ -29,7 +29,7 @@ class CatalogTransaction(StagedTransaction):
         self._origin = origin
 
     def commit_transaction(self) -> Table:
-        """Commit to the catalog; returns the table that began the transaction, with the new metadata."""
+        """Commit to the catalog. Returns the handle that began the transaction, with the new metadata."""
         before = self._table.metadata
         super().commit_transaction()
         if self._table.metadata is not before:

@@ -27,9 +27,9 @@ def delete_by_filter(
     branch: str | None,
     in_place: bool,
 ) -> tuple[list[DataFile], list[DataFile], int]:
-    """Delete rows of a branch; returns its removed files, its added files, and the number of deleted rows.
+    """Delete rows of a branch. Returns the removed files, the added files, and the number of deleted rows.
 
-    With `in_place`, data files are not rewritten, and delete files are written (merge-on-read).
+    With `in_place`, delete files are written instead of rewriting data files (merge-on-read).
     """
     tasks = files_of_branch(metadata, io, filter, case_sensitive, branch)
     read_data_ahead(io, [task for task in tasks if task.residual != AlwaysTrue()])

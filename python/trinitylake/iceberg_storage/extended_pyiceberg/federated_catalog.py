@@ -1,8 +1,9 @@
 """REST catalog client that sends requests only to the configured address.
 
-PyIceberg takes the address from the response of `/v1/config`, follows redirects, and loads the classes that a response
-names. Thereby the other catalog could choose where tokens are sent and which code runs here. PyIceberg also waits
-without a deadline. The REST server loads such tables in worker processes, with limits on time and memory.
+PyIceberg's client takes the address from the response of `/v1/config`, follows redirects, and loads the classes that a
+response names. So the other catalog could choose where tokens are sent and which code runs in this process. PyIceberg
+also waits without a deadline. The REST server loads federated tables in worker processes, with limits on time and
+memory.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _OURS_BELOW = ("auth.", "header.", "rest.sigv4", "rest.signing")
 class FederatedRestCatalog(RestCatalog):
     """REST catalog of a federated table, which sends credentials to the configured address only.
 
-    Raises `PermissionDenied` for a catalog that returns another address, and `StorageError` for one that does not
-    answer or whose response cannot be parsed."""
+    Raises `PermissionDenied` if the catalog returns another address, and `StorageError` if it does not answer or its
+    response cannot be read.
+    """
 
     def _create_session(self) -> Session:
         session = super()._create_session()
@@ -40,7 +42,8 @@ class FederatedRestCatalog(RestCatalog):
             try:
                 return send(request, **{**options, "timeout": (CONNECT_SECONDS, SILENCE_SECONDS)})
             except RequestException as error:
-                if isinstance(error, Timeout) or "timed out" in str(error):  # while it reads a body: `ConnectionError`
+                # A timeout within a body is a `ConnectionError`.
+                if isinstance(error, Timeout) or "timed out" in str(error):
                     raise StorageError(f"the catalog at {self.uri} does not answer in time", retryable=True) from error
                 raise StorageError(f"the response of the catalog at {self.uri} cannot be read: {error}") from error
 

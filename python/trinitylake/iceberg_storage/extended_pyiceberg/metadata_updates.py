@@ -4,10 +4,10 @@ In addition to PyIceberg:
 
 - Format version 3. The property `format-version` upgrades a table, as in Iceberg's Java library.
 - The ids of schemas, partition specs and sort orders are assigned here, because a client may omit them and does not
-  know which ids other clients use (they are read-only in the REST specification). An object that exists already keeps
-  its id. If a client chose another id, the rest of its commit may use it to mean the assigned one.
+    know which ids other clients use (they are read-only in the REST specification). If the table has an equal object,
+    its id is used. If a client chose another id, this id stands for the assigned id in the rest of its commit.
 - Times of snapshots ascend: a snapshot is never older than the table, and never in the future of this host. Java, Rust
-  and Go refuse a snapshot log that goes back by more than a minute, as happens if the clocks of two hosts differ.
+    and Go refuse a snapshot log whose times decrease by more than a minute, as they can if the clocks of hosts differ.
 - The result satisfies the invariants in `metadata_invariants.py`.
 """
 
@@ -37,7 +37,7 @@ Identified = TypeVar("Identified", Schema, PartitionSpec, SortOrder)
 _FORMAT_VERSIONS = ("1", "2", "3")
 #: The id that stands for the object that the commit added last.
 LAST_ADDED = -1
-#: The id of a partition field that has none yet; the server assigns one.
+#: The id of a partition field whose id is not assigned yet.
 NO_FIELD_ID = -1
 
 
@@ -61,10 +61,10 @@ class AssignedIds:
         self.last_added: int | None = None
 
     def give(self, content: str, chosen: int | None = None, default: int | None = None) -> tuple[int, bool]:
-        """The id of the object with this content, and whether it is new.
+        """The id of the object with this content, and whether the object is new.
 
         Args:
-            content: of the object without its id.
+            content: JSON of the object without its id.
             chosen: the id that the client chose, if any.
             default: the id of a new object, instead of the next number.
         """
@@ -100,7 +100,7 @@ class MetadataBuilder:
         self._ids: dict[str, AssignedIds] = {}  # by the attribute that holds the id
 
     def apply(self, update: iceberg.TableUpdate) -> None:
-        """Apply one update. Raises `ValueError`, or its subclass `InvalidArgument`, for an update that does not fit."""
+        """Apply one update. Raises `ValueError`, or its subclass `InvalidArgument`, for an invalid update."""
         if isinstance(update, iceberg.SetPropertiesUpdate) and TableProperties.FORMAT_VERSION in update.updates:
             properties = dict(update.updates)
             self.apply(_upgrade_to(properties.pop(TableProperties.FORMAT_VERSION), self.metadata.format_version))
@@ -114,24 +114,25 @@ class MetadataBuilder:
         before = self.metadata
         after = iceberg._apply_table_update(applied, before, self._context)
         if isinstance(applied, iceberg.RemoveSnapshotsUpdate):
-            # PyIceberg would remove the ids of parents, so that a later snapshot looks like the first one, and would
-            # leave gaps in the log of current snapshots.
+            # PyIceberg would also remove the parent ids of later snapshots, so that they look like first snapshots, and
+            # would leave gaps in the log of current snapshots.
             heads = {"refs": after.refs, "current_snapshot_id": after.current_snapshot_id}
             after = without(before, set(applied.snapshot_ids)).model_copy(update=heads)
         self.metadata = indexed(after)
         if isinstance(before, TableMetadataV1) or isinstance(self.metadata, TableMetadataV1):
             return
-        if self.metadata.last_sequence_number < before.last_sequence_number:  # the snapshot replaces the table
+        # A snapshot without parent may have a lower one.
+        if self.metadata.last_sequence_number < before.last_sequence_number:
             self.metadata = self.metadata.model_copy(update={"last_sequence_number": before.last_sequence_number})
 
     def _prepared(self, update: iceberg.TableUpdate) -> iceberg.TableUpdate | None:
         """The update that PyIceberg applies; None if the update has no effect. Raises as `apply` does."""
         match update:
-            case iceberg.RemoveSnapshotsUpdate():  # retention may have removed some
+            case iceberg.RemoveSnapshotsUpdate():  # retention may have removed some of the snapshots
                 present = {one.snapshot_id for one in self.metadata.snapshots}
                 ids = [id for id in update.snapshot_ids if id in present]
                 return iceberg.RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}) if ids else None
-            case iceberg.RemovePropertiesUpdate():  # another writer may have removed some, or a client names one twice
+            case iceberg.RemovePropertiesUpdate():  # properties may be absent, or named twice
                 there = [name for name in dict.fromkeys(update.removals) if name in self.metadata.properties]
                 return iceberg.RemovePropertiesUpdate(removals=there) if there else None
             case iceberg.AddSnapshotUpdate():
@@ -193,7 +194,7 @@ class MetadataBuilder:
         return one.model_copy(update={id_name: id}) if is_new else None
 
     def _with_field_ids(self, spec: PartitionSpec) -> PartitionSpec:
-        """Assign ids to fields without one. A field that an older spec has with the same transform gets its id."""
+        """Assign ids to fields without id. A field of an older spec with the same source and transform gives its id."""
         if all(field.field_id != NO_FIELD_ID for field in spec.fields):
             return spec
         known = {
@@ -223,7 +224,7 @@ class MetadataBuilder:
     def _checked_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the assigned id of its schema, and a time that fits the table.
 
-        Raises `StaleSnapshot` if its numbers were computed from older metadata, and `ValueError` if it breaks a rule.
+        Raises `StaleSnapshot` if its numbers were computed from older metadata, and `ValueError` if it is invalid.
         """
         metadata = self.metadata
         if "spec_id" in self._ids and not self._ids["spec_id"].is_as_chosen:  # its manifests have the chosen ids
@@ -231,7 +232,7 @@ class MetadataBuilder:
         changes: dict[str, int] = {}
         if snapshot.schema_id is not None and "schema_id" in self._ids:
             changes["schema_id"] = self._ids["schema_id"].given(snapshot.schema_id)
-        is_new_table = not self.base.schemas  # it may have older snapshots
+        is_new_table = not self.base.schemas  # a new table may get older snapshots of another table
         earliest = metadata.snapshots[-1].timestamp_ms if metadata.snapshots else 0
         if not is_new_table:
             earliest = max(earliest, metadata.last_updated_ms)
@@ -294,7 +295,7 @@ def _upgrade_to(version: str, present: int) -> iceberg.UpgradeFormatVersionUpdat
     if version not in _FORMAT_VERSIONS or int(version) < present:
         raise InvalidArgument(
             f"the table has format version {present}. The property format-version can upgrade it to one of "
-            f"{', '.join(_FORMAT_VERSIONS)}, not to  {version[:100]!r}"
+            f"{', '.join(_FORMAT_VERSIONS)}, not to {version[:100]!r}"
         )
     return iceberg.UpgradeFormatVersionUpdate.model_validate({"format-version": int(version)})
 
@@ -310,11 +311,12 @@ def apply_updates(base: TableMetadata, updates: Sequence[iceberg.TableUpdate]) -
 class StaleSnapshot(ValueError):
     """The sequence number or row id of a snapshot is outdated, for example after a commit to another branch.
 
-    The snapshot must be produced again."""
+    The snapshot must be produced again.
+    """
 
 
 def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
-    """Check the numbers of a new snapshot. Raises `StaleSnapshot`, or `ValueError` if it has none."""
+    """Raise `StaleSnapshot` or `ValueError` if the sequence number or the row ids of a new snapshot are wrong."""
     if isinstance(metadata, TableMetadataV1):
         return
     number = snapshot.sequence_number

@@ -1,7 +1,7 @@
 """Predicates of statements, which decide whether another commit changes their result.
 
-Iceberg stores the files that a statement removed and added, and not its filter. A staged table therefore records the
-filter until the commit.
+A snapshot contains the files that a statement removed and added, but not the filter of the statement. So a staged table
+records the filter until the commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_KEYS = 200
 
 
 class RowCounts(NamedTuple):
-    """Numbers of rows that a statement changed. Iceberg counts only rows of added and removed files."""
+    """Numbers of rows that a statement changed. Snapshots only have the numbers of rows in added and removed files."""
 
     updated: int
     deleted: int
@@ -90,7 +90,7 @@ class RowsRead:
         )
 
 
-#: Statement that read the table with its snapshots and branches: every change concerns it.
+#: Statement that read the table with its snapshots and branches, so that every change conflicts with it.
 WHOLE = "whole table"
 #: Statement that read rows; recorded under SERIALIZABLE only.
 SCAN = "scan"
@@ -112,12 +112,12 @@ def key_filter(rows: pa.Table, columns: Sequence[str], max_keys: int = MAX_KEYS)
             return match_filter(rows, list(columns))
         return And(*(part for name in columns for part in _range(name, _literals(keys.column(name)))))
     except (KeyError, TypeError, ValueError, OverflowError, NotImplementedError):
-        # The type of the keys has no order, or a key cannot be a literal, such as a date before the year 1.
+        # The type of the keys has no order, or a key has no literal, for example a date before the year 1.
         return AlwaysTrue()
 
 
 def match_filter(rows: pa.Table, columns: list[str]) -> BooleanExpression:
-    """A filter that matches all rows with the same values in `columns` as one of `rows`, which have no NULL."""
+    """A filter that matches all rows whose values in `columns` equal those of a row in `rows`. They may not be NULL."""
     import pyarrow as pa
 
     keys = pa.table([_literals(rows.column(name)) for name in columns], names=columns)
@@ -125,7 +125,7 @@ def match_filter(rows: pa.Table, columns: list[str]) -> BooleanExpression:
 
 
 def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values for PyIceberg's literals. Nanoseconds become strings, because its timestamp literals have microseconds."""
+    """Values for PyIceberg's literals. Nanoseconds become strings: PyIceberg's timestamp literals have microseconds."""
     import pyarrow as pa
 
     is_nano = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
@@ -133,7 +133,7 @@ def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:
-    """Whether all values are finite. NaN is outside of any range, and PyIceberg does not find infinities."""
+    """Whether all values are finite. NaN is outside of every range, and PyIceberg's filters do not match infinities."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

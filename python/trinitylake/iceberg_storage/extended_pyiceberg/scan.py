@@ -77,7 +77,7 @@ class ReadAheadScan(DataScan):
             RowFilter.of(self.row_filter, self.table_metadata.schema(), self.case_sensitive)  # may raise
 
     def projection(self) -> Schema:
-        """The columns of the result. Row ids and last updates of rows come after the columns of the table."""
+        """The columns of the result: columns of the table, then selected lineage columns (`row_lineage.py`)."""
         metadata = self.table_metadata
         computed = [
             field
@@ -116,7 +116,7 @@ class ReadAheadScan(DataScan):
         return scan
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
-        """All matching rows; requested columns are dictionaries."""
+        """All matching rows. The columns in `dictionary_columns` are dictionary-encoded."""
         import pyarrow as pa
 
         schema, batches = arrow_schema(self.projection()), list(self.batches())
@@ -151,11 +151,11 @@ class ReadAheadScan(DataScan):
     def for_reading(self) -> ReadAheadScan:
         """A copy for a caller that reads all planned files, so that they can be prefetched."""
         scan = copy(self)
-        scan._reads_rows = self.limit is None  # with a limit most of them may not be read
+        scan._reads_rows = self.limit is None  # a scan with a limit may not read most of the files
         return scan
 
     def _columns(self) -> frozenset[int]:
-        """The ids of the columns to prefetch as a whole. With a filter, bounds may rule out parts of a file."""
+        """The ids of the columns to prefetch from all row groups. Empty with a filter, which may skip row groups."""
         if self.row_filter != ALWAYS_TRUE:
             return frozenset()
         wanted = self.projection()
@@ -243,8 +243,10 @@ def appended_files(
     until: int | None,
     max_looks: int | None = None,
 ) -> list[PlannedFile]:
-    """The files with possibly matching rows that were appended after snapshot `after`, up to `until` (or the current).
-    Raises `ValueError` if `until` does not descend from `after`."""
+    """The files with possibly matching rows that were appended after snapshot `after`, up to snapshot `until`.
+
+    `until` is the current snapshot by default. Raises `ValueError` if it does not descend from `after`.
+    """
     until = metadata.current_snapshot_id if until is None else until
     if until is None:
         return []
@@ -287,9 +289,9 @@ def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:
 
 
 def read_data_ahead(io: object, tasks: Iterable[FileScanTask], columns: frozenset[int] = frozenset()) -> None:
-    """Begin to fetch the files of some tasks, delete files first.
+    """Begin to fetch the small files of some tasks, delete files first.
 
-    When a large file is opened, its `columns` are fetched together.
+    When a large file is opened, its `columns` are fetched by parallel requests.
     """
     if isinstance(io, LakehouseFileIO) and io.is_remote:
         tasks = list(tasks)

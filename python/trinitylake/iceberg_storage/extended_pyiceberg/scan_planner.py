@@ -1,7 +1,7 @@
 """Plans scans: finds the data files that may have rows that match a filter, and their delete files.
 
-Manifests and files are tested like rows (`row_filter.py`). The residual filter of a file is `AlwaysTrue` if all of its
-rows match by partition and bounds, otherwise the whole filter.
+`row_filter.py` evaluates the filter on partition values and bounds. The residual filter of a file is `AlwaysTrue` if
+they show that all of its rows match, otherwise the complete filter.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class FilesOfFilter:
 
     Args:
         metadata: of the table, for its partition specs.
-        filter: over the columns of `schema`, by default the current schema of the table; may be compiled already.
-        max_looks: the maximum number of tested predicates and values; None for no limit.
+        filter: over the columns of `schema`, which is by default the current schema of the table. May be compiled.
+        max_looks: maximum number of evaluated predicates and values; None for no limit.
 
     Attributes:
         residual: the filter for the rows of files that may also have other rows; `AlwaysTrue` for a compiled filter.
@@ -76,7 +76,7 @@ class FilesOfFilter:
         self._looks_left = max_looks
 
     def of_file(self, file: DataFile) -> int:
-        """The possible outcomes of the filter for the rows of a data file. Raises `PlanTooLarge`."""
+        """The possible results of the filter for the rows of a data file. Raises `PlanTooLarge`."""
         if file.record_count == 0:
             return FALSE
         partition = self._of_fields(file.spec_id, file.partition, of_partition)
@@ -161,7 +161,7 @@ def plan_files(
     data: list[tuple[ManifestEntry, int]] = []
     deletes, equality_deletes = DeleteFileIndex(), EqualityDeleteIndex(files.metadata)
     vectors: dict[str, DataFile] = {}
-    # Separate threads for each plan: external files may block them.
+    # Each plan has its own threads, because files outside of the lakehouse may block them.
     with ThreadPoolExecutor(_MAX_THREADS) as pool:
         every_entry = [one for some in (pool.map if len(read) > 1 else map)(found, read) for one in some]
     for entry, outcomes in every_entry:
@@ -178,7 +178,7 @@ def plan_files(
     def planned(entry: ManifestEntry, outcomes: int) -> PlannedFile:
         file, number = entry.data_file, entry.sequence_number or 0
         by_values = equality_deletes.of(file, number)
-        if (vector := vectors.get(file.file_path)) is not None:  # which has all deleted positions
+        if (vector := vectors.get(file.file_path)) is not None:  # a vector has all deleted positions of its data file
             by_position = {vector}
         else:
             by_position = deletes.for_data_file(number, file, partition_key=file.partition)
@@ -190,7 +190,7 @@ def plan_files(
 
 
 def _to_be_read(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-    """The manifests, without delete manifests that are older than all data."""
+    """The manifests, without delete manifests that are older than all data manifests."""
     numbers = [manifest.min_sequence_number or 0 for manifest in manifests if manifest.content == ManifestContent.DATA]
     oldest = min(numbers, default=0)
     return [

@@ -33,7 +33,7 @@ _VALUE_SIZE_BYTES = 350
 
 
 class _SnapshotIndex:
-    """Index of snapshots by id, built for a list of snapshots when it is first needed."""
+    """Mixin with an index of the snapshots by id, which is built when it is first needed."""
 
     snapshots: list[Snapshot]
 
@@ -55,22 +55,22 @@ class IndexedMetadata(_SnapshotIndex, TableMetadataV2):
 
 
 class IndexedMetadataV3(_SnapshotIndex, TableMetadataV3):
-    """Metadata of format version 3, which PyIceberg reads and does not write."""
+    """Metadata of format version 3, which PyIceberg can read, but not write."""
 
     def model_dump_json(  # type: ignore[override]
         self, exclude_none: bool = True, exclude: set[str] | None = None, by_alias: bool = True, **kwargs: Any
     ) -> str:
-        """JSON text; PyIceberg only supports the earlier format versions."""
+        """JSON text. PyIceberg's own method supports only the earlier format versions."""
         return IcebergBaseModel.model_dump_json(self, exclude_none, exclude, by_alias, **kwargs)
 
 
 def indexed(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata with fast access to snapshots, as far as its format version allows."""
+    """The same metadata with an index of snapshots by id. Metadata of format version 1 is returned unchanged."""
     if type(metadata) is TableMetadataV2:
         return IndexedMetadata.model_construct(metadata.model_fields_set, **metadata.__dict__)
     if type(metadata) is TableMetadataV3:
         metadata = IndexedMetadataV3.model_construct(metadata.model_fields_set, **metadata.__dict__)
-        if metadata.next_row_id is None and not metadata.snapshots:  # PyIceberg leaves it out of a new table
+        if metadata.next_row_id is None and not metadata.snapshots:  # PyIceberg does not set it for a new table
             metadata = metadata.model_copy(update={"next_row_id": INITIAL_ROW_ID})
     return metadata
 
@@ -92,7 +92,7 @@ def parsed_size_bytes(metadata: TableMetadata) -> int:
 
 
 def sized(metadata: TableMetadata, text: bytes) -> TableMetadata:
-    """Record the sizes that follow from the JSON text of the metadata; returns the metadata."""
+    """Record the sizes of metadata by its JSON text. Returns the metadata."""
     metadata.__dict__[_SIZE] = len(text)
     metadata.__dict__[_PARSED_SIZE] = len(text) + _VALUE_SIZE_BYTES * count_values(text)
     return metadata
@@ -104,9 +104,9 @@ def sized_as(metadata: TableMetadata, other: TableMetadata) -> TableMetadata:
 
 
 def upgraded(metadata: TableMetadata) -> TableMetadata:
-    """Upgrade metadata to format version 3. Its snapshots get no row ids; the next snapshot assigns ids to all rows.
+    """Upgrade metadata to format version 3. The next snapshot assigns row ids to all rows.
 
-    Raises `ValueError` for metadata of a version that is not 1, 2 or 3.
+    Raises `ValueError` for metadata of a format version other than 1, 2 or 3.
     """
     if metadata.format_version not in (1, 2, 3):
         raise ValueError(f"format version {metadata.format_version} cannot be upgraded to 3")
@@ -114,7 +114,7 @@ def upgraded(metadata: TableMetadata) -> TableMetadata:
         return metadata
     values = {name: metadata.__dict__[name] for name in TableMetadataV3.model_fields if name in metadata.__dict__}
     values |= {"format_version": 3, "next_row_id": INITIAL_ROW_ID}
-    values.setdefault("last_sequence_number", 0)  # of version 1, whose snapshots have none
+    values.setdefault("last_sequence_number", 0)  # format version 1 has no sequence numbers
     return IndexedMetadataV3.model_construct(**values)
 
 
@@ -132,9 +132,8 @@ def new_table(
 ) -> TableMetadata:
     """The metadata of a new, empty table, with new column ids and the default values of the schema.
 
-    PyIceberg's own function omits the default values.
-
-    Raises `ValueError` for what Iceberg, or the format version in the properties, does not support.
+    PyIceberg's own function omits the default values. Raises `ValueError` for a schema, spec or order that Iceberg, or
+    the format version in the properties, does not support.
     """
     given = {**NEW_TABLE_PROPERTIES, **properties}
     metadata = indexed(new_table_metadata(schema, partition_spec, sort_order, location, given, table_uuid=table_uuid))

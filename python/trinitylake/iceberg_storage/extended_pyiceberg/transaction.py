@@ -1,7 +1,7 @@
 """PyIceberg's table and transaction with our writers, and without deep copies of metadata.
 
-Each transaction works on an immutable copy of its table. Two threads that write at the same time therefore conflict
-only in `commit_table`, where the later one is rebased.
+Each transaction works on its own copy of the table. So two threads that write at the same time conflict only in
+`commit_table`, where the later transaction is rebased.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class StagedTransaction(Transaction):
     """Changes of one table that become visible to its lakehouse transaction together.
 
     Attributes:
-        n_deleted: rows that `delete` and the overwrites have removed.
+        n_deleted: number of rows that `delete` and the overwrites have removed.
     """
 
     def __init__(self, table: Table, *autocommit: bool) -> None:
@@ -97,7 +97,7 @@ class StagedTransaction(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The metadata with all changes of this transaction. Shared: never change it."""
+        """The metadata with all changes of this transaction. Other objects share it, so it must not be changed."""
         base, updates = self._table.metadata, self._updates
         if self._applied is None or self._applied[0] is not base or self._applied[1] is not updates:
             self._applied = base, updates, apply_updates(base, updates)
@@ -117,7 +117,8 @@ class StagedTransaction(Transaction):
         token = rows_read.set(tuple(self._rows_read))
         try:
             table = super().commit_transaction()
-            if self._rows_read and not has_updates:  # a statement found no rows, but later commits may add some
+            # A statement that found no rows is recorded too, because another commit may add matching rows.
+            if self._rows_read and not has_updates:
                 self._table._do_commit((), ())
         finally:
             rows_read.reset(token)
@@ -171,7 +172,7 @@ class StagedTransaction(Transaction):
             self.delete(replaced, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
             return
         # No filter can select the rows of a bucket, or distinguish 0.0 from -0.0. So all files of the partition are
-        # removed, and any other change of the partition is a conflict.
+        # removed, and every other change of the table is a conflict.
         with self.looking_for("overwrite", ALWAYS_TRUE, branch=branch):
             deletes = RowDeletes({})
             for task in files_of_branch(metadata, self.io, ALWAYS_TRUE, True, branch):
@@ -282,7 +283,7 @@ class StagedTransaction(Transaction):
         return sorted({entry.data_file.file_path for one in manifests for entry in read_entries(io, one)} & wanted)
 
     def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterable[pa.Table | pa.RecordBatch]:
-        """Rows that a PyIceberg user passes. Raises `ValueError` for columns that do not fit the table."""
+        """Check rows from a caller, and fill default values. Raises `ValueError` for columns that do not fit."""
         import pyarrow as pa
 
         if not isinstance(rows, pa.Table | pa.RecordBatchReader):
@@ -296,7 +297,7 @@ class StagedTransaction(Transaction):
             yield part
 
     def upgrade_table_version(self, format_version: TableVersion) -> Transaction:
-        """Set the format version: 2 or 3, and never a lower one. Raises `ValueError`."""
+        """Set the format version to 2 or 3. Raises `ValueError` for a version lower than the present one."""
         if format_version != ROW_IDS_SINCE:
             return super().upgrade_table_version(format_version)
         if self.table_metadata.format_version < ROW_IDS_SINCE:
@@ -306,7 +307,7 @@ class StagedTransaction(Transaction):
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
     ) -> UpdateSnapshot:
-        """PyIceberg's own snapshots. Raises `InvalidArgument` for format version 3, which it does not write."""
+        """PyIceberg's own snapshots. Raises `InvalidArgument` for format version 3, which PyIceberg cannot write."""
         _check_pyiceberg_writes(self.table_metadata)
         return QualifiedSnapshots(self, self._table.io, branch, snapshot_properties)
 
@@ -327,7 +328,7 @@ class StagedTransaction(Transaction):
         self._apply(*producer.updates())
 
     def append_rows(self, parts: Iterable[pa.Table | pa.RecordBatch]) -> None:
-        """Append rows in bounded memory. They must have the types of the table, and may lack optional columns."""
+        """Append rows in bounded memory. The rows must have the types of the table, and may lack optional columns."""
         check_writable(self.table_metadata)
         if files := self._written(parts):
             self.append_files(files)
@@ -341,7 +342,7 @@ class StagedTransaction(Transaction):
                 self.append_files(files)
 
     def _written(self, parts: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFile]:
-        """Data files of rows; PyIceberg's threads store the files of several partitions at the same time."""
+        """Write rows as data files. PyIceberg's threads store the files of several partitions at the same time."""
         import pyarrow as pa
 
         writer = DataFileWriter(self.table_metadata, self._table.io, finishers=ExecutorFactory.get_or_create())
@@ -349,7 +350,6 @@ class StagedTransaction(Transaction):
 
     @property
     def io(self) -> FileIO:
-        """The file access of this transaction, which records the written files."""
         return self._table.io
 
     def replace_files(
@@ -361,10 +361,10 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         sequence_number: int | None = None,
     ) -> None:
-        """Replace data files and delete files by others, which are already written, as one snapshot.
+        """Replace data files and delete files by other, already written files in one snapshot.
 
-        By default the operation follows from the files. `sequence_number` is for the added data files, so that newer
-        delete files apply to them. Raises `RowConflict` for a removed data file that is absent.
+        By default the operation follows from the files. The added data files get `sequence_number`, so that newer
+        delete files apply to them. Raises `RowConflict` if a removed data file is absent.
         """
         gone, files = list(removed), list(added)
         if operation is None:
@@ -379,7 +379,7 @@ class StagedTransaction(Transaction):
         self._commit_snapshot(producer.add(files).remove(gone))
 
     def rewrite_manifests(self) -> None:
-        """Rewrite the manifests of the main branch as one snapshot: target size, sorted by partition."""
+        """Rewrite the manifests of the main branch in one snapshot, sorted by partition and with the target size."""
         self._commit_snapshot(self._producer(Operation.REPLACE))
 
     @contextmanager
@@ -391,7 +391,7 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         operation: Operation = Operation.OVERWRITE,
     ) -> Iterator[None]:
-        """Context manager: the changes inside depend on the rows that match `filter`, also if there are none."""
+        """Context manager: the changes in the block depend on the rows that match `filter`, even if no row does."""
         RowFilter.of(filter, self.table_metadata.schema(), case_sensitive)
         with self._as_statement(statement):
             self._rows_read.append(RowsRead(self._statement, filter, case_sensitive, branch, operation))
@@ -403,7 +403,7 @@ class StagedTransaction(Transaction):
 
     @contextmanager
     def _as_statement(self, name: str) -> Iterator[None]:
-        """Context manager: the changes inside belong to one statement, or to the enclosing statement."""
+        """Context manager: the changes in the block belong to one statement, or to the enclosing statement if any."""
         check_writable(self.table_metadata)
         if self._statement:
             yield
@@ -432,7 +432,7 @@ class CreatingTransaction(StagedTransaction, CreateTableTransaction):
 
 
 class StagedIcebergTable(ReadAheadTable):
-    """A table that shows the state after each commit through it or through one of its transactions."""
+    """A table that shows the metadata after each commit through it or through one of its transactions."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ _HEADER_WRITER = construct_writer(META_SCHEMA)
 def avro_bytes(
     avro_schema: str, writer: Writer, records: Sequence[Any], header: Mapping[str, str], sync: bytes | None = None
 ) -> bytes:
-    """An Avro file.
+    """The bytes of an Avro file.
 
     Args:
         avro_schema: of the records, as JSON.
@@ -66,7 +66,7 @@ def avro_bytes(
 
 
 def blocks_of(data: bytes) -> Iterator[bytes]:
-    """The decompressed blocks of an Avro file, of any schema. Raises `ValueError` or `EOFError` for a damaged one."""
+    """The decompressed blocks of an Avro file with any schema. Raises `ValueError` or `EOFError` for a damaged file."""
     decoder = new_decoder(data)
     header = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
     codec = header.compression_codec()

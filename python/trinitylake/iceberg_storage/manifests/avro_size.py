@@ -16,7 +16,7 @@ from pyiceberg.exceptions import ValidationError
 
 from trinitylake.base.json_memory_size import parsed_size_bytes
 
-#: Maximum size of one decompressed manifest. Engines begin another manifest at 8 MB, compressed.
+#: Maximum size of one decompressed manifest. Engines begin a new manifest at a compressed size of 8 MB.
 MAX_MANIFEST_SIZE_BYTES = 256 << 20
 #: Maximum size of the parsed schema in the header. The schema of manifest entries takes 0.1 MiB, with 1,000 partition
 #: fields 2 MiB.
@@ -28,7 +28,7 @@ _PIECE_SIZE_BYTES = 1 << 20
 
 
 class SizeLimitExceeded(ValidationError):
-    """A file, or all files read so far, exceed a size limit."""
+    """A file, or the files that were read so far, exceed a limit."""
 
 
 @dataclass
@@ -52,9 +52,9 @@ class SizeBudget:
         """Subtract the decompressed size of an Avro file, or the length of any other file. A block counts as one entry.
 
         Raises:
-            SizeLimitExceeded: if it exceeds the rest of the budget. At most one block more is decompressed.
-            ValueError: for a file that is cut off, has an unknown codec, or has data after an empty block, where some
-                readers stop and others do not.
+            SizeLimitExceeded: if the file exceeds the rest of the budget. At most one further block is decompressed.
+            ValueError: for a file that is cut off, has an unknown codec, or has data after an empty block. Some readers
+                stop at an empty block, and others do not.
         """
         with self._lock:
             if self.files is not None:
@@ -102,7 +102,7 @@ def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
 def _header(stream: BytesIO) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     while (count := _number(stream)) != 0:
-        if count < 0:  # followed by its size in bytes
+        if count < 0:  # the size of the block in bytes follows
             _number(stream)
         for _ in range(abs(count)):
             name = stream.read(_number(stream))
@@ -146,7 +146,7 @@ def _zstd(block: bytes) -> Iterator[int]:
 
 def _snappy(block: bytes) -> Iterator[int]:
     size_bytes, shift = 0, 0
-    for byte in block[:5]:  # it begins with its length, which the decompressor enforces
+    for byte in block[:5]:  # a block begins with its decompressed length, which the decompressor enforces
         size_bytes |= (byte & 0x7F) << shift
         shift += 7
         if not byte & 0x80:

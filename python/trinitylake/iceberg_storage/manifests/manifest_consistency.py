@@ -1,15 +1,16 @@
 """Consistency of manifests and data files of clients: whether partition values, metrics and counts agree.
 
-Readers skip files by their partition values and by the bounds of their columns. If these contradict each other, it
-depends on the filter of a query whether it finds a row. DuckDB 1.5.5, for example, computes the day of a `timestamptz`
+Readers skip files by their partition values and by the bounds of their columns. If these contradict each other, the
+filter of a query decides whether the query finds a row. DuckDB 1.5.5, for example, computes the day of a `timestamptz`
 in the time zone of its session, and Iceberg in UTC.
 
-The range of source values that a partition value stands for must overlap the bounds of the source column. Bounds of
-strings may be truncated, so no row need have them. If both bounds are equal, `bucket` is checked as well. A column
-without bounds is not checked.
+The range of source values of a partition value must overlap the bounds of the source column. Bounds of strings may be
+truncated, so they need not be values of rows. For the transform `bucket`, the partition value is checked only if both
+bounds are equal. A column without bounds is not checked.
 
-Readers apply a delete file to a data file by their sequence numbers, and writers drop delete files that are older than
-every `min_sequence_number`. So no live file of a snapshot is newer than the snapshot, or older than its manifest says.
+Readers compare the sequence numbers of a delete file and a data file, and writers drop delete files that are older than
+every `min_sequence_number`. So no live file of a snapshot may be newer than the snapshot, or older than the minimum in
+the manifest list.
 
 Data files are not opened, and a data file that does not exist is not noticed (decision 0057).
 """
@@ -43,13 +44,13 @@ from trinitylake.iceberg_storage.column_summary import of_metrics, of_partition
 from trinitylake.iceberg_storage.data_files.partitioned_rows import shown
 from trinitylake.iceberg_storage.metadata_invariants import MAX_LONG
 
-#: Numbers whose truncation would be below the lowest one.
+#: The lowest numbers of 32 and 64 bits. The truncation of numbers close to them is the lowest number.
 _LOWEST = (-(2**31), -(2**63))
 #: Engines cut bounds after 16 characters or more, so longer bounds may be equal although the values are not.
 _WHOLE_TEXT_MAX_LENGTH = 15
-#: Upper bound of rows for each byte of a Parquet file: a page takes more than a byte and has at most 2^31 - 1 rows.
+#: Maximum number of rows per byte of a Parquet file: a page takes more than one byte and has at most 2^31 - 1 rows.
 _MAX_ROWS_PER_BYTE = 2**31 - 1
-#: Bytes of a bound. A column that was widened may have the bounds of its former type; Java fails on other lengths.
+#: Possible sizes of a bound in bytes. A widened column may have bounds of its former type. Java fails on other sizes.
 _BOUND_SIZES: dict[type[iceberg.IcebergType], tuple[int, ...]] = {
     iceberg.BooleanType: (1,),
     iceberg.IntegerType: (4,),
@@ -74,7 +75,7 @@ class SpecsAndSchemas(NamedTuple):
 
     @classmethod
     def after(cls, metadata: TableMetadata | None, updates: Iterable[TableUpdate]) -> SpecsAndSchemas:
-        """Specs and schemas of a table (None for a new one) and of updates."""
+        """Specs and schemas of a table and of updates to it. `metadata` is None for a new table."""
         specs = {} if metadata is None else metadata.specs()
         schemas = [] if metadata is None else list(metadata.schemas)
         for update in updates:
@@ -94,7 +95,7 @@ class SpecsAndSchemas(NamedTuple):
         return None
 
     def columns(self) -> dict[int, iceberg.PrimitiveType]:
-        """The types of the columns that are not nested, by id, in the newest schema that has each."""
+        """The types of primitive top-level columns by id. The newest schema that has the column decides."""
         return {
             field.field_id: field.field_type
             for schema in self.schemas
@@ -104,9 +105,9 @@ class SpecsAndSchemas(NamedTuple):
 
 
 class FileCheck:
-    """Checks files of one partition spec, one after the other. A data file may occur once.
+    """Checks files of one partition spec, one after the other.
 
-    Raises `InvalidArgument` for a file that contradicts itself.
+    `check` raises `InvalidArgument` for a file with contradictory fields, and for a data file that occurs twice.
     """
 
     def __init__(self, spec: PartitionSpec, known: SpecsAndSchemas, paths: set[str] | None = None) -> None:
@@ -148,10 +149,10 @@ class ManifestCheck:
 
     Args:
         manifest: the manifest.
-        sequence_number: of the snapshot whose list names it.
+        sequence_number: of the snapshot whose list names the manifest.
         known: the specs and schemas of the table.
         partition_ids: the ids of the partition fields in the manifest.
-        paths: of the live data files in manifests of the snapshot that were checked before; is extended.
+        paths: the live data files in the manifests of the snapshot that are already checked. `check` adds to them.
 
     Raises `InvalidArgument` for a contradiction, and for a partition spec that the table does not have.
     """
@@ -201,7 +202,7 @@ class ManifestCheck:
         self._file_check.check(file)
 
     def check_counts(self) -> None:
-        """Compare the counts in the manifest list with the checked entries. Call it after the last one."""
+        """Compare the counts in the manifest list with the checked entries. Must be called after the last entry."""
         manifest = self._manifest
         for status, files, rows in (
             (ManifestEntryStatus.ADDED, manifest.added_files_count, manifest.added_rows_count),
@@ -237,7 +238,7 @@ def _check_format(file: DataFile) -> None:
 
 
 def _check_metrics(file: DataFile, columns: Mapping[int, iceberg.PrimitiveType]) -> None:
-    """Check that the counts and bounds of the columns of a data file agree, because readers skip files by them."""
+    """Check that the counts and bounds of the columns of a data file agree, because readers use them to skip files."""
     for id, count in (file.value_counts or {}).items():
         nulls = (file.null_value_counts or {}).get(id, 0)
         if nulls > count or (id in columns and count != file.record_count):
@@ -304,7 +305,7 @@ def _check_value(field: PartitionField, type: iceberg.PrimitiveType | None, valu
 
 
 def _may_be_cut(type: iceberg.PrimitiveType, bound: Any) -> bool:
-    """Whether a bound may be truncated, or PyIceberg's `bucket` of its type differs from Iceberg's."""
+    """Whether a bound may be truncated, or has a type for which PyIceberg's `bucket` differs from Iceberg's."""
     is_cut = isinstance(type, iceberg.StringType | iceberg.BinaryType) and len(bound) > _WHOLE_TEXT_MAX_LENGTH
     return is_cut or isinstance(type, iceberg.TimestampNanoType | iceberg.TimestamptzNanoType)
 

@@ -1,7 +1,7 @@
 """Manifests: reading and writing their entries, for every format version.
 
-PyIceberg writes no manifests of format version 3, and writes one Avro block for each entry. Here all records in memory
-have the fields of version 3, whatever the version of the file that they are read from or written to.
+PyIceberg cannot write manifests of format version 3, and writes one Avro block for each entry. In this module, records
+in memory have the fields of format version 3, also if the file has an earlier version.
 """
 
 from __future__ import annotations
@@ -130,10 +130,10 @@ def avro_compression(metadata: TableMetadata) -> str:
 
 
 def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
-    """The entries of a manifest, with the fields that they inherit from it.
+    """The entries of a manifest, with the fields that they inherit from the manifest.
 
     Raises:
-        SizeLimitExceeded: for one of more than 256 MiB.
+        SizeLimitExceeded: for a manifest of more than 256 MiB.
         CorruptFile: for a file that is damaged, not a manifest, or not the manifest that the manifest list describes.
     """
     with _opened(io, manifest) as file:
@@ -152,9 +152,9 @@ def read_entries(io: FileIO, manifest: ManifestFile, discard_deleted: bool = Tru
 
 @contextmanager
 def entries_in_turn(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[list[int], Iterator[ManifestEntry]]]:
-    """The ids of the partition fields of a manifest, and an iterator of its entries as they are stored.
+    """Context manager: the ids of the partition fields of a manifest, and an iterator of its stored entries.
 
-    All entries at once take much more memory. Raises as `read_entries`, also while entries are taken.
+    A list of all entries would take much more memory. The iterator also raises as `read_entries`.
     """
     with _opened(io, manifest) as file:
         partition = file.schema.find_type(_PARTITION_ID)
@@ -162,7 +162,7 @@ def entries_in_turn(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[list[i
 
 
 def _check_identity(entries: Sequence[ManifestEntry], manifest: ManifestFile) -> None:
-    """Check that all files that a manifest adds belong to the snapshot that added the manifest."""
+    """Check that a manifest adds files in the snapshot that added the manifest, if it adds files."""
     added = {one.snapshot_id for one in entries if one.status == ManifestEntryStatus.ADDED}
     if added and manifest.added_snapshot_id is not None and added.isdisjoint({None, manifest.added_snapshot_id}):
         raise _another_manifest(manifest, f"it adds files in snapshot {added.pop()}, not {manifest.added_snapshot_id}")
@@ -212,8 +212,8 @@ class RecordFile(AvroFile[Record]):
 
     Args:
         file: the file to read.
-        reader_of: the schema and the reader of records, from the Avro schema in the header. It should be cached:
-            PyIceberg needs a millisecond to make a reader.
+        reader_of: returns the schema and the reader of records for the Avro schema in the header. It should cache
+            readers, because PyIceberg needs a millisecond to make one.
     """
 
     def __init__(self, file: InputFile, reader_of: Callable[[str], tuple[Schema, Reader]]) -> None:
@@ -232,7 +232,7 @@ class RecordFile(AvroFile[Record]):
 
 
 def _check_field_ids(schema: Schema | StructType) -> None:
-    """Check field ids. Raises `ValueError` for fields that readers by name and by id would interpret differently."""
+    """Raise `ValueError` for fields that readers by name and readers by id would interpret differently."""
     ids = {field.field_id: field for field in schema.fields}
     if len(ids) < len(schema.fields):
         raise ValueError("the schema of an Avro file has two fields with the same id")

@@ -50,7 +50,7 @@ def write_list(
     snapshot_id: int,
     parent_snapshot_id: int | None,
 ) -> int | None:
-    """Write the manifest list of a new snapshot of a table; returns the number of row ids that it assigns, if any.
+    """Write the manifest list of a new snapshot of a table. Returns the number of assigned row ids, if any.
 
     New manifests get the next sequence number of `metadata` and, in format version 3, row ids. Raises `ValidationError`
     for delete files in a table of format version 1.
@@ -72,7 +72,7 @@ def write_list(
 def write_list_of(
     io: FileIO, location: str, metadata: TableMetadata, manifests: Sequence[ManifestFile], snapshot: Snapshot
 ) -> None:
-    """Write another manifest list for a snapshot that exists. The manifests have sequence numbers and row ids."""
+    """Write another manifest list for an existing snapshot. The manifests already have sequence numbers and row ids."""
     ids = snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number or 0, snapshot.first_row_id
     _store(io, location, metadata, tuple(manifests), ids)
 
@@ -108,7 +108,7 @@ def _list_writer(version: TableVersion) -> tuple[str, Writer]:
 
 
 def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
-    """A manifest with the sequence number of the commit in the place of `UNASSIGNED_SEQ`."""
+    """A manifest with the sequence number of the commit instead of `UNASSIGNED_SEQ`."""
     if UNASSIGNED_SEQ not in (manifest.sequence_number, manifest.min_sequence_number):
         return manifest
     copy = with_fields(manifest, len(manifest))
@@ -122,8 +122,8 @@ def _with_sequence_number(manifest: ManifestFile, sequence_number: int) -> Manif
 def read_list(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     """The manifests of a snapshot, from its manifest list, with sequence numbers.
 
-    Raises `CorruptFile` for a list that is damaged, belongs to another snapshot, or names a manifest twice. A snapshot
-    without changes may share the list of its parent.
+    Raises `CorruptFile` for a list that is damaged, belongs to another snapshot, or names a manifest twice. The list
+    may be that of the parent snapshot, which a snapshot without changes may share.
     """
     uri = snapshot.manifest_list
     with decoding("manifest list", uri), RecordFile[ManifestFile](io.new_input(uri), _list_reader) as file:
@@ -144,7 +144,7 @@ def _list_reader(avro_schema: str) -> tuple[Schema, Reader]:
 
 
 def _with_snapshot(io: FileIO, manifest: ManifestFile) -> ManifestFile:
-    """A manifest with its adding snapshot, which is read from its entries if the list of format version 1 omits it."""
+    """Set the snapshot that added a manifest, from its entries, if the list omits it as format version 1 permits."""
     if manifest.added_snapshot_id is None:
         entries = read_entries(io, manifest, discard_deleted=False)
         added = [entry.snapshot_id for entry in entries if entry.status != ManifestEntryStatus.EXISTING]

@@ -1,8 +1,8 @@
 """Selection of the manifests that a snapshot merges.
 
-Manifests are merged like the runs of a log-structured merge tree: `FAN_IN` manifests of about the same size become
-one. A table of n appends then has about FAN_IN/2 · log(n) manifests to plan a scan over, and
-each entry is rewritten about log(n) times, while PyIceberg either never merges, or rewrites everything every time.
+Manifests are merged like the runs of a log-structured merge tree: `FAN_IN` manifests of about the same size become one.
+So a scan of a table after n appends reads about FAN_IN/2 · log(n) manifests, and each entry is rewritten about log(n)
+times. PyIceberg either never merges manifests, or rewrites all entries at each append.
 `commit.manifest-merge.enabled`, `commit.manifest.min-count-to-merge` and `commit.manifest.target-size-bytes` of the
 table override the defaults.
 """
@@ -19,10 +19,11 @@ FAN_IN = 10
 
 
 def mergeable(manifests: Sequence[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
-    """Groups of at least `fan_in` manifests to merge. All in a group have the same content, partition spec and level.
+    """Groups of manifests to merge. The manifests of a group have the same content and partition spec.
 
-    A manifest of level k holds at least `fan_in ** k` live files. A merge may complete the next level, which is merged
-    at once, so no level keeps `fan_in` manifests. Manifests near the target size are not merged.
+    A manifest of level k lists at least `fan_in ** k` live files. A level with `fan_in` manifests is merged. If the
+    result completes the next level, the manifests of that level belong to the same group. Manifests of at least half of
+    the target size are not merged.
     """
     if len(manifests) < fan_in:
         return []

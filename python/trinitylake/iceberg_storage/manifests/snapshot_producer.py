@@ -1,8 +1,9 @@
 """Makes snapshots from added and removed files: append, overwrite, delete, compaction, rewritten manifests.
 
-A snapshot can be produced again on another parent, with the same data files and new manifests. New files are listed in
-new manifests, one per partition spec and content, which are not merged. Delete files are added and removed like data
-files. A removed delete file may be absent, because another one has replaced it; a removed data file must be present.
+A snapshot can be produced again on another parent, with the same data files and new manifests. New manifests list the
+added files, one manifest per partition spec and content, and are not merged in this snapshot. Delete files are added
+and removed like data files. A removed data file must be present. A removed delete file may be absent, because another
+delete file may have replaced it.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ class SnapshotProducer:
     Args:
         metadata: of the table that the snapshot is added to.
         io: the file access of the table.
-        operation: `REPLACE` without files rewrites the manifests of the parent.
+        operation: of the snapshot. `REPLACE` without files rewrites the manifests of the parent.
         properties: for the summary of the snapshot.
         branch: the branch whose head the snapshot becomes; None for a snapshot without a branch.
-        snapshot_id: of a snapshot that is produced again.
-        sequence_numbers: of added files that count as older than the snapshot, by path.
+        snapshot_id: id of a snapshot that is produced again.
+        sequence_numbers: by path, for added files that must count as older than the snapshot.
 
     Attributes:
         written_uris: the manifests and manifest lists that were written.
@@ -100,7 +101,7 @@ class SnapshotProducer:
         self.written_uris: list[str] = []
 
     def add(self, files: Iterable[DataFile]) -> SnapshotProducer:
-        """Add data files and delete files. A file without a partition spec has the current one.
+        """Add data files and delete files. A file without a partition spec gets the current partition spec.
 
         Raises `InvalidLocation` for a file that a commit may not name (`locations.py`).
         """
@@ -116,7 +117,7 @@ class SnapshotProducer:
         return self
 
     def updates(self) -> UpdatesAndRequirements:
-        """Write the snapshot on the head of its branch; returns the updates and requirements of its commit.
+        """Write the snapshot on the head of its branch. Returns the updates and requirements of its commit.
 
         Raises as `produce`.
         """
@@ -132,7 +133,7 @@ class SnapshotProducer:
     def produce(self, parent_id: int | None) -> Snapshot:
         """Write the snapshot on a parent.
 
-        Raises `RowConflict` if a removed data file is absent, and `ValueError` if the parent is.
+        Raises `RowConflict` if a removed data file is absent, and `ValueError` if the parent is absent.
         """
         metadata = self._metadata
         parent = None if parent_id is None else metadata.snapshot_by_id(parent_id)
@@ -320,7 +321,7 @@ class SnapshotProducer:
 
 
 class _Metrics(UpdateMetrics):
-    """Counts deletion vectors as Iceberg for Java does, and of their Puffin files only the vectors."""
+    """Counts deletion vectors as Iceberg for Java does. The size of a vector counts instead of its Puffin file's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -346,7 +347,7 @@ class _Metrics(UpdateMetrics):
 
 @dataclass(frozen=True)
 class _PartitionPaths:
-    """The part of a partition spec that PyIceberg's summaries use, with paths for all values."""
+    """The part of a partition spec that PyIceberg's summaries use. It supports values that PyIceberg cannot format."""
 
     spec: PartitionSpec
 

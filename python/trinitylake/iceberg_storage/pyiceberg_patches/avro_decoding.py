@@ -1,8 +1,8 @@
-"""PyIceberg decodes doubles in Avro files with 64 bits, and nanoseconds as numbers.
+"""Makes PyIceberg decode doubles in Avro files with 64 bits, and nanoseconds as numbers.
 
-Its compiled decoder returns a 32-bit float for a double, so the partition value 0.1 was another number when it was read
-(apache/iceberg-python, `avro/decoder_fast.pyx`, `read_double`). It refuses manifests of tables that are partitioned by
-a `timestamp_ns` (`utils/schema_conversion.py`, `timestamp-nanos`).
+PyIceberg's compiled decoder reads a double as a 32-bit float, so the partition value 0.1 becomes another number
+(apache/iceberg-python, `avro/decoder_fast.pyx`, `read_double`). PyIceberg also refuses manifests of tables that are
+partitioned by a `timestamp_ns` (`utils/schema_conversion.py`, `timestamp-nanos`).
 """
 
 from __future__ import annotations
