@@ -1,4 +1,4 @@
-//! Catching panics of decoders. Some libraries panic on damaged bytes, which callers report as an error.
+//! Catches panics of decoders. Some libraries panic on damaged bytes; callers report such a panic as an error.
 //!
 //! Rust prints a panic before it can be caught, so users would see a backtrace before the error. A panic in [`quietly`]
 //! prints nothing. All other panics reach the previous hook.
@@ -24,11 +24,11 @@ mod hook {
         static DEPTH: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Runs the work. Returns its result or the message of a panic. State that the work changed before a panic is
-    /// unusable.
+    /// Runs the work. Returns its result, or the message if it panicked. After a panic the caller must not use data
+    /// that the work changes.
     pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         static HOOK: Once = Once::new();
-        // A panicking thread cannot replace the hook.
+        // A thread that is panicking must not replace the hook: that would panic again and end the process.
         if !std::thread::panicking() {
             HOOK.call_once(|| {
                 let before = take_hook();

@@ -1,7 +1,7 @@
 //! Source of time, ids and randomness.
 //!
-//! All other code uses this trait (a lint forbids calls to the operating system), so that a test controls time, ids and
-//! randomness, and a seed replays a run.
+//! All other code uses this trait, so that a test can control time, ids and randomness, and repeat a run from its seed.
+//! A lint forbids direct calls to the operating system.
 
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/doubles/environment.rs"]
@@ -26,10 +26,10 @@ use clock::clock_millis;
 pub trait Environment: Send + Sync + Debug {
     /// Milliseconds since the Unix epoch, by this machine's clock.
     fn now_millis(&self) -> u64;
-    /// Milliseconds on a monotonic clock that also advances while the machine is suspended. For deadlines, and for the
-    /// age of observations.
+    /// Milliseconds on a monotonic clock that also advances while the machine is suspended. Used for deadlines, and for
+    /// the age of observations.
     fn elapsed_millis(&self) -> u64;
-    /// A fresh version 4 UUID.
+    /// A new random UUID (version 4).
     fn uuid(&self) -> Uuid;
     /// A number in `0..bound`; 0 if `bound` is 0.
     fn random_below(&self, bound: u64) -> u64;
@@ -38,7 +38,7 @@ pub trait Environment: Send + Sync + Debug {
     fn alarm(&self, duration: Duration) -> Task {
         self.sleep(duration)
     }
-    /// A pause of background work, which ends early when the process is about to exit.
+    /// Pauses background work. The pause ends early when the process is about to exit.
     fn linger(&self, duration: Duration) -> Task {
         self.sleep(duration)
     }
@@ -49,10 +49,11 @@ pub trait Environment: Send + Sync + Debug {
     }
 }
 
-/// A future that borrows nothing.
+/// A future that owns all its data, so that it can outlive its caller.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The clocks of the machine, the random generator of the operating system, and tokio's timer.
+/// The environment of a real process: the clocks of the machine, the random generator of the operating system, and
+/// tokio's timer.
 #[derive(Debug)]
 pub struct SystemEnvironment {
     started_millis: u64,
@@ -116,7 +117,7 @@ impl Environment for SystemEnvironment {
 
 static BACKGROUND_TASKS: AtomicUsize = AtomicUsize::new(0);
 
-/// One task counted in [`BACKGROUND_TASKS`], until it is dropped, even by a panic.
+/// Counts one task in [`BACKGROUND_TASKS`] until this value is dropped, also by a panic of the task.
 struct BackgroundTask;
 
 impl Drop for BackgroundTask {
@@ -125,7 +126,7 @@ impl Drop for BackgroundTask {
     }
 }
 
-/// Wakes tasks in [`Environment::linger`].
+/// Wakes the tasks that pause in [`Environment::linger`].
 static ENDING: Notify = Notify::const_new();
 
 /// Ends the pauses of background tasks, because the process is about to exit.

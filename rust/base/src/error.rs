@@ -1,5 +1,5 @@
-//! The kinds of errors. The kind tells the caller what to do next: retry, correct the input, abort, or ask an operator.
-//! The message says what failed, where, and which limit applies.
+//! The kinds of errors. From the kind, a caller decides what to do next: retry, correct the input, abort, or ask an
+//! operator. The message says what failed, where, and which limit applies.
 //!
 //! Kinds are stable, because Python exceptions, exit codes and the documentation are generated from them.
 
@@ -32,7 +32,8 @@ pub enum Error {
     /// An invalid argument without a more specific kind of error, such as an unknown isolation level.
     #[error("{0}")]
     InvalidArgument(String),
-    /// A concurrent transaction that committed first changed the same objects. Start again on the new version.
+    /// A concurrent transaction changed the same objects and committed first. The caller has to repeat the transaction
+    /// on the new version.
     #[error("{message}")]
     CommitConflict { message: String, keys: Vec<String>, winners: Vec<Winner> },
     /// It is unknown whether the transaction was committed. No file was deleted.

@@ -15,14 +15,15 @@ pub fn iso_8601(millis: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", time % 1000)
 }
 
-/// Year, month and day, computed with years that begin in March, so that a leap day is the last day of its year.
+/// Returns year, month and day. Computes with years that begin in March, so that a leap day is the last day of its
+/// year.
 fn date(days_since_1970: i64) -> (i64, i64, i64) {
     let days = days_since_1970 + DAYS_BEFORE_1970;
     let day_of_cycle = days.rem_euclid(CYCLE_DAYS);
     // Every fourth year is a leap year, except each hundredth year, which is one only if it is divisible by 400.
     let year_of_cycle = (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
     let day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
-    // Any five months from March on have 153 days.
+    // March to July have 153 days, like August to December, with the same lengths of months.
     let months_since_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * months_since_march + 2) / 5 + 1;
     let month = (months_since_march + 2) % 12 + 1;

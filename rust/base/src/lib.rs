@@ -1,5 +1,5 @@
-//! Basics of all layers: kinds of errors, spelling of locations and times, conversion of panics to errors, and the
-//! source of time, ids and randomness.
+//! What all other crates use: the kinds of errors, the spelling of locations and times, the conversion of panics to
+//! errors, and the source of time, ids and randomness.
 
 pub mod catch_panic;
 #[cfg(not(target_family = "wasm"))]

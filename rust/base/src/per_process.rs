@@ -10,7 +10,7 @@ pub struct PerProcess<T> {
     process: u32,
     value: Arc<T>,
     make: Arc<dyn Fn() -> T + Send + Sync>,
-    /// Value of a forked child, which inherits the parent's value.
+    /// The value of a forked child, which inherited the parent's value and must not use it.
     child: OnceLock<Box<PerProcess<T>>>,
 }
 
@@ -27,7 +27,7 @@ impl<T: Default + 'static> Default for PerProcess<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// Calls `make` now, and once in each forked child that uses the value.
+    /// Creates the value by `make`: now for this process, and once in each forked child that uses the value.
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Self::made_by(Arc::new(make), std::process::id())
     }
@@ -41,7 +41,8 @@ impl<T> PerProcess<T> {
         self.of(std::process::id())
     }
 
-    /// The value that a child of this process would use, or a child of that child.
+    /// The value that the process with this id would use. The process is this one, a forked child, or a child of a
+    /// forked child.
     #[cfg(feature = "testing")]
     pub fn of_child(&self, process: u32) -> &T {
         self.of(process)

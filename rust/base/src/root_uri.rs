@@ -27,16 +27,17 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Scheme of a root URI in the spelling of [`RootUri::as_str`]. A fast path, because each commit calls it several
-    /// times.
+    /// Returns the scheme of a URI in the spelling of [`RootUri::as_str`], without parsing the rest. Each commit calls
+    /// it several times.
     pub fn of_root(uri: &str) -> Option<Scheme> {
         let (name, _) = uri.split_once("://")?;
         SCHEMES.iter().find(|(_, spelling, _)| *spelling == name).map(|(_, _, scheme)| *scheme)
     }
 }
 
-/// Accepted spellings of the part before `://`, and the one in a root URI. All code that compares locations must use
-/// this table: if a reader knew one more spelling, gc would delete files that only this reader finds.
+/// Each accepted spelling of the part before `://`, the spelling in a root URI, and the scheme. All code that compares
+/// locations must use this table. If a reader knew one more spelling, garbage collection would delete files that only
+/// this reader finds.
 const SCHEMES: &[(&str, &str, Scheme)] = &[
     ("file", "file", Scheme::File),
     ("memory", "memory", Scheme::Memory),
@@ -50,7 +51,7 @@ const SCHEMES: &[(&str, &str, Scheme)] = &[
     ("abfss", "abfss", Scheme::Azure),
 ];
 
-/// All spellings of each scheme, with the spelling that root URIs have.
+/// Returns each accepted spelling of a scheme, with the spelling of the same scheme in root URIs.
 pub fn scheme_spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
     SCHEMES.iter().map(|(name, spelling, _)| (*name, *spelling))
 }
@@ -151,7 +152,7 @@ impl RootUri {
         Self::from_absolute(uri_path(absolute).trim_start_matches('/'), input)
     }
 
-    /// `path` has no leading `/`.
+    /// Creates a local root from an absolute path without its leading `/`.
     fn from_absolute(path: &str, input: &str) -> Result<Self> {
         let path = path.strip_suffix('/').unwrap_or(path);
         if path.is_empty() {
@@ -192,7 +193,7 @@ impl RootUri {
 
     /// The folder of a local root, as the functions of the operating system take it.
     pub fn local_path(&self) -> PathBuf {
-        // Windows takes `C:/folder/` for a folder only.
+        // The slash at the end is removed, because with it Windows accepts only folders.
         local_path(self.prefix.trim_end_matches('/')).into()
     }
 
@@ -221,9 +222,9 @@ impl RootUri {
         check_path(path).is_ok().then(|| path.to_owned())
     }
 
-    /// The paths that other readers may read for a URI: some resolve segments such as `.`, `..` and empty ones, some
-    /// cut the URI at `?` or `#`, some follow symbolic links of a local disk. Empty if all of them read outside of this
-    /// lakehouse.
+    /// Returns the paths of this lakehouse that other programs may read for a URI. Some programs resolve segments such
+    /// as `.`, `..` and empty ones, some truncate the URI at `?` or `#`, some follow symbolic links of a local disk.
+    /// Empty if every program reads outside of this lakehouse.
     pub fn meant_by(&self, uri: &str) -> Vec<String> {
         let Some(key) = self.key_of(uri) else { return Vec::new() };
         let is_local = self.scheme == Scheme::File;
@@ -246,7 +247,8 @@ impl RootUri {
         paths
     }
 
-    /// The part of a URI below the bucket or, for a local URI, the whole path; `None` for another store.
+    /// Returns the part of a URI below the bucket, or the whole path of a local URI. `None` if the URI is in another
+    /// store.
     fn key_of<'a>(&self, uri: &'a str) -> Option<&'a str> {
         Some(match split_scheme(uri) {
             None if self.scheme == Scheme::File => uri,
@@ -287,7 +289,7 @@ pub fn check_path(path: &str) -> Result<()> {
     check_segments(path, path)
 }
 
-/// Scheme in lower case and the rest after `:`, if the text is a URI: `scheme://…` or `file:/…`.
+/// Returns the scheme in lower case and the text after its `:`, if the text is a URI: `scheme://…` or `file:/…`.
 fn split_scheme(text: &str) -> Option<(String, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let mut bytes = scheme.bytes();
@@ -339,7 +341,7 @@ fn check_segments(path: &str, shown: &str) -> Result<()> {
     Ok(())
 }
 
-/// A key with `.`, `..` and empty segments resolved.
+/// Returns the key without `.`, `..` and empty segments, as POSIX would resolve them.
 fn without_detours(key: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in key.split('/') {
@@ -352,7 +354,7 @@ fn without_detours(key: &str) -> String {
     segments.join("/")
 }
 
-/// The location for an error message: without a query, and without a user before `@`.
+/// Returns a location for an error message: without its query, and without a user and password before `@`.
 fn without_secrets(location: &str) -> String {
     let shown = location.split(['?', '#']).next().unwrap_or_default();
     match shown.split_once("://") {
@@ -371,8 +373,8 @@ fn without_secrets(location: &str) -> String {
     }
 }
 
-/// Absolute path without `.` and `..`. Symbolic links before a `..` are resolved first, because `..` is the parent of
-/// the real folder.
+/// Returns the absolute path without `.` and `..`. Symbolic links before a `..` are resolved first, because `..` is the
+/// parent of the folder to which the link leads.
 fn absolute_path(path: &Path) -> std::io::Result<PathBuf> {
     let mut absolute = PathBuf::new();
     for component in std::path::absolute(path)?.components() {
@@ -390,7 +392,7 @@ fn absolute_path(path: &Path) -> std::io::Result<PathBuf> {
     Ok(absolute)
 }
 
-/// The path of a file URI as the operating system takes it: on Windows `C:/folder` instead of `/C:/folder`.
+/// Converts the path of a file URI to a path of the operating system: on Windows `/C:/folder` becomes `C:/folder`.
 fn local_path(path: &str) -> &str {
     match path.strip_prefix('/') {
         Some(path) if cfg!(windows) && has_drive(path) => path,
@@ -398,7 +400,7 @@ fn local_path(path: &str) -> &str {
     }
 }
 
-/// The path of a file URI, from one of the operating system: on Windows `/C:/folder` instead of `\\?\C:\folder`.
+/// Converts a path of the operating system to the path of a file URI: on Windows `\\?\C:\folder` becomes `/C:/folder`.
 fn uri_path(path: &str) -> String {
     if !cfg!(windows) {
         return path.to_owned();
@@ -411,7 +413,7 @@ fn has_drive(path: &str) -> bool {
     matches!(path.as_bytes(), [drive, b':', b'/', ..] if drive.is_ascii_alphabetic())
 }
 
-/// The path with symbolic links resolved. The part that does not exist yet is unchanged.
+/// Returns the path with its symbolic links resolved. The part that does not exist yet stays unchanged.
 fn real_path(path: &Path) -> std::io::Result<PathBuf> {
     for ancestor in path.ancestors() {
         if ancestor.exists() {

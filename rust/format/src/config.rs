@@ -8,20 +8,20 @@ use crate::lakehouse_definition::LakehouseDefinition;
 use crate::node::codec::Compression;
 use trinitylake_base::error::{Error, Result};
 
-/// Property: `zstd` (default), `lz4` or `none`.
+/// Property: compression of nodes, `zstd` (default), `lz4` or `none`.
 pub const PROPERTY_NODE_COMPRESSION: &str = "node.compression";
 /// Property: soft cap of the root's write buffer in bytes, before compression.
 pub const PROPERTY_ROOT_BUFFER_SIZE_BYTES: &str = "root.buffer-size-bytes";
 /// Property: soft cap of an inner node's write buffer in bytes, before compression.
 pub const PROPERTY_INNER_BUFFER_SIZE_BYTES: &str = "inner.buffer-size-bytes";
 
-/// Property: `none` (default) or `queue`, how writers in several processes coordinate.
+/// Property: how writers in several processes coordinate, `none` (default) or `queue`.
 pub const PROPERTY_COMMIT_COORDINATION: &str = "commit.coordination";
 
 /// Default soft cap of the root's buffer. Every commit rewrites the root, so a larger buffer costs bytes in each
 /// commit, and saves few node writes. The bytes per commit are smallest for a buffer of about 130 messages.
 const ROOT_BUFFER_SIZE_BYTES: usize = 64 << 10;
-/// Minimum number of commits of the last one's size that fit into the root's buffer, for large groups.
+/// After a large commit, the root's buffer has space for this number of commits of the same size.
 const COMMITS_IN_ROOT_BUFFER: usize = 10;
 const INNER_BUFFER_SIZE_BYTES: usize = 64 << 10;
 /// Maximum number of children to which an inner node flushes messages in one commit, unless it is over its hard cap.
@@ -30,7 +30,7 @@ pub const INNER_FLUSH_CHILDREN: usize = 2;
 pub const ORDER_MIN: usize = 3;
 pub const ORDER_MAX: usize = 65_536;
 
-/// Coordination of writers in several processes.
+/// How writers in several processes coordinate their commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coordination {
     /// Each writer tries to create the next root independently.
@@ -116,8 +116,9 @@ impl TreeConfig {
         Ok(config)
     }
 
-    /// Returns the cap of the root's buffer after a commit of this size. The cap grows with the size of commits, up to
-    /// the size of a node, because a buffer for only a few commits would be flushed by each of them.
+    /// Returns the soft cap of the root's buffer after a commit of this size. The cap grows with the size of the
+    /// commit, up to the maximum size of a node. With a smaller cap, nearly every commit would have to flush the
+    /// buffer.
     pub fn root_buffer_cap_bytes(&self, commit_size_bytes: usize) -> usize {
         if self.root_buffer_is_fixed {
             return self.root_buffer_size_bytes;
@@ -137,7 +138,7 @@ impl TreeConfig {
         within("namespace_name_max_size_bytes", self.names.namespace, 1, 1024)?;
         within("table_name_max_size_bytes", self.names.table, 1, 1024)?;
         within("view_name_max_size_bytes", self.names.view, 1, 1024)?;
-        // The fixed parts of an optimised definition path take 84 bytes.
+        // In the path of a definition, all parts except the names take up to 84 bytes.
         within("file_path_max_size_bytes", self.file_path_max_size_bytes, 100, 1024)?;
         within("node_file_max_size_bytes", self.node_max_size_bytes, 1024, 1 << 30)
     }

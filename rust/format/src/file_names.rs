@@ -15,7 +15,7 @@ pub const EXPIRED_PREFIX: &str = "_expired/";
 pub const TRANSACTION_PREFIX: &str = "_txn/";
 pub const INTENT_PREFIX: &str = "_queue/";
 pub const GC_MARKER_PREFIX: &str = "_collecting/";
-/// Lowest sequence number of a record of a transaction that was never saved, and so cannot be resumed.
+/// Lowest sequence number in the name of a record of a transaction id. Saved states of transactions have lower numbers.
 pub const FIRST_RECORD_SEQUENCE: u64 = 1 << 63;
 pub const LAKEHOUSE_DEFINITION_PREFIX: &str = "_lakehouse_def_";
 
@@ -48,13 +48,13 @@ pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     (text.len() == UUID_SIZE_BYTES).then(|| Uuid::from_u128(bits))
 }
 
-/// Root file of a version. Its name has the binary digits of the version in reverse order, padded to 32 digits with
-/// zeros at the end, so that names of adjacent versions differ in their first characters.
+/// Returns the path of the root file of a version. The name has the binary digits of the version in reverse order,
+/// padded to 32 digits with zeros at the end, so that names of adjacent versions differ in their first characters.
 pub fn root_path(version: u64) -> String {
     root_name(version, ROOT_SUFFIX)
 }
 
-/// Root file in format revision 000; lakehouses of that revision can still be read.
+/// Returns the path of a root file in format revision 000. Lakehouses of that revision can still be read.
 pub fn root_path_000(version: u64) -> String {
     root_name(version, ROOT_SUFFIX_000)
 }
@@ -92,7 +92,7 @@ pub fn root_version(path: &str) -> Option<u64> {
     (digits.len() == ROOT_DIGITS_MIN || digits.ends_with('1')).then_some(version)
 }
 
-/// File of a new node that is not a root.
+/// Returns the path of a new node that is not a root.
 pub fn node_path(id: Uuid) -> String {
     optimize(&format!("node-{id}.arrow"))
 }
@@ -102,8 +102,8 @@ pub fn node_id(path: &str) -> Option<Uuid> {
     parse_id(after_prefix(path)?.strip_prefix("node-")?.strip_suffix(".arrow")?)
 }
 
-/// File of a new definition: `<kind>-<name>-<namespace>-<uuid>.binpb`, optimized. A name that would make the path
-/// longer than `max_size_bytes` is truncated; the id keeps the path unique.
+/// Returns the path of a new definition: `<kind>-<name>-<namespace>-<uuid>.binpb`, as an optimized path. A name that
+/// would make the path longer than `max_size_bytes` is truncated; the id keeps the path unique.
 pub fn definition_path(kind: ObjectKind, namespace: &str, name: &str, id: Uuid, max_size_bytes: usize) -> String {
     let fixed = OPTIMIZED_PREFIX_SIZE_BYTES + kind.word().len() + 2 + UUID_SIZE_BYTES + DEFINITION_SUFFIX.len();
     let segment = SEGMENT_MAX_SIZE_BYTES + OPTIMIZED_PREFIX_SIZE_BYTES - 9;
@@ -127,8 +127,8 @@ pub fn definition_path(kind: ObjectKind, namespace: &str, name: &str, id: Uuid, 
     optimize(&text)
 }
 
-/// Kind and id in a path of [`definition_path`]. The names of the object cannot be recovered, because they may have
-/// been truncated and may contain dashes.
+/// Returns the kind and the id in a path from [`definition_path`]. The names of the object cannot be recovered, because
+/// they may have been truncated and may contain dashes.
 pub fn definition_id(path: &str) -> Option<(ObjectKind, Uuid)> {
     let name = after_prefix(path)?.strip_suffix(DEFINITION_SUFFIX)?;
     let (start, id) = name.split_at_checked(name.len().checked_sub(UUID_SIZE_BYTES)?)?;
@@ -157,7 +157,7 @@ pub fn lakehouse_definition_id(path: &str) -> Option<Uuid> {
     parse_id(path.strip_prefix(LAKEHOUSE_DEFINITION_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?)
 }
 
-/// Boundary file. If it exists, all versions below `version` have expired.
+/// Returns the path of a boundary file. If the file exists, all versions below `version` have expired.
 pub fn boundary_path(version: u64) -> String {
     format!("{EXPIRED_PREFIX}{version:020}")
 }
@@ -167,7 +167,7 @@ pub fn boundary_version(path: &str) -> Option<u64> {
     twenty_digits(path.strip_prefix(EXPIRED_PREFIX)?)
 }
 
-/// File of a saved state of a transaction, or of the record of its id.
+/// Returns the path of a saved state of a transaction, or of a record of its id.
 pub fn transaction_path(id: &str, sequence: u64) -> String {
     let mut path = String::with_capacity(TRANSACTION_PREFIX.len() + id.len() + 27);
     // Writing to a String cannot fail.
@@ -181,18 +181,20 @@ pub fn transaction_file(path: &str) -> Option<(&str, u64)> {
     Some((id, twenty_digits(file.strip_suffix(DEFINITION_SUFFIX)?)?))
 }
 
-/// Whether the path is a state that can be resumed, and not the record of a transaction that was never saved.
+/// Whether the file is a saved state of a transaction, and not a record of a transaction id.
 pub fn is_saved_state(path: &str) -> bool {
     transaction_file(path).is_some_and(|(_, sequence)| sequence < FIRST_RECORD_SEQUENCE)
 }
 
-/// The file of an intent; `table` is the id of the table to which it appends rows. Names sort by time.
+/// Returns the path of an intent. `table` is the id of the table for which the intent waits in the queue, if it waits
+/// for one table. Paths sort by time.
 pub fn intent_path(now_millis: u64, id: Uuid, table: Option<Uuid>) -> String {
     let table = table.map_or(String::new(), |table| format!("-{table}"));
     format!("{INTENT_PREFIX}{now_millis:020}-{id}{table}{DEFINITION_SUFFIX}")
 }
 
-/// The inverse of [`intent_path`]: creation time in milliseconds since 1970, the id, and the id of the table.
+/// The inverse of [`intent_path`]. Returns the creation time in milliseconds since 1970, the id of the intent, and the
+/// id of the table.
 pub fn intent_file(path: &str) -> Option<(u64, Uuid, Option<Uuid>)> {
     let name = path.strip_prefix(INTENT_PREFIX)?.strip_suffix(DEFINITION_SUFFIX)?;
     let (millis, ids) = name.split_once('-')?;
@@ -205,7 +207,8 @@ pub fn intent_file(path: &str) -> Option<(u64, Uuid, Option<Uuid>)> {
     Some((twenty_digits(millis)?, parse_id(id)?, table))
 }
 
-/// The marker of a garbage collection that deletes unreferenced files older than this time of the store.
+/// Returns the path of the marker of a garbage collection, which deletes unreferenced files that were written before
+/// this time of the store.
 pub fn gc_marker_path(before_millis: u64, id: Uuid) -> String {
     format!("{GC_MARKER_PREFIX}{before_millis:020}-{id}")
 }

@@ -35,7 +35,7 @@ impl ObjectKind {
         }
     }
 
-    /// The inverse of [`ObjectKind::prefix`], from a whole key.
+    /// Returns the kind of a whole key. The inverse of [`ObjectKind::prefix`].
     pub fn of_key(key: &str) -> Option<ObjectKind> {
         ObjectKind::ALL.into_iter().find(|kind| key.starts_with(kind.prefix()))
     }
@@ -115,7 +115,7 @@ impl KeyRange {
 fn successor_of_prefix(prefix: &str) -> Option<String> {
     let mut characters: Vec<char> = prefix.chars().collect();
     while let Some(last) = characters.pop() {
-        // UTF-8 sorts like code points; surrogates are not characters.
+        // Bytewise order of UTF-8 is the order of code points. Surrogates are skipped, because they are not characters.
         let next = match last {
             '\u{D7FF}' => Some('\u{E000}'),
             other => char::from_u32(other as u32 + 1),

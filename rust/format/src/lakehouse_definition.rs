@@ -1,4 +1,5 @@
-//! The lakehouse definition file. The core does not decode definitions of objects.
+//! The file with the definition of a lakehouse. The core does not decode the definitions of namespaces, tables and
+//! views.
 //!
 //! The bytes are kept together with the parsed message, so that fields of a newer writer survive a rewrite by this
 //! release.
@@ -178,7 +179,8 @@ impl LakehouseDefinition {
 const ROOT_URI_FIELD: u32 = 16;
 const FORMER_ROOT_URIS_FIELD: u32 = 17;
 
-/// Removes some fields from an encoded message. Fields that this release does not know stay.
+/// Removes the fields with these numbers from an encoded message. All other fields stay, also those that this release
+/// does not know.
 fn without_fields(bytes: &Bytes, fields: &[u32]) -> Result<Vec<u8>, prost::DecodeError> {
     let mut kept = Vec::with_capacity(bytes.len());
     let mut rest = bytes.clone();
@@ -193,7 +195,7 @@ fn without_fields(bytes: &Bytes, fields: &[u32]) -> Result<Vec<u8>, prost::Decod
     Ok(kept)
 }
 
-/// An unset number is 0 in protobuf 3.
+/// Returns the default for 0, because a number that was never set is 0 in protobuf 3.
 fn or_default(value: u32, default: usize) -> usize {
     if value == 0 { default } else { value as usize }
 }

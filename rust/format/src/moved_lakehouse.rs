@@ -51,8 +51,8 @@ impl Placement {
         }
     }
 
-    /// Returns the definition with the current root URI recorded and with `former` as further former ones. `None` if it
-    /// is unchanged.
+    /// Returns the definition with the current root URI as the recorded one, and with `former` added to the former root
+    /// URIs. `None` if this changes nothing.
     pub fn relocate(&self, definition: &LakehouseDefinition, former: &[String]) -> Result<Option<LakehouseDefinition>> {
         let mut roots: Vec<String> = Vec::new();
         for root in former {

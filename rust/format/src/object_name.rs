@@ -45,7 +45,7 @@ fn check_ends(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The beginning of a user-defined name, short enough for a message.
+/// Returns the beginning of a name that a user chose, short enough for an error message.
 pub(crate) fn cut_for_message(name: &str) -> String {
     if name.chars().count() <= 40 { name.to_string() } else { name.chars().take(40).chain(['…']).collect() }
 }

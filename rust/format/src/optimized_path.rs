@@ -16,7 +16,7 @@ pub fn optimize(path: &str) -> String {
     String::from_utf8(optimized).unwrap_or_default()
 }
 
-/// [`optimize`] for batches. Writes nothing if the size of `output` is not the size of the result.
+/// Like [`optimize`], but writes into `output`. Writes nothing if `output` has another size than the result.
 pub(crate) fn write_optimized(path: &[u8], output: &mut [u8]) {
     let hash = murmurhash3_x86_32(path, 0);
     let Some((prefix, flattened)) = output.split_first_chunk_mut::<OPTIMIZED_PREFIX_SIZE_BYTES>() else {
@@ -37,13 +37,13 @@ fn write_folder(hash: u32, folder: &mut [u8]) {
     }
 }
 
-/// Copies a path with its slashes replaced by dashes. Sixteen bytes at a time take a few instructions.
+/// Copies a path and replaces its slashes by dashes, sixteen bytes at a time for speed.
 fn copy_flattened(path: &[u8], output: &mut [u8]) {
     let flattened = |byte: u8| if byte == b'/' { b'-' } else { byte };
     for (from, to) in path.as_chunks::<16>().0.iter().zip(output.as_chunks_mut::<16>().0) {
         *to = from.map(flattened);
     }
-    // Copies the last sixteen bytes at once, so some bytes are written a second time.
+    // Copies the last sixteen bytes at once. Some of these bytes were copied before.
     if let (Some(from), Some(to)) = (path.last_chunk::<16>(), output.last_chunk_mut::<16>()) {
         *to = from.map(flattened);
         return;

@@ -1,7 +1,7 @@
 //! Unpadded keys, to sort very many objects: `C` + namespace + U+0001 + name.
 //!
 //! U+0001 sorts before every character that is allowed in a name, and no name ends with a space, the padding of keys.
-//! Therefore unpadded keys sort like the keys of the tree. They are much shorter.
+//! Therefore unpadded keys sort like the keys of the tree, but are much shorter.
 
 use crate::key::{NameSizes, ObjectKind};
 use trinitylake_base::error::{Error, Result};

@@ -7,8 +7,8 @@ use arrow_schema::DataType;
 use parquet::bloom_filter::Sbbf;
 use trinitylake_base::catch_panic::quietly;
 
-/// Whether the file may contain each value; false for null, which no filter contains. `None` if the filter cannot be
-/// decoded, or for values other than integers, dates, strings and binary.
+/// Returns for each value whether the file may contain it; false for null, which no filter contains. `None` if the
+/// filter cannot be decoded, or for values other than integers, dates, strings and binary.
 ///
 /// # Arguments
 ///

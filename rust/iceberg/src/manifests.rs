@@ -1,4 +1,4 @@
-//! Manifest lists and manifests: Avro.
+//! Decodes manifest lists and manifests, which are Avro files.
 
 use apache_avro::Reader;
 use apache_avro::types::Value;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Form, Named};
 use trinitylake_base::error::{Error, Result};
 
-/// Status of a manifest entry: the snapshot that wrote the manifest removed the file.
+/// Status of a manifest entry whose file was removed by the snapshot that wrote the manifest.
 const DELETED: i32 = 2;
 /// Content of a data file, in contrast to a delete file.
 const DATA: i32 = 0;
@@ -50,7 +50,7 @@ fn is_data(file: &Row) -> bool {
     matches!(field(file, "content"), None | Some(Value::Int(DATA)))
 }
 
-/// A field of a record, unwrapped from its union.
+/// Returns a field of a record. If the field is a union, returns the value in the union.
 fn field<'a>(row: &'a Row, name: &str) -> Option<&'a Value> {
     let (_, value) = row.iter().find(|(field, _)| field == name)?;
     match value {

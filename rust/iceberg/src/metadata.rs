@@ -1,4 +1,4 @@
-//! A table's metadata file: JSON, optionally compressed.
+//! Decodes a table's metadata file, which is JSON and may be compressed.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{Form, Named};
 use trinitylake_base::error::{Error, Result};
 
-/// First bytes of compressed metadata. The content decides, not the file name.
+/// First bytes of compressed metadata. The content shows whether metadata is compressed, because file names vary.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// Properties with locations of a table's files, in addition to the table's location.
 const FOLDER_PROPERTIES: [&str; 4] =
@@ -45,7 +45,7 @@ struct Document {
 #[serde(rename_all = "kebab-case")]
 struct Snapshot {
     manifest_list: Option<String>,
-    /// Format version 1: manifests instead of a manifest list.
+    /// In format version 1, a snapshot may list its manifests instead of a manifest list.
     #[serde(default)]
     manifests: Option<Vec<String>>,
 }

@@ -54,8 +54,9 @@ impl QueuedAppends {
 
 #[pymethods]
 impl QueuedAppends {
-    /// Waits until this process leads or its appends are committed. Returns the rows of other processes, which the
-    /// caller has to append together with its own; None if its appends are committed.
+    /// Waits until this process becomes the leader of the queue, or another process has committed its appends. A leader
+    /// gets the rows of other processes, and has to append them together with its own. None if the appends are
+    /// committed.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
         let rows = run(py, async {
             let mut transactions = Locked::all(&self.transactions).await;
@@ -66,7 +67,8 @@ impl QueuedAppends {
         Ok(rows.map(|rows| rows.iter().map(|rows| PyBytes::new(py, rows)).collect()))
     }
 
-    /// Removes rows of other processes, by position, that the caller cannot append. Their owners append them.
+    /// Removes the rows at these positions of the result of `wait`, because the caller cannot append them. The
+    /// processes that queued these rows append them.
     #[allow(clippy::needless_pass_by_value, reason = "argument of Python")]
     fn refuse(&self, py: Python<'_>, positions: Vec<usize>) -> PyResult<()> {
         run(py, async {

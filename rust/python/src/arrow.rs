@@ -15,7 +15,7 @@ pub fn failure(error: ArrowError) -> PyErr {
     to_python(Error::InvalidArgument(error.to_string()))
 }
 
-/// Converts any Arrow string column to one type.
+/// Converts an Arrow column of any string type to `StringArray`.
 pub fn strings(array: &PyArray) -> PyResult<StringArray> {
     strings_of(array.array())
 }
@@ -30,7 +30,7 @@ fn strings_of(array: &ArrayRef) -> PyResult<StringArray> {
     }
 }
 
-/// A column of strings in a record batch from Python.
+/// Returns a column of strings from a record batch.
 pub fn string_column(batch: &RecordBatch, name: &str) -> PyResult<StringArray> {
     match batch.column_by_name(name) {
         Some(column) => strings_of(column),
@@ -42,7 +42,7 @@ pub fn string_schema(columns: &[&str]) -> SchemaRef {
     Arc::new(Schema::new(columns.iter().map(|column| Field::new(*column, DataType::Utf8, true)).collect::<Vec<_>>()))
 }
 
-/// A pyarrow record batch with named columns.
+/// Returns a pyarrow record batch with these columns.
 pub fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
     let fields: Vec<Field> =
         columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
@@ -51,7 +51,7 @@ pub fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<B
     PyRecordBatch::new(batch).into_pyarrow(py)
 }
 
-/// A pyarrow array.
+/// Returns a pyarrow array.
 pub fn array(py: Python<'_>, array: ArrayRef) -> PyResult<Bound<'_, PyAny>> {
     py.import("pyarrow")?.call_method1("array", (PyArray::from_array_ref(array),))
 }

@@ -8,7 +8,7 @@ use trinitylake::iceberg;
 
 use crate::arrow;
 
-/// For each value whether the file may contain it. `None` if the filter cannot be evaluated.
+/// Returns for each value whether the file may contain it. `None` if the filter cannot be evaluated.
 #[pyfunction]
 #[pyo3(signature = (filter, values))]
 pub fn bloom_filter_may_hold<'py>(

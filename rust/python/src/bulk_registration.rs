@@ -90,7 +90,8 @@ fn row_of(names: NameSizes, row: (Option<&str>, Option<&str>)) -> Result<Row> {
     Ok(Row { key: key_of(names, text)?.into(), value: location.into() })
 }
 
-/// Record batch with leaves (a path and the row after them) and loose rows (no path).
+/// Returns a record batch with one row for each leaf (its path, and the row after the leaf) and one for each loose row
+/// (without a path).
 fn parts_batch<'py, 'a>(
     py: Python<'py>,
     names: NameSizes,

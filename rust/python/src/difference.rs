@@ -11,7 +11,8 @@ use trinitylake::tree::diff::Difference;
 
 use crate::arrow;
 
-/// One row for each difference. With `transactions` a first column has the number of its transaction.
+/// Returns a batch with one row for each difference. With `transactions`, the first column is the number of the
+/// transaction that made the change.
 pub fn difference_batch<'py>(
     py: Python<'py>,
     names: NameSizes,

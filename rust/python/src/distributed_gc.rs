@@ -1,4 +1,4 @@
-//! Garbage collection that an engine distributes to its executors.
+//! Functions for a garbage collection that an engine distributes to its executors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -74,7 +74,7 @@ impl DistributedGc {
     }
 }
 
-/// Takes the value for exclusive use. `InvalidArgument` if another thread uses it.
+/// Runs the work with exclusive use of the value. `InvalidArgument` if another thread uses the value.
 fn in_use<V, T>(place: &Mutex<Option<V>>, work: impl FnOnce(&mut V) -> PyResult<T>, name: &str) -> PyResult<T> {
     let lock = || place.lock().unwrap_or_else(PoisonError::into_inner);
     let taken = lock().take();
@@ -90,7 +90,7 @@ fn files_of(storage: &Storage) -> Arc<dyn CoreStorage> {
     Arc::new(RetryingStorage::new(storage.counted(), SystemEnvironment::shared()))
 }
 
-/// References of some referenced files.
+/// Returns the files that the given files reference.
 #[pyfunction]
 fn gc_links<'py>(py: Python<'py>, storage: &Storage, sorts: PyArray, names: PyArray) -> PyResult<Bound<'py, PyAny>> {
     let tables = IcebergTables::new(storage.root_uri(), storage.former_roots()).map_err(to_python)?;
@@ -124,10 +124,11 @@ fn listed(py: Python<'_>, files: Vec<FileInfo>) -> PyResult<Bound<'_, PyAny>> {
     arrow::batch(py, columns)
 }
 
-/// A folder, and optionally the path after which it is listed.
+/// A place of a walk: a folder, and the path after which its listing begins, if it does not begin at the start.
 type PlaceParts = (String, Option<String>);
 
-/// Splits a walk through the lakehouse into places. Returns the places, and the files that are in none of them.
+/// Divides a walk through the lakehouse into about `wanted` places. Returns the places, and the files that are in none
+/// of them.
 #[pyfunction]
 fn split_walk<'py>(
     py: Python<'py>,

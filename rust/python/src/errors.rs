@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use trinitylake::error::Error;
 
-/// The exception of `trinitylake.errors` that stands for an error of the core.
+/// Returns the exception of `trinitylake.errors` for an error of the core.
 pub fn to_python(error: Error) -> PyErr {
     Python::attach(|py| match build(py, &error) {
         Ok(exception) => exception,

@@ -61,7 +61,8 @@ impl Fsck {
         Ok(Fsck { inner: Mutex::new(fsck) })
     }
 
-    /// The next findings, and definitions of tables: namespace, name, location, bytes. `None` at the end.
+    /// Continues the check. Returns the new findings and the definitions of the tables that were read: namespace, name,
+    /// location, bytes. `None` at the end of the check.
     #[allow(clippy::type_complexity, reason = "two columns of what was found")]
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Vec<Finding>, Vec<FoundTable<'py>>)>> {
         let step = run(py, async { self.inner.lock().await.next().await })?;
@@ -74,7 +75,7 @@ impl Fsck {
         }))
     }
 
-    /// Number of checked versions, of all versions, and of the nodes and definitions read.
+    /// Returns the numbers of checked versions, of all versions to check, of nodes read, and of definitions read.
     fn counts(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
         run(py, async {
             let fsck = self.inner.lock().await;
@@ -83,7 +84,8 @@ impl Fsck {
     }
 }
 
-/// The version that the repair created, what was recovered, and what was lost.
+/// Repairs a lakehouse. Returns the newest version that the repair created, and descriptions of what was recovered and
+/// of what was lost.
 #[pyfunction]
 #[pyo3(signature = (storage, dry_run=false, message="", author=""))]
 fn repair(

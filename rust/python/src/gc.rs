@@ -53,8 +53,8 @@ impl GcReport {
     }
 }
 
-/// One row of the disk usage: folder, namespace and name (if the latest version has a table there), what retains the
-/// files, their kind, number and size.
+/// One row of the disk usage: the folder, the namespace and name of its table (if the latest version has one), what
+/// retains the files, their kind, their number, their size.
 type UsageRow = (String, Option<(String, String)>, &'static str, &'static str, u64, u64);
 
 /// Disk usage by purpose.

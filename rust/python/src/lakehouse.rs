@@ -47,7 +47,7 @@ impl Lakehouse {
         &self.inner
     }
 
-    /// Storage that also resolves locations below former roots of the lakehouse.
+    /// Creates a handle whose storage also resolves locations below former roots of the lakehouse.
     fn new(py: Python<'_>, inner: Arc<CoreLakehouse>, storage: &Py<Storage>) -> PyResult<Lakehouse> {
         let storage = Py::new(py, storage.get().with_other_roots(inner.placement().other_roots()))?;
         Ok(Lakehouse { inner, storage })
@@ -84,7 +84,7 @@ impl Lakehouse {
         self.storage.clone_ref(py)
     }
 
-    /// Whether the current root URI is the recorded one, or none is recorded.
+    /// Whether the lakehouse is at its recorded root URI, or has none recorded.
     #[getter]
     fn is_placed(&self) -> bool {
         self.inner.placement().is_recorded()
@@ -134,7 +134,7 @@ impl Lakehouse {
         })
     }
 
-    /// The missing file and the next step, if this handle knows that versions were lost.
+    /// If this handle knows that versions were lost: the path of the missing file, and a message with the next step.
     #[getter]
     fn loss(&self) -> Option<(String, String)> {
         self.inner.loss().map(|error| match error {
@@ -147,7 +147,7 @@ impl Lakehouse {
         run(py, self.inner.oldest_version())
     }
 
-    /// Versions that changed an object, newest first: version, location before and after.
+    /// Returns the versions that changed an object, newest first, each with the location before and after the change.
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[allow(clippy::type_complexity, reason = "rows of three columns")]
     fn key_history(
@@ -168,7 +168,8 @@ impl Lakehouse {
         Ok(steps.into_iter().map(|step| (step.version, step.before, step.after)).collect())
     }
 
-    /// With `restart`, an attempt of the id that was not committed is discarded, and `base` is ignored.
+    /// Begins a transaction. With `restart`, an earlier transaction of the same id that was not committed is discarded,
+    /// and `base` is ignored.
     #[pyo3(signature = (isolation="snapshot", id=None, message="", author="", properties=None, base=None, restart=false))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn begin(
@@ -200,8 +201,8 @@ impl Lakehouse {
         Transaction::new(py, self.inner.begin(base, options).map_err(to_python)?, &self.storage)
     }
 
-    /// Creates queued appends to a table, given by its id, namespace and name. `rows` is an Arrow IPC stream;
-    /// `transactions` have the log entries of the appends.
+    /// Queues appends to a table, which is given by its id, namespace and name. `rows` is an Arrow IPC stream with the
+    /// rows of all appends; each of `transactions` has the log entry of one append.
     fn queue_appends(
         &self,
         py: Python<'_>,
@@ -214,7 +215,7 @@ impl Lakehouse {
         QueuedAppends::new(py, &self.inner, id, (&table.0, &table.1), transactions, Bytes::from_owner(rows))
     }
 
-    /// Whether commits of several processes may share a version through the queue.
+    /// Whether the lakehouse has a queue, through which commits of several processes can share a version.
     #[getter]
     fn has_queue(&self) -> bool {
         self.inner.known().config.coordination == Coordination::Queue
@@ -253,7 +254,8 @@ impl Lakehouse {
         Ok(run_to_end(py, self.inner.rollback(number, message, author))?.number)
     }
 
-    /// The expired versions, the size of their roots, the oldest retained version, and the size of the retained roots.
+    /// Expires versions. Returns the expired versions, the size of their roots, the oldest retained version, and the
+    /// size of the retained roots.
     #[pyo3(signature = (before=None, maximum_age_millis=None, minimum_versions=None, dry_run=false, message="", author=""))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn expire(
@@ -303,7 +305,7 @@ impl Lakehouse {
         begin_distributed(py, &self.inner, Options { grace_millis, dry_run, examples: 0, note })
     }
 
-    /// Disk usage by purpose.
+    /// Measures the disk usage by purpose.
     #[pyo3(signature = (expiring_before=0, small_file_size_bytes=0, on_progress=None))]
     fn usage(
         &self,

@@ -1,4 +1,4 @@
-//! Node files for programs that build on the format: read, search, merge buffers.
+//! Functions for programs that read node files themselves: read a node, search it, merge buffers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn read_node(py: Python<'_>, data: &Bound<'_, PyBytes>, path: &str) -> PyResult<
     Ok(NodeFile { path: path.to_string(), node })
 }
 
-/// One row per key, by key, from write buffers, the newest last.
+/// Merges write buffers, ordered from oldest to newest. Returns the newest message of each key, sorted by key.
 #[pyfunction]
 fn merge_messages(py: Python<'_>, buffers: Vec<AnyRecordBatch>) -> PyResult<Bound<'_, PyAny>> {
     let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! Paths, keys and names, over Arrow columns.
+//! Functions on Arrow columns of paths, keys and names.
 
 use std::sync::Arc;
 

@@ -62,10 +62,11 @@ pub fn run<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Se
     })
 }
 
-/// [`run`] for work that must not be interrupted: Python handles a signal after the work.
+/// Like [`run`], for work that must not be interrupted. Python handles a signal after the work.
 pub fn run_to_end<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
-    // Boxed: the future of a commit has about ten thousand bytes, which would be moved several times.
+    // The future is boxed, because the future of a commit has about ten thousand bytes, which would otherwise be moved
+    // several times.
     let future = pin!(future);
     py.detach(|| runtime.block_on(future)).map_err(to_python)
 }
@@ -86,8 +87,8 @@ pub fn finish_background_tasks(py: Python<'_>, timeout_seconds: f64) {
     });
 }
 
-/// [`run`] for lookups that the node cache or the page cache usually answers. Keeps the GIL at first, because a thread
-/// that releases it has to wait until other threads have used it.
+/// Like [`run`], for lookups that the node cache or the page cache usually answers. Keeps the GIL at first, because a
+/// thread that releases it has to wait for other threads to get it back.
 pub fn run_quick<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     let runtime = runtime()?;
     let mut future = Box::pin(future);

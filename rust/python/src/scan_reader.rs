@@ -9,7 +9,7 @@ use trinitylake::tree::scan::{Scan, ScanBatch};
 
 use crate::runtime::runtime;
 
-/// A scan as an Arrow stream. The GIL is not held while batches are read, as Arrow's C stream interface requires.
+/// A scan as an Arrow stream. Arrow's C stream interface reads batches without the GIL.
 pub struct ScanReader {
     pub scan: Scan<NodeStore>,
     pub schema: SchemaRef,

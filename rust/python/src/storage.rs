@@ -28,19 +28,20 @@ const PARALLEL_REQUESTS: usize = 32;
 #[pyclass(frozen, module = "trinitylake._core")]
 pub struct Storage {
     opened: Arc<Opened>,
-    /// Former roots of the lakehouse: locations below them are resolved below `root`.
+    /// Former roots of the lakehouse. Locations below a former root are resolved below the current root.
     other_roots: Vec<String>,
     counting: Arc<CountingStorage>,
     /// The store with a cache of immutable files: of all such files on a remote store, of definitions on a disk.
     files: Arc<dyn CoreStorage>,
     /// The same store, for calls from Python.
     retrying: Arc<RetryingStorage>,
-    /// For the storage of a transaction: background uploads for which its commit waits.
+    /// The background uploads of a transaction, for which its commit waits. `None` if this storage does not belong to a
+    /// transaction.
     pending: Option<Arc<BackgroundUploads>>,
 }
 
-/// Arguments with which the storage was opened, to open it in another process. Shared by the storages of all
-/// transactions.
+/// Arguments with which the storage was opened, for opening it again in another process. The storages of all
+/// transactions share them.
 struct Opened {
     root: RootUri,
     options: Option<HashMap<String, String>>,
@@ -83,7 +84,7 @@ impl Storage {
         Storage { pending: Some(pending), ..self.with_other_roots(self.other_roots.clone()) }
     }
 
-    /// Content of a file that is still in memory; it may not have been uploaded yet.
+    /// Returns the content of a file that is still in memory, because its upload may not have ended.
     fn pending_bytes(&self, path: &str) -> Option<Bytes> {
         self.pending.as_ref()?.read(path)
     }
@@ -147,7 +148,7 @@ impl Storage {
         self.opened.root.as_str()
     }
 
-    /// Known former roots of the lakehouse: locations below them are resolved below `root`.
+    /// Known former roots of the lakehouse. Locations below a former root are resolved below the current root.
     #[getter]
     fn other_roots(&self) -> Vec<String> {
         self.other_roots.clone()
@@ -219,15 +220,15 @@ impl Storage {
         Ok(())
     }
 
-    /// The store without any caches, for checks of its current content.
+    /// Returns the storage without any caches, for checks of the current content of the store.
     fn uncached(&self) -> Storage {
         let (opened, other_roots) = (self.opened.clone(), self.other_roots.clone());
         let (counting, files): (_, Arc<dyn CoreStorage>) = (self.counting.clone(), self.counting.clone());
         Storage { opened, other_roots, retrying: with_retries(&files), counting, files, pending: None }
     }
 
-    /// Replaces the content `before` of a table's metadata file by `after`, for an erasure of rows. False if the file
-    /// has another content.
+    /// Replaces a table's metadata file for an erasure of rows: its content `before` by the content `after`. False if
+    /// the file has another content.
     fn replace(&self, py: Python<'_>, path: &str, before: Vec<u8>, after: Vec<u8>) -> PyResult<bool> {
         run(py, self.retrying.replace(path, &before.into(), &after.into()))
     }
@@ -262,7 +263,8 @@ impl Storage {
         run(py, self.create(path, Bytes::from_owner(data)))
     }
 
-    /// Only for the storage of a transaction, on a store that accepts files part by part.
+    /// Begins a file that is written part by part. None if this storage does not belong to a transaction, or if the
+    /// store does not accept files in parts.
     fn begin(&self, py: Python<'_>, path: &str) -> PyResult<Option<FileInParts>> {
         let Some(pending) = &self.pending else { return Ok(None) };
         if pending.has(path) {

@@ -1,4 +1,4 @@
-//! One transaction. Threads that share it use it one at a time.
+//! A transaction. Threads that share one use it one after the other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -313,8 +313,8 @@ impl Transaction {
         self.locked(py, |transaction| transaction.set_lakehouse_definition(definition)).map_err(to_python)
     }
 
-    /// Sets the description of a table's change for the log: verb, rows added, removed and changed, and the text after
-    /// the name.
+    /// Describes the changes of a table for the log. Each change has a verb, the numbers of rows added, removed and
+    /// changed, and a text after the name of the table.
     fn describe(
         &self,
         py: Python<'_>,
@@ -343,7 +343,8 @@ impl Transaction {
         with!(self, py, run, |transaction| transaction.adopt(paths, since_base))
     }
 
-    /// Explains a missing file: raises `VersionExpired` or `TransactionExpired` if that is the reason.
+    /// Explains why a file is missing: raises `VersionExpired` or `TransactionExpired` if the version or the
+    /// transaction has expired.
     fn check_retained(&self, py: Python<'_>) -> PyResult<()> {
         with!(self, py, run, |transaction| transaction.check_retained())
     }
@@ -353,7 +354,7 @@ impl Transaction {
         self.locked(py, |transaction| transaction.check_writable()).map_err(to_python)
     }
 
-    /// Records the root at which the lakehouse was opened; returns whether the definition changes.
+    /// Records the root at which the lakehouse was opened. Returns whether this changes the definition.
     #[pyo3(signature = (former=Vec::new()))]
     fn relocate(&self, py: Python<'_>, former: Vec<String>) -> PyResult<bool> {
         self.locked(py, |transaction| transaction.relocate(&former)).map_err(to_python)
@@ -390,7 +391,8 @@ impl Transaction {
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from_owner(bytes)));
         let outcome = with!(self, py, run_to_end, |transaction| async {
             storage.create_all(files).await?;
-            // Boxed, because the future has about ten thousand bytes, which would be moved with each enclosing future.
+            // The future is boxed below, because it has about ten thousand bytes, which would be moved with each
+            // enclosing future.
             let mut companions = Locked::all(&companions).await;
             let mut queued = match queued {
                 Some(queued) => Some(queued.lock_owned().await),
@@ -417,7 +419,8 @@ impl Transaction {
         self.locked(py, CoreTransaction::end_watch);
     }
 
-    /// Rolls back for all processes. Not interrupted by signals, because it may have to create a version.
+    /// Rolls back the transaction for all processes. Not interrupted by signals, because the rollback may have to
+    /// create a version.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         with!(self, py, run_to_end, |transaction| transaction.rollback()).map(drop)
     }
@@ -450,7 +453,7 @@ impl Transaction {
         self.locked(py, |transaction| transaction.committed_version())
     }
 
-    /// Number of saves.
+    /// How often the transaction was saved.
     #[getter]
     fn sequence(&self, py: Python<'_>) -> u64 {
         self.locked(py, |transaction| transaction.sequence())

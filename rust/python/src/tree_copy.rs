@@ -36,7 +36,7 @@ fn copy_files(
     Ok((done.files, done.size_bytes, done.present))
 }
 
-/// Node files below the root of a version that the tree of an older version does not reference.
+/// Returns the node files below the root of a version, except those in the tree of an older version.
 #[pyfunction]
 #[pyo3(signature = (newer, older=None))]
 fn new_node_paths(py: Python<'_>, newer: &Version, older: Option<&Version>) -> PyResult<Vec<String>> {

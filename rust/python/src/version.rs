@@ -312,7 +312,8 @@ impl Version {
         difference_batch(py, self.inner.config.names, differences, None)
     }
 
-    /// Returns the changes of this version and their transactions; otherwise like `diff` from the previous version.
+    /// Like `diff` from the previous version to this one, but with a first column: the number of the transaction that
+    /// made the change.
     fn changes<'py>(&self, py: Python<'py>, previous: &Version) -> PyResult<Bound<'py, PyAny>> {
         let (differences, changes) = run(py, async {
             let differences = previous.inner.diff(&self.inner).await?;

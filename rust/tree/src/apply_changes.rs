@@ -71,7 +71,8 @@ fn remove_older_messages(root: &mut MutableNode, changes: &[Message]) {
     let mut buffer = std::mem::take(&mut root.buffer);
     buffer.retain(|message| match newer.get(&*message.key) {
         None => true,
-        // If the key is deleted again, keep the parked delete: the row must stay hidden while the tree changes.
+        // A new delete of the same key does not remove the parked delete, because the row must stay hidden while the
+        // tree changes.
         Some(change) => change.value.is_none() && root.is_parked(message),
     });
     root.buffer = buffer;

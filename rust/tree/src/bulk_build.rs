@@ -26,7 +26,7 @@ fn fill(order: usize) -> usize {
     ((order - 1) * 7 / 8).max(1)
 }
 
-/// Distribution of the rows of one level: each row is in a node, or is a separator between two nodes and moves to the
+/// Distribution of the rows of one level to its nodes. A row between two nodes is their separator, and moves to the
 /// level above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
@@ -36,7 +36,8 @@ pub struct Level {
 
 impl Level {
     pub fn new(rows: usize, order: usize) -> Level {
-        // If the order is small, the last nodes could otherwise get fewer keys than the minimum.
+        // With more than `most` nodes, a node would have fewer keys than the minimum, which could happen if the order
+        // is small.
         let most = (rows + 1) / (min_keys(order) + 1);
         let nodes = if rows < order { 1 } else { (rows + 1).div_ceil(fill(order) + 1).clamp(2, most) };
         Level { rows, nodes }
@@ -45,8 +46,8 @@ impl Level {
     /// Returns the first row of a node. `node` may be one above the last node.
     pub fn start(&self, node: usize) -> usize {
         let keys = self.rows - (self.nodes - 1);
-        // The keys in all nodes before this one, where the first nodes have one more key, plus one separator for each
-        // of them.
+        // Counts the rows of all nodes to the left, of which the first ones have one more row, and one separator for
+        // each of these nodes.
         node * (keys / self.nodes) + node.min(keys % self.nodes) + node
     }
 

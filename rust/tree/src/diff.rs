@@ -1,7 +1,8 @@
 //! Difference of two trees, at a cost in proportion to the difference (rule 12).
 //!
-//! Equal paths are equal subtrees, so only nodes that are in one tree alone are read. Their keys are candidates. A
-//! candidate is reported if its effective location differs: a flush moves rows without changing the contents.
+//! A path in both trees is the same subtree, so only nodes that are in one of the trees are read. The keys of these
+//! nodes are candidates. A candidate is reported if its effective location differs: a flush moves rows without changing
+//! the contents.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub async fn diff(nodes: &NodeStore, before: &Arc<Node>, after: &Arc<Node>) -> R
     diff_between((nodes, before), (nodes, after)).await
 }
 
-/// [`diff`] of two trees that may be in two stores. Files with the same path have the same content.
+/// Like [`diff`], but the trees may be in two stores. Files with the same path must have the same content.
 pub async fn diff_between(
     (old_nodes, before): (&NodeStore, &Arc<Node>),
     (new_nodes, after): (&NodeStore, &Arc<Node>),
@@ -126,8 +127,8 @@ impl Frontier {
 
     async fn descend(&mut self, nodes: &NodeStore, candidates: &mut BTreeSet<String>) -> Result<()> {
         let mut paths = std::mem::take(&mut self.paths);
-        // In a damaged tree a node can have two parents. If it were read twice on every level, the walk would take
-        // exponential time.
+        // Duplicates are removed, because a node of a damaged tree may have two parents. If this happened on every
+        // level and nodes were read twice, the walk would take exponential time.
         let mut seen = HashSet::new();
         paths.retain(|path| seen.insert(path.clone()));
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();

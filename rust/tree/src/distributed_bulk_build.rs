@@ -1,9 +1,9 @@
 //! Leaves of a tree that several workers build together.
 //!
-//! A worker knows the total number of rows and the number of its first row, and so the rows of each leaf. It writes the
-//! leaves that are completely within its rows, and returns its other rows as loose rows. [`assemble`] writes the few
-//! leaves that consist of loose rows, and the levels above. Only then a root references the leaves, so a worker that
-//! fails or runs twice leaves only unreferenced files with unique names.
+//! Each worker knows the total number of rows and the number of its first row. From these numbers it computes the rows
+//! of each leaf. It writes the leaves that are completely within its rows, and returns its other rows as loose rows.
+//! [`assemble`] writes the few leaves that consist of loose rows, and the levels above. No root references the leaves
+//! before that, so a worker that fails or runs twice leaves only unreferenced files with unique names.
 
 use super::bulk_build::{Level, NodeWriter, build_above, does_not_ascend, leaf};
 use super::node_store::NodeStore;
@@ -22,7 +22,7 @@ pub struct Leaf {
     pub separator: Option<Row>,
 }
 
-/// Number and content of a row whose leaf contains rows of several workers.
+/// The number and content of a row whose leaf contains rows of several workers.
 pub type LooseRow = (usize, Row);
 
 /// Writer of the leaves of consecutive rows. It holds less than one leaf and the rows of one call in memory.
@@ -38,7 +38,7 @@ pub struct LeafWriter {
 }
 
 impl LeafWriter {
-    /// `rows` is the total of all workers, `first_row` the number of the first row that is pushed here.
+    /// `rows` is the number of rows of all workers, and `first_row` the number of the first row of this worker.
     pub fn new(rows: usize, order: usize, first_row: usize) -> LeafWriter {
         let level = Level::new(rows, order);
         // If the tree is a single leaf, this leaf is the root, which no worker writes.
@@ -99,7 +99,7 @@ impl LeafWriter {
 /// the root. `InvalidArgument` unless the parts contain each row once, with keys that ascend from leaf to leaf. Reads
 /// some of the leaves again; `CorruptFile` if one of them has other content.
 ///
-/// Of leaves that are not read again, neither the inner keys nor the existence of the files are checked.
+/// If a leaf is not read again, its inner keys and the existence of its file are not checked.
 pub async fn assemble(
     nodes: &NodeStore,
     writer: &NodeWriter<'_>,

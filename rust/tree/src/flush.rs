@@ -44,7 +44,7 @@ impl std::ops::AddAssign for Tally {
 
 /// Result of pushing messages into a node: its replacement, of the same height.
 pub enum Subtree {
-    /// Neither keys nor messages are left.
+    /// The node lost all its keys and messages.
     Empty,
     Nodes(Split),
 }
@@ -141,8 +141,8 @@ impl<'a> Flush<'a> {
         Ok(())
     }
 
-    /// Removes an empty subtree together with one of its separators. Unless a delete is parked for it, the separator is
-    /// an existing object, so it becomes a message that is older than all others.
+    /// Removes an empty subtree and the separator next to it. Unless a delete is parked for this separator, it is an
+    /// existing object, so it becomes a message that is older than all others.
     fn remove_child(&mut self, draft: &mut MutableNode, child: usize) {
         self.tally.emptied += 1;
         draft.children.remove(child);

@@ -10,12 +10,12 @@ use trinitylake_format::node::Node;
 /// Maximum number of concurrent requests of one operation.
 pub const PARALLEL_REQUESTS: usize = 64;
 
-/// Nodes by their paths.
+/// A source that returns nodes by their paths.
 pub trait Nodes: Debug + Send + Sync {
     /// Returns the node at `path`. `height` is the height that its parent expects ([`checked`]).
     fn load(&self, path: &str, height: Option<u32>) -> impl Future<Output = Result<Arc<Node>>> + Send;
 
-    /// Returns children of one node, in the order of `paths`.
+    /// Returns children of one node in the order of `paths`.
     fn load_many(&self, paths: &[&str], height: Option<u32>) -> impl Future<Output = Result<Vec<Arc<Node>>>> + Send;
 }
 

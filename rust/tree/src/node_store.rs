@@ -49,7 +49,7 @@ impl NodeStore {
         self.cache.remove(path);
     }
 
-    /// The node at `path`. `height` is the height that its parent expects.
+    /// Returns the node at `path`. `height` is the height that its parent expects.
     pub async fn load(&self, path: &str, height: Option<u32>) -> Result<Arc<Node>> {
         let node = match self.cached(path) {
             Some(node) => node,

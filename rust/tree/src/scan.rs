@@ -1,8 +1,8 @@
 //! Scan: iterates over keys in order, batch by batch (rule 11).
 //!
-//! Messages of upper nodes are newer than all rows and messages below. On the way down, each frame carries the newest
-//! message of every key in its range. A child without rows is visited if it has pending messages. A leaf without
-//! pending messages is copied as a slice.
+//! Messages of a node are newer than all rows and messages in the nodes below it. On the way down, each frame carries
+//! the newest message of every key in its range. A child without rows is visited if it has pending messages. A leaf
+//! without pending messages is copied as a slice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,12 +34,12 @@ type Pending = Vec<(Text, Option<Text>)>;
 #[derive(Debug)]
 struct Frame {
     node: Arc<Node>,
-    /// Newest messages from above by key, for the whole range of the node.
+    /// The newest message of each key from the nodes above, for the whole range of the node.
     pending: Pending,
     /// Even positions are children, odd ones rows: `2 i` is child i, `2 i + 1` is row i.
     position: usize,
     end: usize,
-    /// Children from the current position on, loaded ahead.
+    /// The next children, which were loaded in advance.
     ahead: VecDeque<Arc<Node>>,
 }
 
@@ -140,7 +140,8 @@ impl<N: Nodes> Scan<N> {
         Ok(())
     }
 
-    /// Pushes a node onto the stack. Its own messages count only for keys without a pending message from above.
+    /// Pushes a node onto the stack. A message of the node itself is used only if the nodes above have no message for
+    /// its key.
     fn enter(&mut self, node: Arc<Node>, pending: Pending) {
         let pending = overlay(&node, pending, &self.range);
         let position = match node.search_table(&self.range.start) {

@@ -34,13 +34,13 @@ pub struct Decision {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
-    /// The rows of a node file: the node that contains the key, or the leaf that would contain it.
+    /// A node file: the node with a row for the key, or the leaf that would have this row.
     Node(String),
     /// The message of a transaction, in any node.
     Transaction(String),
 }
 
-/// [`get`], with the row or message that determines the value. `root_path` is the path of the root file.
+/// Like [`get`], but also returns which row or message determines the value. `root_path` is the path of the root file.
 pub async fn decide<N: Nodes>(nodes: &N, root: &Arc<Node>, root_path: &str, key: &str) -> Result<Decision> {
     let (mut node, mut path) = (root.clone(), root_path.to_string());
     for _ in 0..=MAX_HEIGHT {
@@ -65,7 +65,7 @@ pub async fn decide<N: Nodes>(nodes: &N, root: &Arc<Node>, root_path: &str, key:
     Err(cycle())
 }
 
-/// Height of the children, if the parent records its own.
+/// Returns the height of a node's children if the node records its own height.
 pub fn child_height(node: &Node) -> Option<u32> {
     node.height().and_then(|height| height.checked_sub(1))
 }

@@ -7,7 +7,8 @@ pub fn min_keys(order: usize) -> usize {
     order.div_ceil(2) - 1
 }
 
-/// Number of rows of each piece of a table with `rows` rows; one row between two pieces is promoted.
+/// Returns the number of rows of each piece when a table with `rows` rows is split. The row between two pieces is
+/// promoted.
 ///
 /// The pieces have equal sizes, unless `ascending`: if new keys are added at the right end, all pieces except the last
 /// are filled to nine tenths, because they get no more rows. No piece has fewer than [`min_keys`] or more than `order -
@@ -70,7 +71,7 @@ pub fn split(mut draft: MutableNode, order: usize, ascending: bool) -> Split {
     }
     let mut promoted_deletes = Vec::new();
     for message in draft.buffer {
-        // The last piece whose separator is not above the key.
+        // The key belongs to the last piece whose separator is not greater than the key.
         let i =
             pieces.partition_point(|(separator, _)| separator.as_ref().is_none_or(|row| row.key <= message.key)) - 1;
         if pieces[i].0.as_ref().is_some_and(|row| row.key == message.key) {

@@ -3,7 +3,8 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// For a damaged file a user saw "thread panicked at …/parquet/…" before the error.
+/// A panic in [`quietly`] prints nothing, and any other panic is printed. Otherwise users would see "thread panicked at
+/// …/parquet/…" before the error about a damaged file.
 #[test]
 fn only_a_panic_in_quietly_prints_nothing() {
     let printed = Arc::new(Mutex::new(Vec::new()));
@@ -21,7 +22,7 @@ fn only_a_panic_in_quietly_prints_nothing() {
     let inner = quietly(|| quietly(|| -> u8 { panic!("inner") }).map_err(|_| -> u8 { panic!("outer") }));
     assert_eq!(inner, Err("outer".to_string()));
     assert!(printed.lock().unwrap().is_empty());
-    // Outside of `quietly` again, although the thread has been in it.
+    // After a call of `quietly`, panics of this thread are printed again.
     assert!(catch_unwind(|| panic!("a fault of our own")).is_err());
     assert_eq!(*printed.lock().unwrap(), ["a fault of our own"]);
 }

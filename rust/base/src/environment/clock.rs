@@ -14,8 +14,9 @@ impl Moment {
         Moment { elapsed_millis: environment.elapsed_millis(), now_millis: environment.now_millis() }
     }
 
-    /// Whether less than `millis` have passed by both clocks: the monotonic clock may stop while a machine is
-    /// suspended, and an administrator may set the wall clock. False if the wall clock was set back.
+    /// Whether less than `millis` have passed by both clocks. False if the wall clock was set back. Both clocks are
+    /// needed, because the monotonic clock may stop while the machine is suspended, and an administrator may set the
+    /// wall clock.
     pub fn is_within(&self, millis: u64, environment: &dyn Environment) -> bool {
         let elapsed = environment.elapsed_millis().checked_sub(self.elapsed_millis);
         let by_wall = environment.now_millis().checked_sub(self.now_millis);
@@ -27,7 +28,7 @@ impl Moment {
         self.passed_millis(environment).iter().all(|passed| *passed >= millis)
     }
 
-    /// Upper bound of the elapsed time: the elapsed time by the faster clock.
+    /// Upper bound of the elapsed time, by the clock that advanced more.
     pub fn most_passed_millis(&self, environment: &dyn Environment) -> u64 {
         self.passed_millis(environment).into_iter().max().unwrap_or_default()
     }

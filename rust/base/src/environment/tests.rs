@@ -1,7 +1,8 @@
 use super::testing::TestEnvironment;
 use super::*;
 
-/// A laptop slept for an hour and its clock stopped, so that an old observation counted as recent.
+/// An observation is recent only if little time has passed by both clocks. Otherwise an old observation would seem
+/// recent after a laptop slept for an hour while one of its clocks stopped.
 #[test]
 fn a_moment_is_recent_only_if_both_clocks_say_so() {
     let environment = TestEnvironment::seeded(1);

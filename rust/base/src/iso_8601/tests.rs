@@ -1,6 +1,6 @@
 use super::*;
 
-/// Compared with the output of `date --utc --iso-8601=ns --date=@SECONDS`.
+/// The expected texts are from `date --utc --iso-8601=ns --date=@SECONDS`.
 #[test]
 fn times_equal_those_of_the_date_command() {
     for (millis, expected) in [
@@ -19,7 +19,7 @@ fn times_equal_those_of_the_date_command() {
     }
 }
 
-/// Each day of eight hundred years follows the day before.
+/// For eight hundred years, each day is the successor of the day before.
 #[test]
 fn each_day_follows_the_one_before() {
     let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

@@ -2,7 +2,8 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// A child inherited a lock that a thread of its parent held, and waited for it forever.
+/// A child and a grandchild have their own values. Otherwise a child would wait forever for a lock that a thread of its
+/// parent held during the fork.
 #[test]
 fn each_generation_of_processes_has_its_own_value() {
     let value: PerProcess<Mutex<u32>> = PerProcess::default();
@@ -14,7 +15,8 @@ fn each_generation_of_processes_has_its_own_value() {
     assert_eq!((*parents, *childs, *value.of(grandchild).lock().unwrap()), (0, 1, 2));
 }
 
-/// A forked child closed its parent's store client when the child ended, and the parent's requests failed.
+/// A child does not drop its parent's value. Otherwise a child that exits would close its parent's connections to a
+/// store.
 #[test]
 fn a_child_does_not_drop_the_value_of_its_parent() {
     let made: Arc<Mutex<Vec<std::sync::Weak<u32>>>> = Arc::default();

@@ -210,7 +210,8 @@ proptest::proptest! {
     }
 }
 
-/// Through a symbolic link a user could create a table whose files belonged to another lakehouse by their real path.
+/// A local root is the same through a symbolic link and by its real path. Otherwise one folder would seem to be two
+/// lakehouses, and a table in one could use files of the other.
 #[cfg(unix)]
 #[test]
 fn a_link_to_a_folder_is_resolved() {
@@ -225,7 +226,8 @@ fn a_link_to_a_folder_is_resolved() {
     assert_ne!(literal, direct, "a recorded root is not looked up on this machine");
 }
 
-/// More tolerant readers found a file of this lakehouse by a URI that had been classified as external.
+/// All paths of the lakehouse that a more tolerant program may read for a URI are returned. Otherwise a file in the
+/// lakehouse would be treated as external, although such a program reads it.
 #[cfg(unix)]
 #[test]
 fn paths_that_tolerant_readers_may_read_are_found() {

@@ -1,4 +1,4 @@
-//! Time, ids and randomness under the control of a test: a seed replays a run.
+//! Time, ids and randomness under the control of a test, so that a seed repeats a run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub const START_MILLIS: u64 = 1_700_000_000_000;
 /// Ids and random numbers come from a seeded generator.
 #[derive(Debug)]
 pub struct TestEnvironment {
-    /// Wall clock minus elapsed clock.
+    /// The wall clock minus the monotonic clock.
     epoch_millis: AtomicU64,
     elapsed_millis: Arc<AtomicU64>,
     generator: Mutex<StdRng>,
@@ -78,7 +78,7 @@ impl Environment for TestEnvironment {
         }))
     }
 
-    /// A background task does not advance the clock of other tasks.
+    /// Does not advance the clock, because a background task must not change the time of other tasks.
     fn linger(&self, _: Duration) -> Task {
         Box::pin(std::future::ready(()))
     }

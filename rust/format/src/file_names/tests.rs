@@ -1,4 +1,4 @@
-//! Names of files: golden values, inverses, limits.
+//! Names of files: fixed examples, inverse functions, limits.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn root_paths_have_golden_values() {
     assert_eq!(root_path(u32::MAX.into()), format!("_{}.arrow", "1".repeat(32)));
 }
 
-/// Mode 13: versions of 2^32 and above.
+/// Versions of 2^32 and above have longer names, which can be parsed (failure mode 13).
 #[test]
 fn root_paths_grow_beyond_32_digits() {
     assert_eq!(root_path(1 << 32), format!("_{}1.arrow", "0".repeat(32)));
@@ -134,7 +134,7 @@ proptest! {
         prop_assert_eq!(transaction_file(&path), Some((id.as_str(), version)));
     }
 
-    /// Modes 37 and 39: the limits count bytes, and a cut name is still UTF-8.
+    /// Limits count bytes, and a truncated name is still valid UTF-8 (failure modes 37 and 39).
     #[test]
     fn definition_paths_keep_their_limits(
         namespace in "[^\\x00-\\x20\\x7f]{1,60}",
@@ -154,8 +154,8 @@ proptest! {
         }
     }
 
-    /// Every name has an inverse. Readers of a listing parsed names by hand, and one of them replaced `.arrow` by
-    /// `.ipc` anywhere in a path.
+    /// Every function that builds a name has an inverse, which accepts names of this kind only. Otherwise code that
+    /// lists files would need its own parsers, which would differ.
     #[test]
     fn every_name_is_parsed_as_one_kind(
         id in any::<u128>(),

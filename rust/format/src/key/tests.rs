@@ -1,4 +1,4 @@
-//! Keys, and the rules for names that they depend on.
+//! Keys, and the rules for the names in keys.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn keys_have_golden_values() {
     assert_eq!(NameSizes::default().table_key("n", "t").unwrap().len(), 204);
 }
 
-/// Mode 37: limits and padding count bytes.
+/// Limits and padding of names count bytes, not characters (failure mode 37).
 #[test]
 fn names_are_measured_in_bytes() {
     assert_eq!(SIZES.view_key("é", "日").unwrap(), "D===é      日 ");
@@ -29,7 +29,8 @@ fn names_are_measured_in_bytes() {
     assert!(SIZES.view_key("ns", "12345").is_err());
 }
 
-/// Mode 38: no normalisation; two different byte strings are two names.
+/// Names are not normalised: two names with different bytes are different names, even if they look equal (failure mode
+/// 38).
 #[test]
 fn composed_and_decomposed_names_are_different() {
     assert_ne!(SIZES.table_key("ns", "\u{e9}").unwrap(), SIZES.table_key("ns", "e\u{301}").unwrap());
@@ -104,7 +105,7 @@ proptest! {
         }
     }
 
-    /// Bytewise order of keys is order by kind, namespace, name.
+    /// The bytewise order of keys is the order by kind, then namespace, then name.
     #[test]
     fn the_order_of_keys_mirrors_the_hierarchy(
         left in (any::<bool>(), namespace(), name(4)),
@@ -150,8 +151,8 @@ fn texts(alphabet: &str, length: usize) -> Vec<String> {
     all
 }
 
-/// A test suite of another project creates a namespace with a space in its name. Names may contain spaces, but not at
-/// the ends, where they would look like padding. Keys of such names sort like padded texts and can be decoded.
+/// Names may contain spaces, but not at their ends, where a space would look like padding. Keys of names with spaces
+/// sort like their unpadded keys, and can be decoded.
 #[test]
 fn names_with_spaces_keep_their_order_and_round_trip() {
     let is_name = |name: &str| !name.is_empty() && name.trim_matches(' ') == name;
@@ -181,7 +182,8 @@ fn names_with_spaces_keep_their_order_and_round_trip() {
     assert_eq!(back, keys);
 }
 
-/// Padding is removed sixteen bytes at a time, and a name may end at any position within them.
+/// Names of every length can be decoded. Padding is removed in blocks of sixteen bytes, so a name may end at any
+/// position of a block.
 #[test]
 fn names_of_any_length_round_trip() {
     let sizes = NameSizes { namespace: 50, table: 70, view: 9 };

@@ -13,7 +13,7 @@ use lz4_flex::frame::FrameDecoder;
 use super::COLUMNS;
 use super::zstd::Zstd;
 
-/// Buffers for validity, offsets and bytes.
+/// Number of buffers of a column: validity, offsets and bytes.
 pub const BUFFERS_PER_COLUMN: usize = 3;
 /// A compressed buffer begins with its decompressed size, or -1 if it is not compressed.
 const SIZE_PREFIX_SIZE_BYTES: usize = 8;

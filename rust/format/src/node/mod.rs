@@ -71,7 +71,7 @@ pub struct Node {
     values: StringArray,
     children: StringArray,
     txns: StringArray,
-    /// Index of the null row, at which the key table begins.
+    /// Index of the null row: the first row of the key table, which has neither key nor value.
     table: usize,
     n_keys: usize,
     /// Number of rows of the key table, N.
@@ -162,7 +162,8 @@ impl Node {
         self.buffer_index.get_or_init(|| {
             let mut rows: Vec<u32> = (0..self.n_messages() as u32).collect();
             let key = |row: u32| self.message_key(row as usize);
-            // The sort is stable, so that equal keys keep their order; then only the last of each is kept.
+            // The sort is stable, so that messages with equal keys keep their order. Then only the last message of each
+            // key is kept.
             rows.sort_by(|a, b| key(*a).cmp(key(*b)));
             let mut newest: Vec<u32> = Vec::with_capacity(rows.len());
             for row in rows {

@@ -1,7 +1,7 @@
 //! A node that is being changed: its rows, its children, and the messages in its buffer.
 //!
-//! This module has pure functions of one node. Rule numbers refer to `docs/architecture.md` (rules of the tree). The
-//! tree crate splits and merges nodes (`split_and_merge`).
+//! The functions of this module change one node and access no storage. Rule numbers refer to `docs/architecture.md`
+//! (rules of the tree). The tree crate splits and merges nodes (`split_and_merge`).
 
 use std::sync::Arc;
 

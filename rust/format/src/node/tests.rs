@@ -47,7 +47,8 @@ fn a_key_that_a_leaf_lacks_is_absent() {
     assert_eq!(node(&MutableNode::default()).search("a"), Found::Absent);
 }
 
-/// The cache of nodes is limited by the sizes that nodes report.
+/// A node takes at most the memory that it reports. Otherwise the cache, which adds up the reported sizes, would exceed
+/// its limit.
 #[test]
 fn a_node_takes_at_most_its_reported_memory() {
     let few = MutableNode { rows: vec![row("b")], buffer: vec![message("c", None)], ..MutableNode::default() };
@@ -80,7 +81,8 @@ fn a_node_takes_at_most_its_reported_memory() {
     }
 }
 
-/// A parked delete hides its row from gc. The files of a dropped object were retained while its row was a separator.
+/// Garbage collection ignores a row that a message of the same node replaces or deletes. Otherwise the files of a
+/// dropped object would be retained as long as its row is a separator.
 #[test]
 fn a_row_with_a_message_has_no_reference() {
     let node = node(&MutableNode {

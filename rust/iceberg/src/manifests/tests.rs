@@ -55,7 +55,8 @@ fn a_manifest_list_references_manifests() {
     assert_eq!(named, [Named { location: "s3://b/m.avro".into(), form: Form::Manifest }]);
 }
 
-/// A manifest list that is read as a manifest would have no references, so that all files would be deleted.
+/// A manifest list that is read as a manifest is an error. Otherwise it would have no references, and garbage
+/// collection would delete all files of the table.
 #[test]
 fn a_file_of_another_kind_or_a_truncated_one_is_an_error() {
     let manifest = file(MANIFEST, &[&entry(1, 0, "added"), &entry(1, 0, "too")]);

@@ -35,7 +35,8 @@ fn compressed_metadata_is_read_by_its_content() {
     assert!(matches!(read(&compressed.slice(..40), "m"), Err(Error::CorruptFile { .. })));
 }
 
-/// Metadata that is not understood may contain references; skipping them would delete the files.
+/// Metadata that cannot be decoded is an error. Otherwise its references would be skipped, and garbage collection would
+/// delete the files.
 #[test]
 fn unknown_metadata_is_an_error() {
     for text in ["", "{}", r#"{"format-version": 2, "location": "x", "snapshots": [{}]}"#, "[1, 2"] {

@@ -1,4 +1,4 @@
-//! Trees of a bulk build, and commits onto them.
+//! Trees from a bulk build, and later commits to them.
 
 use arrow_array::{Array, StringArray};
 use rand::rngs::StdRng;

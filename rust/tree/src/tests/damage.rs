@@ -1,5 +1,5 @@
-//! Trees of intact files that do not fit together. Every reader ends with an error that names a file; a
-//! walk through the whole tree reports a problem.
+//! Trees whose files are intact but do not fit together. Every reader ends with an error that names a file, and a walk
+//! through the whole tree reports a problem.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Tree {
         Ok(walk(&self.nodes(), &self.root, "root").await?.problems)
     }
 
-    /// Results of all operations on a tree: lookups of the key, a scan, a diff, a commit.
+    /// Runs all operations on a tree and returns their results: lookups of the key, a scan, a diff, a commit.
     async fn use_it(&self, key: &str) -> [Result<()>; 5] {
         let keys = StringArray::from(vec![key, "a", "zz"]);
         let empty = encode(&[], &MutableNode::default(), ORDER, Default::default()).unwrap().node;
@@ -156,7 +156,8 @@ async fn mode_35_cycles_end_in_an_error() {
     }
 }
 
-/// Readers also end if only another path than the leftmost one, which determines the height, is a cycle.
+/// Readers also end with an error if the cycle is not on the leftmost path, from which readers determine the height of
+/// the tree.
 #[tokio::test]
 async fn mode_35_a_cycle_next_to_an_intact_branch_ends_in_an_error() {
     for heights in [Heights::Recorded, Heights::Absent] {
@@ -193,7 +194,8 @@ async fn mode_35_a_shared_child_is_a_problem() {
     }
 }
 
-/// Nodes shared on every level are read once: each node has the same child four times, so 4^38 paths lead to a leaf.
+/// Nodes that are shared on every level are read only once. In this tree every node has the same child four times, so a
+/// walk along every path would visit the leaf 4^38 times.
 #[tokio::test]
 async fn mode_35_children_shared_on_every_level_are_read_once() {
     let height = MAX_HEIGHT - 1;
@@ -228,7 +230,7 @@ async fn keys_and_messages_outside_of_their_range_are_problems() {
     }
 }
 
-/// A node with a different order is read and reported.
+/// Readers accept a node of another order, and a walk through the tree reports it.
 #[tokio::test]
 async fn mode_36_a_node_of_another_order_is_a_problem() {
     let tree = Tree::new(inner(1, &["m"], &["l/1", "l/2"]), &[("l/1", leaf(&["a"]))], Heights::Recorded);

@@ -31,7 +31,8 @@ fn rows(dictionary: &Dictionary) -> Vec<Row> {
     dictionary.iter().map(|(key, value)| Row { key: key.as_str().into(), value: value.as_str().into() }).collect()
 }
 
-/// Results of workers whose rows end at `cuts` and come in batches of random sizes; in any order.
+/// Returns the leaves and loose rows of several workers in random order. The rows of the workers end at `cuts`, and
+/// each worker gets them in batches of random sizes.
 async fn parts(model: &Model, rows: &[Row], cuts: &[usize], random: &mut StdRng) -> (Vec<Leaf>, Vec<LooseRow>) {
     let (mut leaves, mut loose) = (Vec::new(), Vec::new());
     let mut first = 0;

@@ -18,16 +18,16 @@ pub fn histories(default: u64) -> u64 {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Any key, one change in four a delete.
+    /// Any key; one change in four is a delete.
     Uniform,
-    /// Ascending keys; old ones are dropped from time to time.
+    /// Ascending keys; old keys are deleted from time to time.
     Ascending,
     Descending,
     /// Nearly all changes on few keys.
     Hot,
     /// Three changes in four are deletes of existing keys.
     DeleteHeavy,
-    /// Filled and emptied completely, repeatedly.
+    /// The tree is filled and emptied completely, several times.
     Tides,
 }
 
@@ -50,7 +50,7 @@ impl History {
         let mut changes = Changes::new();
         for i in 0..count {
             let (key, set) = self.change(model);
-            // One message of each key.
+            // At most one message of each key.
             if touched.insert(key.clone()) {
                 changes.push((key, set.then(|| format!("v{}.{i}", self.step))));
             }
@@ -92,7 +92,7 @@ impl History {
     }
 }
 
-/// Runs histories of a kind over all orders and caps; returns the phenomena that occurred.
+/// Runs histories of one kind with all orders and caps. Returns how often each event of the tree occurred.
 async fn run(kind: Kind, per_order: u64, steps: usize) -> Tally {
     let mut total = Tally::default();
     for order in ORDERS {
@@ -120,7 +120,7 @@ async fn run(kind: Kind, per_order: u64, steps: usize) -> Tally {
     total
 }
 
-/// Every phenomenon occurred at least ten times.
+/// Checks that every event of the tree occurred at least ten times.
 fn assert_all_phenomena(tally: Tally) {
     let Tally { flushes, splits, merges, emptied, parked_resolved, grown, reduced } = tally;
     for (phenomenon, count) in [

@@ -43,7 +43,7 @@ pub struct Model {
     pub versions: Vec<(Arc<Node>, Dictionary)>,
 }
 
-/// Caps of a few messages, so that a short history changes the whole tree.
+/// Buffers hold only a few messages, so that a short history changes the whole tree.
 pub fn config(order: usize, root_cap: usize, inner_cap: usize, node_max: usize) -> TreeConfig {
     TreeConfig {
         order,
@@ -117,7 +117,8 @@ impl Model {
         self.check_keys(&self.nodes).await;
     }
 
-    /// Rule 8: the messages of the version are the tail of its root's buffer, and nowhere else in it.
+    /// Checks rule 8: the messages of the version are the last rows of its root's buffer, and are nowhere else in the
+    /// buffer.
     fn check_tail(&self, messages: &[Message], txn: &str) {
         let buffer: Vec<Message> = self.root.messages().map(Message::from).collect();
         assert!(buffer.ends_with(messages), "the tail of the root's buffer is not what the version wrote");
@@ -125,9 +126,9 @@ impl Model {
         assert_eq!(own, messages.len(), "rows of the version stand outside of the tail");
     }
 
-    /// Rule 15: the nodes of a version reference only new locations and locations that the previous version referenced.
-    /// A hidden row became visible again in a new root, although its definition had been deleted, and every later
-    /// garbage collection failed.
+    /// Checks rule 15: the nodes of a version reference only new locations and locations that the previous version
+    /// referenced. Otherwise a hidden row could become visible in a new root after its definition was deleted, and
+    /// every later garbage collection would fail.
     async fn check_named(&mut self, messages: &[Message]) {
         let mut named = BTreeSet::new();
         let mut waiting = vec![self.root.clone()];
@@ -151,7 +152,7 @@ impl Model {
         assert!(empty_leaf.is_none(), "a leaf without keys stays in the tree: {empty_leaf:?}");
     }
 
-    /// Rule 1: look-ups of every known key, one by one and all at once, equal the dictionary.
+    /// Checks rule 1: lookups of every known key, one by one and all at once, return the values of the dictionary.
     pub async fn check_keys(&self, nodes: &NodeStore) {
         let keys = StringArray::from_iter_values(&self.known);
         let found = get_many(nodes, &self.root, &keys).await.unwrap();
@@ -167,7 +168,7 @@ impl Model {
         assert_eq!(get(nodes, &self.root, "never written").await.unwrap(), None);
     }
 
-    /// An empty cache, as another process has it.
+    /// Begins with an empty cache, like another process.
     pub fn cold_nodes(&self) -> Arc<NodeStore> {
         Arc::new(NodeStore::new(self.files.clone(), 0))
     }
@@ -182,7 +183,8 @@ impl Model {
         }
     }
 
-    /// A prefix of a known key, or from one known key to another (or to the end).
+    /// Returns a random range: all keys with a prefix of a known key, or the keys from one known key to another one or
+    /// to the end.
     fn random_range(&self, generator: &mut StdRng) -> KeyRange {
         let mut pick = || {
             let i = generator.random_range(0..self.known.len().max(1));
@@ -216,7 +218,7 @@ impl Model {
         }
     }
 
-    /// Rule 12, between two versions in either order.
+    /// Checks rule 12 for two versions in either order.
     pub async fn check_diff(&self, generator: &mut StdRng) {
         let mut pick = || &self.versions[generator.random_range(0..self.versions.len())];
         let ((before, old), (after, new)) = (pick(), pick());
@@ -224,7 +226,7 @@ impl Model {
         assert_eq!(found, difference(old, new));
     }
 
-    /// Every node except the root has the minimum number of keys of a bulk build.
+    /// Checks that every node except the root has at least the minimum number of keys of a bulk build.
     pub async fn check_filled(&self) {
         let shape = walk(&self.nodes, &self.root, "root").await.unwrap();
         let least = min_keys(self.config.order);

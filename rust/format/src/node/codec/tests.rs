@@ -54,7 +54,7 @@ fn file(draft: &MutableNode, compression: Compression) -> Bytes {
     encode(&system(), draft, ORDER, compression).unwrap().bytes
 }
 
-/// A file as written by another Arrow writer, without a checksum.
+/// A file from another Arrow writer, without a checksum.
 fn foreign(batches: &[RecordBatch], compression: Compression) -> Bytes {
     let kind = match compression {
         Compression::None => None,
@@ -122,7 +122,7 @@ fn an_unknown_checksum_algorithm_is_readable() {
     decode(writer.into_inner().unwrap().into(), "p", Some(ORDER)).unwrap();
 }
 
-/// Mode 33: truncated files.
+/// A truncated file is reported as damaged (failure mode 33).
 #[test]
 fn a_file_cut_at_any_length_is_corrupt() {
     for compression in COMPRESSIONS {
@@ -133,7 +133,8 @@ fn a_file_cut_at_any_length_is_corrupt() {
     }
 }
 
-/// Flips every bit from a given byte on: the reader detects each of them, or reads the same content.
+/// Flips one bit after the other, from a given byte on, and checks that the reader reports damage or reads the same
+/// content.
 fn flip_bits(bytes: &Bytes, from: usize, order: usize) {
     let original = dump(&decode(bytes.clone(), "p", Some(order)).unwrap());
     let mut unnoticed = 0;
@@ -152,7 +153,8 @@ fn flip_bits(bytes: &Bytes, from: usize, order: usize) {
     assert!(unnoticed < all / 2, "{unnoticed} of {all} flipped bits were not detected");
 }
 
-/// Mode 33: one flipped bit. The footer itself is not covered by the checksum.
+/// A flipped bit is detected, or does not change what the reader returns (failure mode 33). The checksum does not cover
+/// the footer.
 #[test]
 fn a_flipped_bit_is_detected_or_harmless() {
     for compression in COMPRESSIONS {
@@ -162,8 +164,8 @@ fn a_flipped_bit_is_detected_or_harmless() {
     }
 }
 
-/// Mode 33: a footer with a slightly wrong position of the record batch. In a node of uniform rows, the bytes there
-/// look like rows, too.
+/// A footer with a slightly wrong position of the record batch is refused (failure mode 33). In a node of similar rows,
+/// the bytes at the wrong position would be valid rows as well.
 #[test]
 fn a_footer_with_a_wrong_position_of_the_batch_is_refused() {
     let rows: Vec<Row> = (0..127).map(|i| row(&format!("{i:04}"))).collect();
@@ -176,7 +178,8 @@ fn a_footer_with_a_wrong_position_of_the_batch_is_refused() {
     }
 }
 
-/// Without a checksum, the reader can only guarantee that it does not panic.
+/// A damaged file without a checksum does not make the reader panic. The reader cannot detect all damage in such a
+/// file.
 #[test]
 fn a_byte_changed_in_a_file_without_checksum_never_panics() {
     for compression in COMPRESSIONS {
@@ -230,7 +233,7 @@ fn buffer_offsets(bytes: &[u8]) -> Vec<usize> {
     buffers.iter().filter(|buffer| buffer.length() >= 8).map(|buffer| body + buffer.offset() as usize).collect()
 }
 
-/// Mode 34: decompression bombs.
+/// A buffer that states a huge or negative decompressed size is refused (failure mode 34).
 #[test]
 fn a_buffer_that_states_exabytes_is_refused() {
     let batch = decode_batch(file(&inner(), Compression::Zstd), "p").unwrap();
@@ -248,7 +251,8 @@ fn a_buffer_that_states_exabytes_is_refused() {
     }
 }
 
-/// An LZ4 frame may be longer than stated: a buffer that states 64 bytes and contains 64 MiB would allocate them.
+/// A buffer whose content is longer than stated is refused. Otherwise a buffer that states 64 bytes and contains 64 MiB
+/// would take 64 MiB of memory.
 #[test]
 fn a_buffer_larger_than_stated_is_refused() {
     let long = "a".repeat(1 << 20);
@@ -273,8 +277,8 @@ fn a_buffer_larger_than_stated_is_refused() {
     }
 }
 
-/// The reader's limit must not make a large transaction unreadable: one that dropped 300,000 tables with long names
-/// compresses better than readers accept.
+/// A batch that compresses better than readers accept is stored uncompressed. Otherwise a version that drops 300,000
+/// tables with long names would be unreadable.
 #[test]
 fn a_batch_that_compresses_too_well_is_stored_uncompressed() {
     let key = format!("C==={}", " ".repeat(1000));
@@ -329,8 +333,8 @@ fn a_dictionary_is_refused() {
     assert_corrupt(decode(with_columns(columns.to_vec()), "p", None), "no dictionaries");
 }
 
-/// Our own decoder replaced that of arrow-ipc, so that the WebAssembly build can use it. For any bytes, both return the
-/// same rows, or one of them reports damage.
+/// Decodes a node file with the reader of arrow-ipc; `None` if that reader reports damage or panics. The tests compare
+/// its rows with those of our own decoder.
 fn by_arrow(bytes: &[u8]) -> Option<RecordBatch> {
     let reader = std::panic::catch_unwind(|| arrow_ipc::reader::FileReader::try_new(std::io::Cursor::new(bytes), None));
     let mut reader = reader.ok()?.ok()?;
@@ -356,8 +360,8 @@ proptest! {
         prop_assert_eq!(decode_batch(bytes, "p").unwrap(), batch);
     }
 
-    /// Our writer reserves space for the header and fills it in later. Arrow's own reader has to read the same rows,
-    /// also if they are a slice of longer columns.
+    /// Arrow's own reader returns the rows that our writer wrote, also if the rows are a slice of longer columns. Our
+    /// writer reserves space for the header and fills it in later, so it could write a wrong header.
     #[test]
     fn arrows_own_reader_finds_the_same_rows_in_our_files(
         batch in any_columns(),
@@ -385,8 +389,7 @@ proptest! {
         }
         let ours = decode_batch(bytes.clone().into(), "p");
         if let Ok(ours) = ours {
-            // Arrow's decoder also refuses a message whose version differs from the footer's, which does not matter
-            // here.
+            // Only rows that both decoders return are compared, because Arrow's decoder refuses more files than ours.
             if let Some(theirs) = by_arrow(&bytes) {
                 prop_assert_eq!(ours.columns(), theirs.columns());
             }
@@ -476,7 +479,7 @@ fn children_of_some_keys_only_are_refused() {
     assert_refused(&[n_keys("0"), leftmost, leftmost, NULL_ROW, NULL_ROW], "a child beside every key or none");
 }
 
-/// Mode 35: a height that contradicts the node's children.
+/// A node with children and height 0, or without children and another height, is refused (failure mode 35).
 #[test]
 fn a_height_that_does_not_fit_the_children_is_refused() {
     let height = |height| [Some("height"), Some(height), None, None];
@@ -495,7 +498,7 @@ fn invalid_messages_are_refused() {
     assert_refused(&with([Some("a"), Some("v"), Some("child"), Some("txn")]), "not a message");
 }
 
-/// Mode 36: a table with another order than the lakehouse.
+/// A node whose key table has another number of rows than the order of the lakehouse is refused (failure mode 36).
 #[test]
 fn a_table_of_another_order_is_refused() {
     let bytes = file(&leaf(), Compression::Zstd);
@@ -513,7 +516,8 @@ fn an_invalid_draft_is_not_written() {
     }
 }
 
-/// Arrow's writers align buffers, other writers need not: mapped or sliced bytes may begin at any address.
+/// A file is read at any address in memory. Arrow's writers align buffers in the file, but the bytes of the file need
+/// not begin at an aligned address.
 #[test]
 fn a_file_at_any_address_is_read() {
     let bytes = file(&inner(), Compression::None);
@@ -524,7 +528,7 @@ fn a_file_at_any_address_is_read() {
     }
 }
 
-/// The footer and the batch each state the number of rows and of nulls.
+/// A record batch is refused if a column has another number of rows or nulls than the batch states.
 #[test]
 fn counts_that_contradict_the_columns_are_refused() {
     let cells = [n_keys("1"), NULL_ROW, key_row("a"), NULL_ROW, NULL_ROW];
@@ -532,7 +536,7 @@ fn counts_that_contradict_the_columns_are_refused() {
     let frame = Frame::check(&bytes).unwrap();
     let nodes = frame.batch.nodes().unwrap().bytes();
     let at = bytes.windows(nodes.len()).position(|window| window == nodes).unwrap();
-    // Of the first column: the number of rows, and of nulls.
+    // The first field is the number of rows of the first column, the second its number of nulls.
     for (field, message) in [(0, "rows, not 5"), (8, "the record batch says")] {
         let mut other = bytes.to_vec();
         other[at + field] -= 1;
@@ -540,8 +544,8 @@ fn counts_that_contradict_the_columns_are_refused() {
     }
 }
 
-/// Two leaves had been exchanged. Each was intact and therefore accepted: objects were missing in listings or listed
-/// twice.
+/// A node file is refused if it contains the id of another node. Otherwise two intact leaves that were exchanged would
+/// be accepted, and objects would be missing from listings or listed twice.
 #[test]
 fn a_node_with_the_name_of_another_is_refused() {
     let paths = [1, 2].map(|number| node_path(uuid::Uuid::from_u128(number)));
@@ -558,7 +562,7 @@ fn a_node_with_the_name_of_another_is_refused() {
             "{refused:?}"
         );
     }
-    // Files with other kinds of names, and nodes without an id, are not checked.
+    // A file whose name has no id, and a node without an id, are accepted.
     assert!(decode(of(id), "node.arrow", None).is_ok());
     let unnamed = encode(&[], &MutableNode::default(), 4, Compression::Zstd).unwrap().bytes;
     assert!(decode(unnamed, &paths[0], None).is_ok());

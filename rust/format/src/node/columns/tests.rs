@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::super::zstd::{in_c, in_rust};
 use super::*;
 
-/// A node file of 2 MB stated 2 GiB of content, and opening the lakehouse ran out of memory. The memory of a reader is
-/// limited by the usual size of nodes, and beyond that by the bytes read.
+/// A node may decompress to the usual size of nodes, or to a multiple of its file size. Otherwise a reader of a file of
+/// 2 MB that states 2 GiB of content would run out of memory.
 #[test]
 fn the_decompressed_size_of_a_node_is_limited() {
     let mib = 1 << 20;
@@ -19,7 +19,7 @@ fn the_decompressed_size_of_a_node_is_limited() {
 }
 
 proptest! {
-    /// A frame that only the C library reads would make the WebAssembly build fail.
+    /// The Rust library decompresses what the C library compresses. Otherwise the web page could not read some nodes.
     #[test]
     fn both_libraries_decompress_to_the_same_bytes(
         parts in prop::collection::vec((".{0,20}", 0..400usize), 0..20),
@@ -37,7 +37,7 @@ proptest! {
         }
     }
 
-    /// A panic of a library would terminate the page in the browser.
+    /// Neither library panics on damaged frames. A panic would end the web page in the browser.
     #[test]
     fn both_libraries_survive_damaged_frames(
         content in prop::collection::vec(any::<u8>(), 0..2000),
