@@ -171,10 +171,10 @@ def test_a_filter_that_cannot_be_evaluated_is_refused(table: tl.Table, text: str
         ("ZONE = 'a'", "did you mean 'zone'"),
         (
             "zone = 1",
-            "column 'zone': a column of type VARCHAR cannot be compared with 1; write the text in quotes: '1'",
+            "column 'zone': a column of type VARCHAR cannot be compared with 1; write the string in quotes: '1'",
         ),
         ("id in (1, 'x')", "column 'id': a column of type BIGINT cannot be compared with 'x'"),
-        ("id like 'a%'", "column 'id': `like` needs a column of text, not one of type BIGINT"),
+        ("id like 'a%'", "column 'id': `like` needs a column of strings, not of type BIGINT"),
         ("flag = 'yes'", "column 'flag': a column of type BOOLEAN cannot be compared with 'yes'"),
         ("id = true", "column 'id': a column of type BIGINT cannot be compared with true"),
         ("tags = 1", "type VARCHAR[] cannot be compared with 1"),

@@ -19,9 +19,9 @@ class RangeReader(io.RawIOBase):
     """Seekable stream over one object, by range requests with read-ahead. Not thread-safe.
 
     Args:
-        read_range: the bytes of a path from an offset, at most of that length; fewer if the file ends before.
-        end: the last bytes of the object that are known already.
-        parts: other known parts, by their offset.
+        read_range: returns the bytes of a path from an offset with a length; fewer if the file ends.
+        end: the last bytes of the object, which are already known.
+        parts: offsets and contents of other known parts.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RangeReader(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes; without `size` all remaining bytes. b"" at the end."""
+        """Up to `size` bytes, or all remaining bytes without `size`; b"" at the end."""
         left = max(self._size_bytes - self._position, 0)
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted == 0:
@@ -77,7 +77,7 @@ class RangeReader(io.RawIOBase):
         return data
 
     def _before_end(self, wanted: int) -> bytes:
-        """Read that many bytes from the present position, all before the known end."""
+        """Read `wanted` bytes from the present position, all of them before `end`."""
         if wanted == 0:
             return b""
         number = bisect_right(self._parts, self._position, key=itemgetter(0)) - 1

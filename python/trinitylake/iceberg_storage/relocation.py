@@ -1,8 +1,8 @@
 """Rewrites the metadata of a managed table after its lakehouse was moved, so that all URIs have the present root.
 
-Iceberg's files reference each other by absolute URIs. The lakehouse resolves URIs of former roots (format §2); an
+Iceberg's files reference each other by absolute URIs. The lakehouse resolves URIs of former roots (format §2), but an
 engine that opens a metadata file does not. Relocation rewrites the files that contain URIs: the metadata file, manifest
-lists, manifests and position deletes. Data files, equality deletes and statistics contain none. The old files remain
+lists, manifests and position deletes. Data files, equality deletes and statistics contain no URIs. The old files remain
 for older versions of the lakehouse.
 """
 
@@ -41,14 +41,14 @@ _DELETED_FILE_PATH, _DELETED_FILE_PATH_ID = "file_path", 2147483546
 
 
 class TableRelocation:
-    """Rewrites one table. Each file is built in memory, and stored unless `dry_run`.
+    """Rewrites one table.
 
     Args:
         io: the file access of the lakehouse, which records the written files.
-        dry_run: store nothing.
+        dry_run: build the files only in memory.
 
     Attributes:
-        files: number of files that were written, or would be.
+        files: number of files that were written, or would be with `dry_run` unset.
     """
 
     def __init__(self, io: LakehouseFileIO, *, dry_run: bool = False) -> None:
@@ -60,11 +60,11 @@ class TableRelocation:
         self.files = 0
 
     def run(self, metadata_path: str, table_id: str) -> str | None:
-        """The path of a new metadata file, or None if nothing in the table names another root.
+        """Rewrite the table. Returns the path of the new metadata file; None if the table only names the present root.
 
         Raises:
             CorruptFile, FileNotFoundError: for a file that is damaged or missing.
-            InvalidArgument: for position deletes in a format that cannot be rewritten here.
+            InvalidArgument: for position deletes in a format other than Parquet and Puffin.
         """
         uri = self._io.uri_of(metadata_path)
         metadata = read_metadata(self._io, uri, table_id=table_id)
@@ -106,7 +106,7 @@ class TableRelocation:
         return metadata.model_copy(update=changes)
 
     def _relocated_uri(self, uri: str) -> str:
-        """A URI with the present root. A URI with this root, or outside of the lakehouse, is unchanged."""
+        """The URI with the present root instead of a former root. A URI outside of the lakehouse is unchanged."""
         if canonical_uri(uri).startswith(self._present_root):
             return uri
         try:
@@ -123,7 +123,7 @@ class TableRelocation:
         return self._avro(uri, relocate, f"snap-{snapshot_id}-0-{uuid.uuid4()}.avro")[0]
 
     def _manifest(self, uri: str) -> tuple[str, int | None]:
-        """The new URI of a manifest, and its size if that changed."""
+        """The new URI of a manifest, and its size if it was rewritten."""
         if uri not in self._moved:
             new_uri, size_bytes = self._avro(uri, self._entry, f"{uuid.uuid4()}-m0.avro")
             if size_bytes is None:
@@ -196,9 +196,7 @@ class TableRelocation:
     def _avro(
         self, uri: str, relocate: Callable[[Record, dict[int, int]], None], new_name: str
     ) -> tuple[str, int | None]:
-        """Rewrite the rows of an Avro file under its own schema. Returns the URI, and the size if a new file was
-        needed.
-        """
+        """Apply `relocate` to the rows of an Avro file. Returns the URI, and the size if the file was rewritten."""
         data = self._rewritten(uri, relocate)
         if data is None:
             return self._relocated_uri(uri), None
@@ -207,7 +205,7 @@ class TableRelocation:
         return self._uri_of(path), len(data)
 
     def _rewritten(self, uri: str, relocate: Callable[[Record, dict[int, int]], None]) -> bytes | None:
-        """The bytes of an Avro file with its rows changed, under its own schema; None if that changes nothing."""
+        """The bytes of an Avro file after `relocate` on each row, with the same schema; None without changes."""
         with AvroFile[Record](self._io.new_input(uri)) as file:
             rows = list(file)
             header, schema, sync = dict(file.header.meta), file.schema, file.header.sync
@@ -234,7 +232,7 @@ class TableRelocation:
 
 
 def positions(schema: Schema) -> dict[int, int]:
-    """Positions of fields in their struct, by id: of the schema, and of the data file in it."""
+    """Positions of fields by id, for the fields of the schema and of its struct `data_file`."""
     at = {field.field_id: position for position, field in enumerate(schema.fields)}
     if DATA_FILE in at:
         data_file: Any = schema.find_type(DATA_FILE)
@@ -243,6 +241,6 @@ def positions(schema: Schema) -> dict[int, int]:
 
 
 def _copy_of(record: Record) -> Record:
-    """A deep copy of the record and the records in it."""
+    """A copy of the record and of nested records."""
     values = (record[position] for position in range(len(record)))
     return Record(*(_copy_of(value) if isinstance(value, Record) else value for value in values))

@@ -1,15 +1,18 @@
-"""Rewrites snapshots of a table so that no file that they name holds rows that match a filter.
+"""Rewrites snapshots of a table so that none of their files contains rows that match a filter.
 
-Each file is replaced by at most one new file, which all snapshots share:
+Each affected file is replaced by at most one new file, which all snapshots share:
 
-- a data file by a file with the same columns and without the matching rows, which keeps row ids and sequence numbers;
-- a position delete file or deletion vector of such a data file by one with the positions in the new file;
-- an equality delete file with values of the filter by nothing: the rows that it deletes are removed from the new data
-  files of the snapshots that have it;
-- a manifest or manifest list with an entry of such a file by one with the entry of the new file.
+- A data file is replaced by a file with the same columns and without the matching rows. Row ids and sequence numbers do
+    not change.
+- A position delete file or deletion vector of a replaced data file is replaced by one with the positions in the new
+  data
+    file.
+- An equality delete file with values of the filter is removed. The rows that it deletes are removed from the new data
+    files of the snapshots that have it.
+- A manifest or manifest list with an entry of a replaced file is replaced by one with the entry of the new file.
 
-A snapshot keeps its id, its parent and its place in the log, so that tags and branches of the table stay. Each branch
-of the latest version gets a new head with the same files, so that a client that read the former one conflicts.
+A snapshot keeps its id, its parent and its place in the log, so that tags and branches of the table remain valid. Each
+branch of the latest version gets a new head with the same files, so that a client that read the former head conflicts.
 """
 
 from __future__ import annotations
@@ -78,12 +81,12 @@ _OF_CONTENT = [
     "upper_bounds",
     "split_offsets",
 ]
-#: Part of a summary that names partitions, or counts them.
+#: Prefixes of summary fields that name partitions or count them.
 _PARTITIONS = "partitions.", "partition-summaries-included", "changed-partition-count"
 
 
 class _Replaced(NamedTuple):
-    """Replacement of a data file: None if all of its rows are removed. `removed` are positions of rows, ascending."""
+    """Replacement of a data file, None if no row remains, and the ascending positions of the removed rows."""
 
     file: DataFile | None
     removed: np.ndarray
@@ -93,12 +96,12 @@ class _Manifest(NamedTuple):
     """Replacement of a manifest.
 
     Attributes:
-        snapshot_id: the snapshot that added it.
-        file: None without entries.
+        snapshot_id: the snapshot that added the manifest.
+        file: the new manifest; None if it would have no entries.
         replaced: the replaced data files, by their paths.
-        live: the increase of each count of live entries, keyed by the end of its name in a snapshot summary.
-        added: the same for files that the snapshot of the manifest adds.
-        removed: the same for files that it removes.
+        live: changes of the counts of live files, keyed by the end of their names in a snapshot summary.
+        added: changes of the counts of files that the snapshot of the manifest adds.
+        removed: changes of the counts of files that the snapshot of the manifest removes.
     """
 
     snapshot_id: int | None
@@ -112,8 +115,8 @@ class _Manifest(NamedTuple):
 def with_new_heads(io: LakehouseFileIO, metadata: TableMetadata) -> TableMetadata:
     """The metadata with a new snapshot of the same files at the head of each branch.
 
-    This makes commits of clients conflict that loaded a snapshot before it was rewritten: it keeps its id, but they
-    still name its former manifests.
+    Rewritten snapshots keep their ids. A client that loaded a snapshot before it was rewritten would commit its former
+    manifests. With the new head, this commit conflicts.
     """
     for name, ref in metadata.refs.items():
         if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
@@ -127,9 +130,9 @@ class TableEraser:
 
     Args:
         io: the file access of the lakehouse, which records the written files.
-        is_text: whether a string contains a value of the filter. Such comments of columns, and such values in the
-            summaries of snapshots, are removed.
-        on_file: called after each data file that was rewritten.
+        is_text: returns whether a string contains a value of the filter. Comments of columns and values in summaries of
+            snapshots that contain a value are removed.
+        on_file: called after each rewritten data file.
     """
 
     def __init__(
@@ -155,13 +158,13 @@ class TableEraser:
         )
 
     def erased(self, metadata: TableMetadata, search: RowSearch) -> TableMetadata:
-        """The metadata without matching rows, not yet stored. Without matching rows, the same object.
+        """The metadata without matching rows, which the caller stores. Returns `metadata` if there is nothing to erase.
 
         Raises `InvalidArgument` for files that cannot be rewritten.
         """
         affected, own = search.snapshots(metadata), search.own_columns(metadata)
         snapshots = {one.snapshot_id: one for one in metadata.snapshots}
-        # If a later snapshot removes a rewritten file, the manifest entry of the removal must name the new file.
+        # In this order, because the entry that removes a rewritten file in a later snapshot must name the new file.
         for one in sorted(metadata.snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms)):
             if one.snapshot_id in affected:
                 snapshots[one.snapshot_id] = self._snapshot(metadata, search, one, own)
@@ -212,7 +215,7 @@ class TableEraser:
         return self._snapshots[key]
 
     def _summary(self, snapshot: Snapshot, changes: Counter[str] | None) -> Summary | None:
-        """The summary of a snapshot without values of the filter; if counts change, also without partitions."""
+        """The summary of a snapshot without values of the filter. With changed counts, partitions are left out too."""
         if snapshot.summary is None:
             return None
         kept = {}
@@ -227,9 +230,10 @@ class TableEraser:
         return Summary(snapshot.summary.operation, **kept)
 
     def _new_list(self, metadata: TableMetadata, search: RowSearch, snapshot: Snapshot) -> tuple[str, Counter[str]]:
-        """Write the manifest list of a snapshot; returns its location and the increase of each count in the summary."""
+        """Write the manifest list of a snapshot. Returns its location and the changes of the counts in the summary."""
         if snapshot.first_row_id is None and metadata.format_version >= ROW_IDS_SINCE:
-            metadata = metadata.model_copy(update={"format_version": 2})  # it is older than the upgrade of the table
+            # The snapshot is older than the upgrade to version 3.
+            metadata = metadata.model_copy(update={"format_version": 2})
         manifests = read_list(self._io, snapshot)
         deletes = [
             (one, read_entries(self._io, one, discard_deleted=False))
@@ -349,7 +353,7 @@ class TableEraser:
         return write_data_file(metadata, columns, self._io, self._new_location(metadata, old, "parquet"), kept())
 
     def _new_location(self, metadata: TableMetadata, old: DataFile, ending: str) -> str:
-        """A new name in the folder of the old file; in the table's folder if that one is outside of it."""
+        """A new location in the folder of the old file, or in the table's folder if the old file is outside of it."""
         name = f"{uuid.uuid4()}.{ending}"
         if own_file_check(self._io, metadata)(old.file_path):
             return f"{old.file_path.rpartition('/')[0]}/{name}"
@@ -384,7 +388,7 @@ class TableEraser:
         if not names_changed and not search.count(metadata, old):
             return old
         if not _is_live(entry):
-            return None  # it applies in earlier snapshots, which list what replaces it
+            return None  # only earlier snapshots use this delete file, and they list its replacement
         names = (replaced[path].file for path in sorted(self._data_files_of(old)) if path in replaced)
         key = *file_key(old), *(None if file is None else file.file_path for file in names)
         if key not in self._delete_files:
@@ -418,7 +422,7 @@ class TableEraser:
         return file
 
     def _data_files_of(self, file: DataFile) -> frozenset[str]:
-        """The data files that a position delete file, or another vector in the same file, names."""
+        """The data files that are named in a position delete file or Puffin file, also by other vectors in it."""
         path = file.file_path
         if path not in self._referenced:
             found: set[str] = set()
@@ -488,7 +492,7 @@ def _is_by_values(file: DataFile) -> bool:
 
 
 def _counts(file: DataFile | None) -> dict[str, int]:
-    """Counts of a file for the summary of a snapshot, keyed by the end of their names."""
+    """Counts of a file for the summary of a snapshot, keyed by the ends of their names in it."""
     if file is None:
         return {}
     blob = blob_of(file)

@@ -2,10 +2,10 @@
 
 - A comparison with NULL is NULL, and so is its negation.
 - NaN equals itself and is greater than every other number. -0.0 equals 0.0.
-- Numbers are compared exactly. A literal is never narrowed to the type of a column or file; instead, rows are promoted
-  to the schema of the table.
+- Numbers are compared exactly. A literal is never narrowed to the type of a column or file. Instead, values of rows are
+    promoted to the types in the schema of the table.
 
-The same tests apply to rows, row groups, files and manifests.
+The same compiled filter is applied to rows, row groups, files and manifests.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from trinitylake.iceberg_storage.datetime_text import is_moment, units_since_epo
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Possible outcomes of a filter for the rows of a summary, as bits of a set.
+#: Possible results of a filter for a row, as bits of a set.
 TRUE, FALSE, NULL = 1, 2, 4
 Summaries: TypeAlias = Callable[[int], ColumnSummary]
 
@@ -81,7 +81,7 @@ _NUMBERS = (LongLiteral, FloatLiteral, DoubleLiteral, DecimalLiteral)
 _LARGEST_FLOAT = (2 - 2.0**-23) * 2.0**127
 _BITS = {IntegerType: 31, LongType: 63}
 _MAX_DIGITS = 400
-#: Predicates that are tests; all others are negations of one of them.
+#: Predicates that become a `_Test`. Each other predicate is the negation of one of these.
 _KINDS = (IsNull, IsNaN, StartsWith, In, EqualTo, GreaterThan, GreaterThanOrEqual)
 
 
@@ -90,8 +90,8 @@ class RowFilter:
     """A filter over the columns of one schema.
 
     Attributes:
-        field_ids: of the columns that it compares.
-        size: the number of its predicates and values.
+        field_ids: ids of the compared columns.
+        size: number of predicates and values.
     """
 
     _root: _Node
@@ -110,29 +110,32 @@ class RowFilter:
 
     @classmethod
     def among(cls, schema: Schema, values: Mapping[str, Sequence[Any]]) -> RowFilter:
-        """A filter for rows whose columns have one of these values: encoded as in summaries, ascending, without NaN."""
+        """A filter for rows that have one of the values in each column.
+
+        The values are encoded as in column summaries, ascending, and without NaN.
+        """
         fields = [(schema.find_field(name), found) for name, found in values.items()]
         paths = dict(_paths(schema.as_struct(), ()))
         tests = [_Test(one.field_id, one.field_type, paths[one.field_id], In, found) for one, found in fields]
         return cls(_Joined([_Constant(True), *tests], FALSE), frozenset(one.id for one in tests), len(tests))
 
     def and_also(self, other: RowFilter) -> RowFilter:
-        """A filter for rows that match both."""
+        """A filter for rows that match both filters."""
         root = _Joined([self._root, other._root], FALSE)
         return RowFilter(root, self.field_ids | other.field_ids, self.size + other.size)
 
     def outcomes(self, summaries: Summaries) -> int:
-        """The possible outcomes for rows, given a function that returns the summary of a column by its id."""
+        """The set of possible results for rows. `summaries` returns the summary of a column by its id."""
         return self._root.outcomes(summaries)
 
     def may_match(self, summaries: Summaries) -> bool:
         return bool(self.outcomes(summaries) & TRUE)
 
     def matches(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-        """The outcome for each row: true, false or null. A row with null does not match.
+        """The result for each row: true, false or null. A row with null does not match.
 
         Args:
-            rows: with the columns of the filter, promoted to their types in the schema.
+            rows: rows with the columns of the filter, promoted to the types in the schema.
         """
         import pyarrow as pa
 
@@ -177,11 +180,11 @@ class _Node(ABC):
 
     @abstractmethod
     def outcomes(self, summaries: Summaries) -> int:
-        """The possible outcomes for rows with these summaries."""
+        """The set of possible results for rows with these summaries."""
 
     @abstractmethod
     def matches(self, rows: _Rows) -> Any:
-        """The outcome for each row: true, false or null."""
+        """The result for each row: true, false or null."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,7 @@ class _Joined(_Node):
     """A conjunction or disjunction.
 
     Attributes:
-        decides: the outcome of one part that decides: FALSE in a conjunction, TRUE in a disjunction.
+        decides: the result of one part that decides the whole: FALSE in a conjunction, TRUE in a disjunction.
     """
 
     parts: list[_Node]
@@ -246,10 +249,10 @@ class _Test(_Node):
 
     Attributes:
         id, kind_of_value: id and type of the column.
-        path: names of the structs that contain the column, from the outermost, and its name.
+        path: names of the structs that contain the column, outermost first, and of the column.
         kind: `IsNull`, `IsNaN`, `StartsWith`, `In`, `GreaterThan` or `GreaterThanOrEqual`.
-        values: to compare with, encoded as in column summaries, ascending and without NaN; empty if no value of the
-            column can satisfy the comparison.
+        values: the values to compare with, encoded as in column summaries, ascending and without NaN. Empty if no value
+            of the column can satisfy the comparison.
         has_nan: whether NaN is one of the values.
     """
 
@@ -270,7 +273,7 @@ class _Test(_Node):
         if column.values:
             try:
                 found |= self._of_values(column)
-            except TypeError:  # bounds of another type exclude nothing
+            except TypeError:  # bounds of another type: every result is possible
                 found |= TRUE | FALSE
         return found or FALSE
 
@@ -284,7 +287,7 @@ class _Test(_Node):
         lower, upper = column.lower, column.upper
         if self.kind is In:
             return self._among(column)
-        if not self.values:  # the test is for NULL or NaN, or no value can satisfy the comparison
+        if not self.values:  # a test for NULL or NaN, or a comparison that no value can satisfy
             return FALSE
         (value,) = self.values
         if self.kind is StartsWith:
@@ -315,7 +318,7 @@ class _Test(_Node):
             return pc.is_null(column)
         is_floating = isinstance(self.kind_of_value, FloatType | DoubleType)
         if self.kind is In and len(values) != 1:
-            zeros = [0.0, -0.0] if is_floating and 0.0 in values else []  # which Arrow distinguishes in value sets
+            zeros = [0.0, -0.0] if is_floating and 0.0 in values else []  # Arrow distinguishes them in value sets
             found = _known(column, pc.is_in(column, value_set=_array([*values, *zeros], column.type)))
         elif not values:
             found = _known(column, False)
@@ -420,9 +423,9 @@ def _paths(struct: StructType, above: tuple[str, ...]) -> Iterator[tuple[int, tu
 
 
 def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[type, list[Any]]:
-    """Convert a comparison to one with a value of the column's type; without a value if no value of it can match."""
+    """Convert a comparison to one with a value of the column's type. No value is returned if no row can match."""
     if kind is StartsWith and not isinstance(type, StringType | BinaryType):
-        raise TypeError(f"`like` needs a column of text, not one of type {sql_text(type)}")
+        raise TypeError(f"`like` needs a column of strings, not of type {sql_text(type)}")
     nearest = _floor_and_ceiling(literal, type)
     if nearest is None:
         return kind, [_value(literal, type)]
@@ -435,7 +438,7 @@ def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[typ
 
 
 def _value(literal: Literal[Any], type: IcebergType) -> Any:
-    """The value of a literal that is not a number. Raises `ValueError` or `TypeError` if it does not fit the type."""
+    """The value of a literal for a type that is not numeric. Raises `ValueError` or `TypeError` if it does not fit."""
     if isinstance(literal, StringLiteral) and is_moment(type):
         return units_since_epoch(literal.value, type)
     if isinstance(type, TimestampNanoType | TimestamptzNanoType):
@@ -445,16 +448,16 @@ def _value(literal: Literal[Any], type: IcebergType) -> Any:
         value = literal.to(type).value
     except (TypeError, ValueError):
         written = str(literal.value).lower() if isinstance(literal.value, bool) else repr(literal.value)
-        quotes = f"; write the text in quotes: '{written}'" if isinstance(type, StringType) else ""
+        quotes = f"; write the string in quotes: '{written}'" if isinstance(type, StringType) else ""
         raise ValueError(f"a column of type {sql_text(type)} cannot be compared with {written}{quotes}") from None
     return value.bytes if isinstance(value, UUID) else value
 
 
 def _floor_and_ceiling(literal: Literal[Any], type: IcebergType) -> tuple[Any, Any] | None:
-    """The largest number of a type that is at most a literal, and the smallest one that is at least the literal.
+    """The largest number of a type that is at most the literal, and the smallest number that is at least the literal.
 
-    They are equal for a number of the type; each is None if there is no such number. The result is None unless both
-    literal and type are numeric.
+    Both are equal if the literal is a number of the type. A missing number is None. The result is None unless literal
+    and type are numeric.
     """
     if not isinstance(literal, _NUMBERS):
         return None
@@ -476,7 +479,7 @@ def _floor_and_ceiling(literal: Literal[Any], type: IcebergType) -> tuple[Any, A
 
 
 def _among(value: Any, scale: int, least: int, most: int, made: Callable[[Decimal], Any]) -> tuple[Any, Any]:
-    """Floor and ceiling among the multiples of 10^-scale with factors from `least` to `most`."""
+    """Floor and ceiling of `value` among the numbers n · 10^-scale with n from `least` to `most`."""
     if isinstance(value, float) and math.isinf(value):
         floor: Any = math.inf if value > 0 else -math.inf
         is_exact = False

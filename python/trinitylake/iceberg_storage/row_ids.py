@@ -1,11 +1,11 @@
 """Row ids of format version 3 (Iceberg's specification, "Row Lineage").
 
 A new data file stores no row ids. The commit assigns a range of ids to each data manifest, beginning at the
-`next-row-id` of the metadata, and readers derive the ids of files and rows from its first id. So the ids of new rows
-depend on the metadata that the commit is based on, and change when an append is rebased.
+`next-row-id` of the metadata, and readers compute the ids of files and rows from the first id of the manifest. So the
+ids of new rows depend on the metadata that the commit is based on, and change when an append is rebased.
 
-Records of manifests and data files have the fields of version 3 here (`manifest_file.py`). Those of PyIceberg have
-fewer fields.
+In this library, records of manifests and data files have the fields of format version 3 (`manifest_file.py`). Records
+that PyIceberg made have fewer fields.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def next_row_id_of(metadata: TableMetadata) -> int | None:
 
 
 def first_row_id_of_manifest(manifest: ManifestFile) -> int | None:
-    """The first row id of the first file in a manifest that stores none itself; None without row ids."""
+    """The first row id of a manifest, for its first file without an own row id; None without row ids."""
     first: int | None = _value(manifest, _IN_MANIFEST)
     return first
 
@@ -61,8 +61,8 @@ def first_row_id_of_file(file: DataFile) -> int | None:
 def assigned(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[tuple[ManifestFile, ...], int]:
     """The manifests of a new snapshot with a first row id for each data manifest, and the next free id.
 
-    A manifest that has an id keeps it. After an upgrade of the table existing files may have no ids, so the range
-    includes their rows.
+    A manifest keeps its first row id. The range of a manifest without one includes the rows of existing files, which
+    may lack ids after an upgrade of the table.
     """
     result = []
     for manifest in manifests:
@@ -81,7 +81,7 @@ def inherit_row_ids(entries: Sequence[ManifestEntry], manifest: ManifestFile) ->
     next_row_id = first_row_id_of_manifest(manifest)
     for entry in entries:
         file = entry.data_file
-        if next_row_id is None:  # the snapshot is older than the upgrade to version 3
+        if next_row_id is None:  # the manifest was written before the upgrade to version 3
             file[_IN_FILE] = None
         elif entry.status != ManifestEntryStatus.DELETED and first_row_id_of_file(file) is None:
             file[_IN_FILE] = next_row_id
@@ -106,14 +106,15 @@ def with_values(file: DataFile, fields: Mapping[str, Any]) -> DataFile:
 
 
 def with_fields(record: AnyRecord, fields: int) -> AnyRecord:
-    """A copy of a record with at least this many fields; new ones are null."""
+    """A copy of a record with at least `fields` fields. Added fields are null."""
     return type(record)(*(record[position] for position in range(len(record))), *[None] * (fields - len(record)))
 
 
 def fits(snapshot: Snapshot, metadata: TableMetadata) -> bool:
-    """Whether the row ids of a new snapshot follow those of the metadata, so that it can be committed unchanged.
+    """Whether the first row id of a new snapshot is the `next-row-id` of the metadata, so that it can be committed.
 
-    `next-row-id` grows by the number of added rows. A snapshot with a higher first id would overlap with later rows.
+    A commit increases `next-row-id` by the number of added rows. With a higher first row id, later rows would get the
+    same ids.
     """
     return next_row_id_of(metadata) in (None, snapshot.first_row_id)
 

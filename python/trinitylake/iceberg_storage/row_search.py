@@ -1,10 +1,10 @@
 """Searches the files and snapshots of a table for rows that match a filter.
 
-A data file holds matching rows if any row in it matches, even if a delete file hides this row. A column name of the
-filter means every column that has this name in any schema of the table, so renamed and dropped columns are searched,
-too. A file that lacks such a column is read as NULL only for a version whose schema has the column. Otherwise IS NULL
-would match all rows that were written before or after the column existed. A snapshot holds matching rows if one of its
-manifests lists such a file, even as deleted, because the entry repeats the bounds and the partition of the file.
+A data file holds matching rows if any row in it matches, even if a delete file deletes this row. A column name of the
+filter means every column that has this name in any schema of the table, so renamed and dropped columns are searched
+too. If a file lacks a column of the filter, the column is NULL only if the current schema of the metadata has it.
+Otherwise IS NULL would match all rows that were written before or after the column existed. A snapshot holds matching
+rows if one of its manifests lists such a file, even as deleted, because the entry has bounds and partition of the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
-#: An id that no partition spec has, so that a file has no partition values.
+#: An id that no partition spec has, for a file without partition values.
 _NO_SPEC = -1
 
 
@@ -57,10 +57,11 @@ class RowSearch:
         known: an earlier search with the same filter, whose results are reused.
 
     Attributes:
-        rows: the number of matching rows, by the path of each data file or delete file that was searched.
+        rows: number of matching rows, by the path of each searched data file or delete file.
         listed: whether a manifest or manifest list leads to a file with matching rows, by its location and the ids of
             the filter's columns in the current schema.
-        counted: the number of matching rows, by the path of the file and the same ids.
+        counted: number of matching rows, by the path of the file and the ids of the filter's columns in the current
+            schema.
 
     Raises `InvalidArgument` if no schema has the columns of the filter.
     """
@@ -72,7 +73,7 @@ class RowSearch:
         self._filter = filter
         self._schemas = schemas = list(schemas)
         self.bindings = list(_bindings(filter, schemas).values())
-        # An equality delete holds only some columns of a row, so it matches if any condition of the filter does.
+        # An equality delete file has only some columns of a row, so it matches if any condition of the filter matches.
         alone = [found for part in predicates(filter) for found in _bindings(part, schemas).values()]
         self._conditions = list({(id(one.filter), one.filter.field_ids): one for one in alone}.values())
         is_same = known is not None and _columns(known.bindings) == _columns(self.bindings)
@@ -98,7 +99,7 @@ class RowSearch:
         key = snapshot.manifest_list, own
         if key not in self.listed:
             manifests = read_list(self._io, snapshot)
-            # A list: `any` over a generator would stop early, and `rows` would lack files.
+            # A list, because `any` over a generator would stop early, and `rows` would lack files.
             found = [self.is_listed_by(metadata, manifest) for manifest in manifests]
             self.listed[key] = any(found)
         return self.listed[key]
@@ -124,7 +125,7 @@ class RowSearch:
     def matches(self, metadata: TableMetadata, file: DataFile, is_deleted: bool) -> bool:
         """Whether a file in a manifest contains matching rows, or contained some before it was deleted."""
         if is_deleted and not self._io.new_input(file.file_path).exists():
-            # The file is gone; the entry still has its bounds and partition.
+            # The file does not exist any more, but the entry still has its bounds and partition.
             return any(
                 FilesOfFilter(metadata, self._filter, schema=one.schema).may_be_in_file(file) for one in self.bindings
             )
@@ -144,7 +145,7 @@ class RowSearch:
             if file.file_format != FileFormat.PARQUET:
                 return 0
             with self._io.new_input(file.file_path).open() as stream:
-                # Position deletes may repeat the deleted row. It is not compared, so each row counts as a match.
+                # Position deletes may contain the deleted rows. These are not compared, so each row counts as a match.
                 return file.record_count if len(pq.read_schema(stream)) > 2 else 0
         bindings = self.bindings if file.content == DataFileContent.DATA else self._conditions
         return len(self._positions(metadata, file, bindings, self.own_columns(metadata)))
@@ -154,9 +155,9 @@ class RowSearch:
         return self._positions(metadata, file, self.bindings, self.own_columns(metadata))
 
     def count_in_file(self, metadata: TableMetadata, path: str, size_bytes: int) -> int:
-        """The number of matching rows in a Parquet file in the table's folder, whether or not a manifest lists it.
+        """The number of matching rows in a Parquet file in the table's folder, also if no manifest lists the file.
 
-        It may be a delete file, so columns that it lacks are not NULL.
+        The file may be a delete file, so missing columns do not count as NULL.
         """
         uri = self._io.uri_of(path)
         with self._io.new_input(uri).open() as stream:
@@ -175,9 +176,9 @@ class RowSearch:
     def _positions(
         self, metadata: TableMetadata, file: DataFile, bindings: Iterable[Binding], own: frozenset[int]
     ) -> np.ndarray:
-        """Positions of the matching rows. Every row is compared: no row group is skipped by its statistics.
+        """Positions of the matching rows. Every row is compared, without skipping row groups by statistics.
 
-        `own` are columns that are NULL in a file that lacks them.
+        `own` are the ids of columns that count as NULL in a file that lacks them.
         """
         found = np.empty(0, np.int64)
         for schema, filter in bindings:
@@ -196,7 +197,7 @@ def columns_of(filter: RowFilter, schema: Schema) -> list[NestedField]:
 
 
 def _bindings(filter: BooleanExpression, schemas: list[Schema]) -> dict[frozenset[int], Binding]:
-    """The filter bound to each schema that has its columns, by their ids. The first schema with the same ids wins."""
+    """The filter bound to each schema that has its columns, by the ids of these columns. The first schema wins."""
     found: dict[frozenset[int], Binding] = {}
     problem: Exception | None = None
     for schema in schemas:

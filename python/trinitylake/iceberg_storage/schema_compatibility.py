@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def check_evolution(metadata: TableMetadata, base: TableMetadata) -> None:
-    """Check that the current schema can read the files of the current snapshot, which `base` has or gets.
+    """Check that the current schema of `metadata` can read the files of its current snapshot. Raises `ValueError`.
 
-    Readers match columns by id. So a column keeps its place and, except for promotions that our readers know, its type.
-    A new required column has a default value for the present rows, and an optional column does not become required:
-    readers that rely on it return other values for NULL, and files with NULL could not be rewritten.
+    Readers match columns by id. So a column must keep its place and, except for promotions that our readers support,
+    its type. A new required column must have a default value for the existing rows. An optional column cannot become
+    required: readers that rely on it return other values for NULL, and files with NULL could not be rewritten.
 
-    By induction the current schema of `base` can read the current snapshot of `base`, and each other snapshot can be
-    read with its own schema. Summaries and expired snapshots are no proof. The first snapshot of a replaced table has
-    no parent, so the schema of such a table may change freely.
+    The current schema of `base` can read the current snapshot of `base`, because each commit was checked. Each other
+    snapshot can be read with its own schema. The first snapshot of a replaced table has no parent, so the schema of
+    such a table may change freely.
     """
     snapshot = metadata.current_snapshot()
     while snapshot is not None:
@@ -37,8 +37,8 @@ def check_evolution(metadata: TableMetadata, base: TableMetadata) -> None:
 def _check_readable(written: Schema, metadata: TableMetadata, last_column_id: int) -> None:
     """Check that the current schema can read files of the schema `written`. Raises `ValueError`.
 
-    A column up to `last_column_id` that `written` does not have may be in older files, with its type in other schemas.
-    Parquet stores no structure without fields; in a table without rows a client may add its fields later.
+    A column with an id up to `last_column_id` that `written` lacks may be in older files, with its type in other
+    schemas. A struct without fields is refused, because Parquet cannot store it.
     """
     schema, files = metadata.schema(), _columns(written)
     if schema.schema_id == written.schema_id:
@@ -79,7 +79,7 @@ def _columns(schema: Schema) -> dict[int, tuple[iceberg.NestedField, int | None]
 
 
 def can_read(written: iceberg.IcebergType, type: iceberg.IcebergType) -> bool:
-    """Whether our readers convert values of one type to the other; `_columns` has the parts of nested types."""
+    """Whether our readers convert values of `written` to `type`. The parts of nested types are compared separately."""
     match written, type:
         case (
             (iceberg.IntegerType(), iceberg.LongType())

@@ -1,4 +1,4 @@
-"""Counts in the summary of a snapshot. They come from any engine, so they may be missing, or not be numbers."""
+"""Counts in the summary of a snapshot. Any engine may have written them, so they may be missing or invalid."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
 
 
 def count_in(summary: Mapping[str, str], name: str) -> int | None:
-    """A count, such as "added-records"; None if it is missing or no number of at most 18 digits."""
+    """A count, such as "added-records"; None if it is missing or not a number of at most 18 digits."""
     text = str(summary.get(name, ""))
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def live_rows(summary: Mapping[str, str]) -> int | None:
-    """The number of rows in a snapshot, without those that position deletes delete.
+    """The number of rows in a snapshot, without rows that position deletes delete.
 
-    None if the summary has no count of rows, or counts equality deletes, each of which may delete any number of rows.
+    None if the summary has no count of rows, or has equality deletes, which may delete any number of rows.
     """
     total = count_in(summary, "total-records")
     if total is None or summary.get("total-equality-deletes") not in (None, "", "0"):

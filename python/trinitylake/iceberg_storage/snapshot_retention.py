@@ -1,25 +1,26 @@
 """Retention of snapshots in the metadata file of a table.
 
-The history of a table is in the versions of the lakehouse: each refers to a metadata file of its own. So a metadata
-file lists only recent snapshots, because each append writes all of them again, about 0.6 KB each. `retained` decides
-which stay:
+Each append writes all snapshots in the metadata file again, about 0.6 KB each, so a metadata file lists only recent
+snapshots. Older snapshots are in the metadata files of older versions of the lakehouse. `retained` selects the
+snapshots that remain:
 
-1. the snapshot of each branch and tag;
-2. of the ancestors of `main`, the newest 20, and those of the last five days among the newest 500. Iceberg's properties
-   `history.expire.min-snapshots-to-keep` and `history.expire.max-snapshot-age-ms`, and the retention of a branch, have
-   precedence, and what they ask for has no limit;
-3. all ancestors of another branch, unless it or the table has a retention. A client that publishes such a branch looks
-   for the head of `main` among them;
-4. snapshots of no branch, such as those of write-audit-publish, for `history.expire.max-snapshot-age-ms`;
-5. ancestors of a branch that are younger than the longest retry of a client (`commit.retry.total-timeout-ms`, by
-   default 30 minutes), at most 500. A client that lost a race fails unless it finds the snapshot that it began with
-   among the ancestors of the new head;
-6. the newest snapshot of each streaming query of Spark and all later ones, if it is among the newest 500 or of the last
-   five days. A restarted query looks for its last epoch there, and writes it again if it is missing.
+1. The snapshot of each branch and tag.
+2. Of the ancestors of `main`, the newest 20, and those of the last five days among the newest 500. Iceberg's properties
+    `history.expire.min-snapshots-to-keep` and `history.expire.max-snapshot-age-ms`, and the retention of a branch,
+    replace these limits.
+3. All ancestors of another branch, unless the branch or the table has a retention. A client that publishes such a
+branch
+    looks for the head of `main` among them.
+4. Snapshots without a branch, such as those of write-audit-publish, for `history.expire.max-snapshot-age-ms`.
+5. Of the ancestors of a branch, at most 500 that are younger than the longest retry of a client
+    (`commit.retry.total-timeout-ms`, by default 30 minutes). A client that lost a race fails unless it finds the
+    snapshot that it began with among the ancestors of the new head.
+6. The newest snapshot of each streaming query of Spark and all later snapshots, if that snapshot is among the newest
+500
+    or of the last five days. A restarted query looks for its last epoch in them, and writes it again if it is missing.
 
-A commit keeps the snapshots that it adds itself. So each snapshot is in the metadata file of the version that added
-it, and a snapshot that a file lacks is found in an older one (`past_snapshots.py`). No file is deleted here: older
-versions need the files of these snapshots.
+A commit keeps the snapshots that it adds. So each snapshot is in the metadata file of the version that added it, where
+`past_snapshots.py` finds it. Retention deletes no files, because older versions need the files of these snapshots.
 """
 
 from __future__ import annotations
@@ -33,17 +34,16 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-#: Number of snapshots of the main branch, and of earlier metadata files in the log, if no property sets another number.
+#: Number of retained snapshots of the main branch, and of metadata files in the log, if no property sets the number.
 SNAPSHOTS_KEPT = 20
-#: Maximum number of snapshots of a branch that are kept for their age if no property says more. With 500 an append
-#: takes 11 ms of CPU and writes 0.3 MB of metadata, with 20 it takes 4 ms and writes 15 KB (local disk, 2026-11-26).
+#: Maximum number of snapshots of a branch that are retained for their age if no property sets an age. With 500
+#: snapshots an append takes 11 ms of CPU and writes 0.3 MB of metadata, with 20 it takes 4 ms and writes 15 KB (local
+#: disk, 2026-11-26).
 YOUNG_KEPT = 500
 
 
 class Retention(NamedTuple):
-    """Retention of a branch: the newest `least` snapshots, and of the newest `among` snapshots those that are young
-    enough.
-    """
+    """Retention of a branch: the newest `least` snapshots, and the young ones among the newest `among` snapshots."""
 
     least: float
     age_millis: float = 0
@@ -61,7 +61,7 @@ _STREAM_AGE_MILLIS = TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT
 
 
 def trimmed(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
-    """The same metadata without the snapshots that retention does not keep, for a commit on `base`."""
+    """The metadata of a commit on `base`, without the snapshots of `base` that are not retained."""
     if not base.snapshots:
         return metadata
     present, before = ({one.snapshot_id for one in known.snapshots} for known in (metadata, base))
@@ -69,11 +69,11 @@ def trimmed(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
 
 
 def retained(metadata: TableMetadata, unset: Retention | None = None, now_millis: int | None = None) -> set[int]:
-    """The ids of the snapshots that stay by the rules above.
+    """The ids of the snapshots that are retained by the rules of this module.
 
     Args:
         metadata: of a table.
-        unset: the retention of `main` where no property says more; by default `UNSET`.
+        unset: the retention of `main` if no property sets it; by default `UNSET`.
         now_millis: the time at which ages are measured; by default the last change of the table.
     """
     heads = dict(metadata.refs)
@@ -120,8 +120,8 @@ def without(metadata: TableMetadata, removed: set[int]) -> TableMetadata:
     """The same metadata without some snapshots and their statistics.
 
     The snapshot log loses all entries up to the last removed snapshot, as in Iceberg for Java. A log with a gap would
-    give the wrong snapshot for a time in the gap. The other snapshots keep the ids of their parents, so that a walk
-    over a branch can continue in older metadata.
+    give the wrong snapshot for a time in the gap. The other snapshots keep their parent ids, so that the ancestors of a
+    branch can be found in older metadata.
     """
     if not removed:
         return metadata
@@ -166,7 +166,7 @@ def _retention(name: str, ref: SnapshotRef, properties: Mapping[str, str], unset
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
-    """The value of a property; None if it is not set. A value that is not a number keeps all snapshots."""
+    """The value of a property; None if it is not set. An invalid value counts as infinite: all are retained."""
     value = properties.get(name)
     if value is None:
         return None

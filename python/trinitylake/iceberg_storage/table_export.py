@@ -38,12 +38,12 @@ class TableExport(TableRelocation):
     Args:
         io: the file access of the lakehouse.
         target: the storage to copy to.
-        keeps_history: copy all snapshots of the metadata, and not only those that branches and tags name.
-        present: lengths of the manifests that the target has already, by path.
+        keeps_history: whether to copy all snapshots in the metadata, instead of only those of branches and tags.
+        present: lengths of the manifests that the target already has, by path.
 
     Attributes:
         new_files: data files, deletes and statistics that the target does not have: path and size in bytes.
-        old_files: the same for files that the target may have.
+        old_files: path and size in bytes of files that the target may already have.
         bytes: total size of the written files.
     """
 
@@ -129,7 +129,7 @@ class TableExport(TableRelocation):
 
 
 def put_same(storage: _core.Storage, path: str, data: bytes) -> bool:
-    """Create a file unless it exists with the same bytes. Returns whether it was created.
+    """Create a file unless it exists with the same bytes. Returns whether the file was created.
 
     Raises `CommitConflict` if the file exists with other bytes.
     """
@@ -143,14 +143,14 @@ def put_same(storage: _core.Storage, path: str, data: bytes) -> bool:
 
 
 def current(metadata: TableMetadata) -> TableMetadata:
-    """The metadata without log, with only the current snapshot and the snapshots of branches and tags."""
+    """The metadata without metadata log, with only the current snapshot and the snapshots of branches and tags."""
     named = {ref.snapshot_id for ref in metadata.refs.values()} | {metadata.current_snapshot_id}
     others = {one.snapshot_id for one in metadata.snapshots if one.snapshot_id not in named}
     return without(metadata, others).model_copy(update={"metadata_log": []})
 
 
 def present_manifests(io: LakehouseFileIO, metadata_path: str) -> dict[str, int]:
-    """The manifests of the current snapshots of a table that was copied before: their lengths, by path."""
+    """The lengths of the manifests in the snapshots of a table that was copied before, by path."""
     metadata = read_metadata(io, io.uri_of(metadata_path), is_cached=False)
     found: dict[str, int] = {}
     for snapshot in metadata.snapshots:

@@ -1,8 +1,8 @@
 """File access restricted to the folder of one table.
 
-A client that writes to a table writes its manifests, and can name any file of the lakehouse in them. Work for other
-principals, with the rights of a server or an operator, therefore reads through `TableFileIO`. Otherwise a client could
-read the rows of a table that it may not see.
+A client that writes to a table writes its manifests, and can name any file of the lakehouse in them. So a server or an
+operator that reads the table for other principals uses `TableFileIO`. Otherwise a client could read the rows of a table
+that it may not see.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ class TableFileIO(LakehouseFileIO):
         return self._lakehouse
 
     def path_of(self, location: str) -> str:
-        """Path below the root. Raises `InvalidLocation` also for a location outside of the table's folder, and for one
-        that a symbolic link on a local disk leads out of that folder."""
+        """The path below the root. Raises `InvalidLocation` also for a location outside of the table's folder.
+
+        A symbolic link on a local disk that leads out of the folder counts as outside.
+        """
         path = super().path_of(location)
         real_path = self.local_path(path)
         if not any(
@@ -57,14 +59,14 @@ class TableFileIO(LakehouseFileIO):
 
 
 def own_files(io: FileIO, metadata: TableMetadata, shared_folders: Sequence[str] = ()) -> FileIO:
-    """File access of a managed table, limited to its folder; `io` itself for any other table.
-
-    A copied table also has files in the folders of its source tables (`shared_folders`), which its definition names.
-    Clients cannot change the definition, but one that may write the copy can have any file in these folders read.
+    """File access of a managed table that is limited to its folder; `io` itself for any other table.
 
     For work on behalf of other principals. The folder is the location of the table. The lakehouse or an administrator
     chose it, and it never changes, also for a renamed or registered table. In a moved lakehouse, locations below its
     earlier roots are mapped to the present root.
+
+    A cloned table also has files in the folders of its source tables (`shared_folders`), which its definition names.
+    Clients cannot change this list, but a client that may write the clone can make it name any file in these folders.
     """
     if not isinstance(io, LakehouseFileIO):
         return io
@@ -72,10 +74,7 @@ def own_files(io: FileIO, metadata: TableMetadata, shared_folders: Sequence[str]
 
 
 def own_file_check(io: FileIO, metadata: TableMetadata) -> Callable[[str], bool]:
-    """Function that checks whether a location is inside the folder of this table.
-
-    For a table that is not managed it always returns True.
-    """
+    """Function that returns whether a location is inside the folder of this table; always True for unmanaged tables."""
     own = own_files(io, metadata)
 
     def is_own(location: str) -> bool:

@@ -23,7 +23,7 @@ from trinitylake.iceberg_storage.metadata import read_metadata
 
 
 class Found(NamedTuple):
-    """A file that the metadata names: its path below the root, or its location; and its damage, "" if intact."""
+    """A file that the metadata names: its path below the root, or else its location, and its damage, "" for none."""
 
     path: str
     problem: str
@@ -31,14 +31,14 @@ class Found(NamedTuple):
 
 
 class KnownManifests:
-    """Manifests and manifest lists that were read already, by fingerprints of their locations. Safe to share."""
+    """Manifests and manifest lists that are already read, by hashes of their locations. Thread-safe."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
         self._lock = threading.Lock()
 
     def add(self, location: str) -> bool:
-        """Add a fingerprint. Returns whether it is new."""
+        """Add a location. Returns whether it is new."""
         with self._lock:
             fingerprint = hash(location)
             is_new = fingerprint not in self._seen
@@ -52,8 +52,8 @@ class TableFiles:
     Args:
         io: the file access of the lakehouse.
         metadata: of the table.
-        known: manifests that need not be read again.
-        reads_data: read the data files too, with their checksums.
+        known: manifests that need not be read again. Read manifests are added.
+        reads_data: whether to read the data files too, and verify their checksums.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class TableFiles:
         self._seen: set[tuple[str, tuple[int, int] | None]] = set()
 
     def found(self, current_only: bool = False) -> Iterator[Found]:
-        """Each file once (each deletion vector, if data is read), with its damage, such as another size than recorded.
+        """Yield each file once, or each deletion vector with `reads_data`, with its damage, such as a wrong size.
 
-        Manifest lists and manifests are read. Names and sizes of data files are looked up by one listing of the folder
-        of the table and one request for each file outside of it. With `current_only`, only the files that a scan of the
+        Manifest lists and manifests are read. Names and sizes of data files are looked up by one listing of the table's
+        folder, and by one request for each file outside of it. With `current_only`, only the files that a scan of the
         current snapshot reads are checked.
         """
         current = self._metadata.current_snapshot()
@@ -87,7 +87,7 @@ class TableFiles:
             yield from self._looked_up(statistics.statistics_path, statistics.file_size_in_bytes)
 
     def _manifests(self, snapshot: Snapshot) -> Iterator[Found]:
-        # Reads without a cache, because the stored files themselves are checked.
+        # Reads the manifests from the store, without a cache, because the stored files are checked.
         for manifest in read_list(self._io, snapshot):
             entries = partial(self._entries, manifest)
             yield from self._with_content(manifest.manifest_path, manifest.manifest_length, entries)
@@ -153,14 +153,14 @@ def _damage(io: LakehouseFileIO, file: DataFile) -> str:
 
 
 class NamedFiles:
-    """The files of many tables, and of many definitions of one. Safe to share between threads.
+    """Checks the files of many tables, and of many metadata files of one table. Thread-safe.
 
     Args:
         io: the file access of the lakehouse.
-        reads_data: read the data files too, with their checksums.
+        reads_data: whether to read the data files too, and verify their checksums.
 
     Attributes:
-        looked_for: how many files were looked for.
+        looked_for: number of checked files.
     """
 
     def __init__(self, io: LakehouseFileIO, reads_data: bool = False) -> None:
@@ -171,9 +171,9 @@ class NamedFiles:
         self.looked_for = 0
 
     def problems(self, metadata_path: str, table_id: str, current_only: bool = False) -> Iterator[tuple[str, str, str]]:
-        """Faults of the metadata file of a table and of the files that it names: kind, path, message.
+        """Yield kind, path and message of each fault of a metadata file and of the files that it names.
 
-        With `current_only` only of the files that a scan of the current snapshot reads.
+        With `current_only`, only the files that a scan of the current snapshot reads are checked.
         """
         self._count()
         try:

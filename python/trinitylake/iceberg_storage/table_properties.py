@@ -26,20 +26,20 @@ LOCATION_PROPERTIES = (
     "write.folder-storage.path",
 )
 
-#: Property that says whether engines may delete files of a table. It is "false" for managed tables: other versions and
-#: transactions may need the files, so only the lakehouse deletes them (format §9).
+#: Property: whether engines may delete files of a table. It is "false" for managed tables, because other versions and
+#: transactions may need the files, so that only the lakehouse may delete them (format §9).
 GC_ENABLED = "gc.enabled"
 GC_DISABLED = "false"
 
-#: Property with the key id of an encrypted table. The table's metadata (version 3) contains keys, which PyIceberg would
-#: lose.
+#: Property with the key id of an encrypted table. The metadata of such a table (format version 3) contains keys, which
+#: PyIceberg would drop.
 ENCRYPTION_KEY = "encryption.key-id"
 
-#: Property: number of earlier metadata files in the metadata log. Without it, the number of retained snapshots.
+#: Property: number of earlier metadata files in the metadata log; by default `SNAPSHOTS_KEPT`.
 LOGGED_FILES = TableProperties.METADATA_PREVIOUS_VERSIONS_MAX
 
 _WAITS = ("min-wait", "max-wait", "total-timeout")
-#: Allowed values of properties that engines read; case is ignored.
+#: Allowed values of properties that engines read, as regular expressions without case.
 _CHOICES = {
     **dict.fromkeys(("write.format.default", "write.delete.format.default"), "parquet|avro|orc"),
     "write.parquet.compression-codec": "zstd|gzip|snappy|lz4|lz4_raw|brotli|lzo|none|uncompressed",
@@ -104,12 +104,12 @@ _COLUMN_METRICS = "write.metadata.metrics.column."
 
 
 def with_gc_disabled(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of a table whose files only the lakehouse deletes."""
+    """The properties with `gc.enabled=false`."""
     return {**properties, GC_ENABLED: GC_DISABLED}
 
 
 def check_properties(properties: Mapping[str, str], location: str, io: LakehouseFileIO) -> None:
-    """Refuse table properties that break a rule.
+    """Check the properties of a table.
 
     Raises:
         InvalidLocation: for a write path outside of the table.
@@ -143,7 +143,7 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
 
 
 def _check_value(name: str, value: str) -> None:
-    """Refuse a value that engines cannot read. Raises `InvalidArgument`."""
+    """Raise `InvalidArgument` for a value that engines cannot read."""
     choices = _CHOICES.get("write.metadata.metrics.default" if name.startswith(_COLUMN_METRICS) else name)
     if choices is not None and not re.fullmatch(choices, value, re.IGNORECASE):
         expected = choices.replace("|", ", ")
@@ -155,12 +155,12 @@ def _check_value(name: str, value: str) -> None:
 
 
 def is_number(value: str, most: int) -> bool:
-    """Whether a text is a whole number from 0 to `most`."""
+    """Whether a string is a whole number from 0 to `most`."""
     return value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= most
 
 
 def logged_files(properties: Mapping[str, str]) -> int:
-    """Number of earlier metadata files that the metadata of a table names, at least one.
+    """Maximum number of earlier metadata files in the metadata log of a table, at least one.
 
     Raises `InvalidArgument` for a property that is not a whole number.
     """
@@ -193,7 +193,6 @@ def encrypted() -> InvalidArgument:
 
 
 def gc_is_fixed() -> InvalidArgument:
-    """Error for a property that allows engines to delete files."""
     return InvalidArgument(
         f"the table property {GC_ENABLED!r} is always {GC_DISABLED} here: only the lakehouse deletes files, because "
         "other versions need them"

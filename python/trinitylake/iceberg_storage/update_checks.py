@@ -1,7 +1,7 @@
-"""Checks of the updates of a managed table: no file outside of its folder, and no property that names code.
+"""Checks of the updates of a managed table, from PyIceberg or from engines over REST, before they are staged.
 
-All URIs and properties that control file access are checked here before they are staged, whether they come from
-PyIceberg or from engines over REST. `table_properties` lists the allowed properties.
+Updates must not name files that a commit may not name (`locations.py`), and must follow the rules for properties
+(`table_properties.py`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from trinitylake.iceberg_storage.table_properties import (
 
 
 def collected_by_lakehouse(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata with `gc.enabled=false`, so that engines delete no files."""
+    """The metadata with `gc.enabled=false`, so that engines delete no files."""
     if metadata.properties.get(GC_ENABLED) == GC_DISABLED:
         return metadata
     return metadata.model_copy(update={"properties": with_gc_disabled(metadata.properties)})
 
 
 def check_update(update: iceberg.TableUpdate, metadata: TableMetadata, io: LakehouseFileIO) -> None:
-    """Refuse an update that would break a rule.
+    """Check one update.
 
     Raises:
-        InvalidLocation: for a file that a commit may not name (`locations.py`), and a write path outside of the
-            table.
+        InvalidLocation: for a file that a commit may not name (`locations.py`), for another location of the table, and
+            for a write path outside of the table.
         InvalidArgument: for a property that names code, lets engines delete files, or names an unknown codec.
     """
     match update:
@@ -71,7 +71,7 @@ def _check_statistics(file: StatisticsFile | PartitionStatisticsFile, io: Lakeho
 
 
 def check_writable(metadata: TableMetadata) -> None:
-    """Refuse to write to a table that was registered and is encrypted or names code. Raises `InvalidArgument`."""
+    """Raise `InvalidArgument` for a table, such as a registered one, that is encrypted or whose properties name code."""
     for name in filter(is_code_property, metadata.properties):
         raise InvalidArgument(f"the table property {name!r} would load code: remove it before writing to the table")
     if ENCRYPTION_KEY in metadata.properties:

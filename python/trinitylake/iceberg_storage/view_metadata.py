@@ -1,9 +1,9 @@
 """Iceberg's view metadata, kept in the definition of a view (format §6).
 
-A `ViewDef` holds what engines use: the SQL texts, the columns, the default namespace, the properties. Further Iceberg
-fields (location, all versions with their times and schemas) are JSON in the reserved property
-`trinitylake.iceberg-view`, so a view needs no separate file. If this property disagrees with the other fields, these
-are right, because TrinityLake's own API has changed them; the change is added as another version of the view.
+The fields of a `ViewDef` have what engines use: SQL texts, columns, default namespace, and properties. The reserved
+property `trinitylake.iceberg-view` has further fields of Iceberg as JSON: location, and all versions with their times
+and schemas. So a view needs no separate file. If SQL texts or default namespace differ from this JSON, TrinityLake's
+own API has changed them, and they are added to the Iceberg metadata as another version of the view.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _KEPT = {"location", "schemas", "versions", "current_version_id", "version_log"}
 
 
 def view_definition(metadata: ViewMetadata) -> ViewDef:
-    """The definition of a view with that metadata; its id is the view's UUID.
+    """The definition of a view with that metadata. Its id is the view's UUID.
 
-    Raises `InvalidArgument` for a view without SQL, with two texts in one dialect, or with a reserved property.
+    Raises `InvalidArgument` for a view without SQL, with two SQL texts in one dialect, or with a reserved property.
     """
     version, schema = _current(metadata)
     representations: dict[str, str] = {}
@@ -60,9 +60,9 @@ def view_definition(metadata: ViewMetadata) -> ViewDef:
 
 
 def view_metadata(definition: ViewDef, default_location: str) -> ViewMetadata:
-    """The Iceberg metadata of a view. `default_location` is for views that were not created through Iceberg.
+    """The Iceberg metadata of a view. Raises `CorruptFile`.
 
-    Raises `CorruptFile`.
+    A view that was not created through Iceberg gets `default_location`.
     """
     properties = dict(definition.properties)
     kept = properties.pop(PROPERTY, None)
@@ -116,7 +116,7 @@ def _first_metadata(definition: ViewDef, own: dict[str, Any], location: str) -> 
 
 
 def _with_version(metadata: ViewMetadata, last: ViewVersion, definition: ViewDef) -> ViewMetadata:
-    """Metadata with one more version, the one in the definition, after the last one."""
+    """The metadata with the content of the definition as another version, which becomes the current version."""
     schema = _declared_schema(definition, max(schema.schema_id for schema in metadata.schemas) + 1)
     number = max(version.version_id for version in metadata.versions) + 1
     version = _version(definition, number, schema.schema_id, last.timestamp_ms)

@@ -1,9 +1,9 @@
 """Names of catalogs in the text of a view.
 
-The catalog of a transaction ends with it, so a view that names this catalog cannot be read after the commit. Engines
-write such names into views: as the default catalog, and in the SQL text. They are removed before a view is stored,
-because a name without a catalog refers to the catalog of the view. If the view has another default catalog, they are
-replaced by the name of the catalog that the transaction belongs to.
+The catalog of a transaction ends with the transaction, so a view that names this catalog cannot be read after the
+commit. Engines write such names into views, as the default catalog and in the SQL text. The names are removed before a
+view is stored, because a name without a catalog refers to the catalog of the view. If the view has another default
+catalog, the names are replaced by the name of the catalog that the transaction belongs to.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ def version_named_by_lakehouse(version: ViewVersion, transaction_catalog: str = 
 
 
 def named_by_client(metadata: ViewMetadata, catalog: str) -> ViewMetadata:
-    """Adapt a view to a client whose catalog shows one transaction or version: names with the plain catalog get this
-    catalog. Otherwise the view would show the rows of the latest version."""
+    """Adapt a view to a client whose catalog shows one transaction or version.
+
+    Names with the plain catalog get the client's catalog. Otherwise the view would show the rows of the latest version.
+    """
     if (state := _STATE_CATALOG.fullmatch(catalog)) is None:
         return metadata
     versions = []
@@ -72,8 +74,8 @@ def named_by_client(metadata: ViewMetadata, catalog: str) -> ViewMetadata:
 def in_catalog(statement: str, named: str, meant: str) -> str:
     """Replace the catalog `named` by `meant` in the names of tables and namespaces in a statement.
 
-    A name of three parts is a table. A name of two parts is a namespace after words such as `USE` and `IN`; elsewhere
-    it is a column of a table with the same name as the catalog, and stays.
+    A name of three parts is a table. A name of two parts is a namespace after words such as `USE` and `IN`. Elsewhere
+    it is a column of a table with the same name as the catalog, and is not changed.
     """
     tokens = tokens_of(statement)
     at = [number for number, (kind, _) in enumerate(tokens) if kind != "other"]
@@ -98,10 +100,10 @@ def is_transaction_catalog(name: str, transaction_catalog: str = "") -> bool:
 
 
 def _outside(text: str, transaction_catalog: str, names_catalogs: bool) -> str:
-    """Remove the catalog of a transaction from the names in a statement. With `names_catalogs`, replace it by the
-    catalog that the transaction belongs to.
+    """Remove the catalog of a transaction from the names in a statement.
 
-    Raises `InvalidArgument` if `names_catalogs` is set and that catalog is not known.
+    With `names_catalogs`, replace it by the catalog that the transaction belongs to. Raises `InvalidArgument` if that
+    catalog is not known.
     """
     tokens = tokens_of(text)
     kept: list[str] = []

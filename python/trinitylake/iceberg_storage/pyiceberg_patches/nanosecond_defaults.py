@@ -1,6 +1,7 @@
-"""Default values of `timestamp_ns` and `timestamptz_ns`, whose JSON PyIceberg neither reads nor writes.
+"""JSON of default values of `timestamp_ns` and `timestamptz_ns`, which PyIceberg cannot read or write.
 
-A table with such a default could not be loaded. In memory the value is the number of nanoseconds since 1970.
+Without this patch, a table with such a default cannot be loaded. In memory the value is the number of nanoseconds since
+1970.
 """
 
 from __future__ import annotations

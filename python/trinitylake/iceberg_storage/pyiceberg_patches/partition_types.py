@@ -1,7 +1,7 @@
 """Types of partition fields, also of fields whose source column was dropped.
 
-A partition spec outlives the columns that it partitions by. The type of a partition value follows from the type of the
-source column, so a dropped column is looked up in older schemas of the table, the newest first.
+A partition spec may name a source column that was dropped. The type of a partition value depends on the type of the
+source column, so a dropped column is looked up in older schemas of the table, newest first.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ _validate_partition_name = partitioning.validate_partition_name
 def _name_of_present_source(
     field_name: str, partition_transform: Any, source_id: int, schema: Schema, partition_names: set[str]
 ) -> None:
-    """PyIceberg's check of the name of a partition field, except for a field whose source column was dropped: another
-    column may have that name."""
+    """PyIceberg's check of the name of a partition field. A field whose source column was dropped is not checked.
+
+    Another column may have the name of such a field.
+    """
     if source_id in schema.field_ids:
         _validate_partition_name(field_name, partition_transform, source_id, schema, partition_names)
 

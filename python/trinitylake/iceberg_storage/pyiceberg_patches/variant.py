@@ -1,7 +1,7 @@
-"""Adds the primitive type `variant` of format version 3 to PyIceberg, which cannot load metadata with one.
+"""Adds the primitive type `variant` of format version 3 to PyIceberg, which cannot load metadata with this type.
 
-Importing this module patches PyIceberg's parser of type names for the whole process. The type is stored unchanged;
-only engines read and write rows of such a column.
+Importing this module patches PyIceberg's parser of type names for the whole process. This library cannot read or write
+the values of such a column; engines that know the type can.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class ChangedFiles:
 
     Attributes:
         added, removed: data files.
-        sequence_numbers: of added files that count as older than the snapshot, by path.
+        sequence_numbers: by path, for added files that count as older than the snapshot.
         added_deletes, removed_deletes: delete files.
     """
 
@@ -36,7 +36,7 @@ def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
 
 
 def changed_files(io: FileIO, snapshot: Snapshot) -> ChangedFiles:
-    """The files that a snapshot added and removed. Files that it carried over from its parent are not included."""
+    """The files that a snapshot added and removed."""
     changed = ChangedFiles()
     for manifest in own_manifests(io, snapshot):
         is_data = manifest.content == ManifestContent.DATA

@@ -1,4 +1,4 @@
-"""Rows that other commits changed, and the union of deletion vectors of two commits."""
+"""Tests of the rows that other commits changed, and the union of the deletion vectors of two commits."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 #: The rows of a larger data file are not read for a conflict check.
 READ_SIZE_BYTES = 1 << 20
-#: Maximum number of files that are read for a conflict check. Each costs a request, while an unnecessary conflict costs
-#: only a repetition of the statement.
+#: Maximum number of files that are read for a conflict check. Each file costs a request, and an unnecessary conflict
+#: only costs a repetition of the statement.
 MAX_READ_FILES = 64
 
 
 class ChangedRows:
     """Tests whether rows that match a filter were added, removed or deleted.
 
-    Rows of small files, and deleted rows, are read from at most `MAX_READ_FILES` files. Files that are not or cannot be
-    read count as files with matching rows.
+    At most `MAX_READ_FILES` small files, or files with deleted rows, are read. A file that is not read, or cannot be
+    read, counts as a file with matching rows.
 
     Args:
         io, metadata: of the table.
-        filter: of files of the table.
+        filter: tests files of the table.
     """
 
     def __init__(self, io: FileIO, metadata: TableMetadata, filter: FilesOfFilter) -> None:
@@ -51,7 +51,7 @@ class ChangedRows:
         self._reads_left = MAX_READ_FILES
 
     def may_be_in(self, file: DataFile, deletes: Iterable[DataFile] = ()) -> bool:
-        """Whether a data file may contain matching rows that none of the delete files deletes."""
+        """Whether a data file may contain matching rows that no delete file in `deletes` deletes."""
         if not self._filter.may_be_in_file(file):
             return False
         if file.file_size_in_bytes > READ_SIZE_BYTES:
@@ -66,9 +66,10 @@ class ChangedRows:
         )
 
     def may_be_deleted(self, snapshot: Snapshot, changed: ChangedFiles) -> bool:
-        """Whether the delete files of a snapshot may delete matching rows, or return deleted ones.
+        """Whether the delete files of a snapshot may delete matching rows, or make deleted rows visible again.
 
-        An equality delete counts for its whole partition."""
+        An equality delete counts as a change of all rows in its partition.
+        """
         every = changed.added_deletes, changed.removed_deletes
         added, removed = ([file for file in files if self._filter.may_be_in_partition(file)] for files in every)
         if any(file.content != DataFileContent.POSITION_DELETES for file in (*added, *removed)):
@@ -77,7 +78,7 @@ class ChangedRows:
         if deleted is None or before is None:
             return True
         gone = {canonical_uri(file.file_path) for file in changed.removed}
-        if before.keys() - deleted.keys() - gone:  # deleted rows become visible again
+        if before.keys() - deleted.keys() - gone:  # a removed delete file was not replaced
             return True
         for manifest in read_list(self._io, snapshot) if deleted else ():
             if manifest.content != ManifestContent.DATA or not self._filter.may_be_in(manifest):
@@ -110,9 +111,10 @@ class ChangedRows:
 def merged_vectors(
     io: FileIO, metadata: TableMetadata, head: Snapshot, changed: ChangedFiles, referenced: Iterable[DataFile]
 ) -> ChangedFiles:
-    """Merge the deletion vectors of a staged snapshot with those of the snapshot `head`; returns its changes.
+    """Merge the deletion vectors of a staged snapshot with those of the snapshot `head`. Returns the new changes.
 
-    Unless `head` has only vectors that the staged snapshot replaces already, all vectors are written again.
+    If `head` has only vectors that the staged snapshot already replaces, `changed` is returned unchanged. Otherwise all
+    vectors are written again.
 
     Args:
         io: the file access of the table.

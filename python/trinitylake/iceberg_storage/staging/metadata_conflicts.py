@@ -26,8 +26,8 @@ def check_unchanged(
 ) -> None:
     """Raise `TableConflict` if another commit changed the same field since the update was staged.
 
-    `ours` and `theirs` are the metadata on which the update was staged and the newer metadata. `redone` are the ids of
-    this transaction's snapshots that have another parent in `theirs`, after their rebase.
+    The update was staged on the metadata `ours`, and `theirs` is the newer metadata. `redone` are the ids of this
+    transaction's snapshots that were already rebased, so that they have another parent in `theirs`.
     """
     match update:
         case iceberg.SetPropertiesUpdate():

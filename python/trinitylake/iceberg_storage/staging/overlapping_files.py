@@ -1,8 +1,8 @@
 """Finds files that may hold rows on which the snapshot of an engine depends.
 
-An engine sends the files that a statement added and removed, and not its condition. The statement is therefore assumed
-to depend on all rows in the partitions of these files and within the bounds of their columns. The same holds for the
-data files to which its position deletes apply.
+An engine sends the files that a statement added and removed, but not the condition of the statement. So the statement
+is assumed to depend on all rows in the partitions and column bounds of these files, and of the data files to which its
+position deletes apply.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
 
 
 class OverlappingFiles:
-    """Files of a snapshot. Tests whether another file may contain rows in the same partitions and bounds."""
+    """Tests whether another file may contain rows in the partitions and column bounds of some files."""
 
     def __init__(self, files: Iterable[DataFile], metadata: TableMetadata) -> None:
         moved = columns_with_moved_names(metadata)
@@ -42,7 +42,7 @@ class OverlappingFiles:
             self._by_partition[partition_of(file)].append(self._summaries(file))
 
     def may_overlap(self, file: DataFile) -> bool:
-        """Whether a file is in one of the partitions and its bounds overlap those of a file in the same partition."""
+        """Whether the partition and the column bounds of `file` overlap those of one of the files."""
         theirs = self._summaries(file)
         spec_id, partition = partition_of(file)
         return any(
@@ -58,7 +58,7 @@ class OverlappingFiles:
 
 
 def partition_of(file: DataFile) -> tuple[int, object]:
-    """Comparable partition of a file: NaN equals NaN."""
+    """Key for comparing the partitions of files. NaN equals NaN."""
     return file.spec_id, spelled(file.partition)
 
 
@@ -77,9 +77,9 @@ def referenced_files(
 
     Args:
         io: the file access of the table.
-        metadata: with the snapshot.
-        head: its id.
-        changed: the changes with the position deletes.
+        metadata: metadata with the snapshot.
+        head: id of the snapshot.
+        changed: the staged changes, which include the position deletes.
         vanished: data files that `head` may lack.
 
     Raises:

@@ -1,11 +1,11 @@
 """Rebase of staged changes on metadata that another transaction committed.
 
-An append only requires its branch: it is produced again on the newer head, with the same data files and new manifests.
-A statement that selected rows (overwrite, delete, upsert) and a compaction are produced again if no other commit to the
-branch concerns those rows and files (`row_conflicts.py`). Changes of schema, spec, sort order, references and
-properties are applied if no other commit changed the same thing (`metadata_conflicts.py`).
+An append is always produced again on the newer head of its branch, with the same data files and new manifests. A
+statement that selected rows (overwrite, delete, upsert) and a compaction are produced again if no other commit to the
+branch concerns their rows and files (`row_conflicts.py`). Changes of schema, spec, sort order, references and
+properties are applied if no other commit changed the same field (`metadata_conflicts.py`).
 
-The order of the staged changes is kept. If one of them conflicts, none is applied.
+The staged changes are applied in their order. If one of them conflicts, none is applied.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class StagedCommit:
     """One accepted commit to a staged table.
 
     Attributes:
-        requirements: of the metadata before it.
-        updates: its changes; empty for a statement that found no rows.
-        rows_read: the known predicates of its statements.
+        requirements: requirements on the metadata before the commit.
+        updates: the changes; empty for a statement that found no rows.
+        rows_read: the known predicates of the statements.
     """
 
     requirements: tuple[TableRequirement, ...]
@@ -82,8 +82,9 @@ class Rebase:
 
     Args:
         io: the file access of the table.
-        is_serializable: whether the transaction must have the same result as if it had begun on `newer`. Then columns,
-            specs and properties must be equal in both, and isolation levels in the table's properties are ignored.
+        is_serializable: whether the transaction must have the same result as if it had begun on `newer`. If so,
+            columns, specs and properties must be equal in both metadata, and isolation levels in the properties are
+            ignored.
 
     Attributes:
         metadata: the result.
@@ -122,7 +123,7 @@ class Rebase:
             raise
 
     def _check_definition(self) -> None:
-        """Check that the fields that every statement reads are unchanged, or all if it read the whole table."""
+        """Check that the fields in `_DEFINITION` are unchanged, and that no statement read the whole table."""
         if any(read.statement == WHOLE for commit in self.commits for read in commit.rows_read):
             raise TableConflict("assert-ref-snapshot-id: this transaction read the whole table with its snapshots")
         for name, requirement in _DEFINITION.items():
@@ -135,7 +136,7 @@ class Rebase:
     def _redo(
         self, commit: StagedCommit, ours: TableMetadata, theirs: TableMetadata
     ) -> tuple[TableMetadata, TableMetadata]:
-        """Rebase one commit from `ours` to `theirs`. Returns both metadata with the commit applied."""
+        """Rebase one commit from `ours` to `theirs`. Returns both metadata after the commit."""
         old, new = MetadataBuilder(ours), MetadataBuilder(theirs)
         redone_branches: set[str] = set()
         updates: list[TableUpdate] = []
@@ -197,17 +198,17 @@ class Rebase:
             )
         is_fresh = theirs.format_version == 1 or (snapshot.sequence_number or 0) > theirs.last_sequence_number
         is_fresh = is_fresh and row_ids.fits(snapshot, theirs)
-        # An erasure rewrites a parent under the same id, but with another manifest list.
+        # An erasure gives a parent another manifest list under the same id.
         is_fresh = is_fresh and _manifest_list(parent, ours) == _manifest_list(parent, theirs)
         if parent == snapshot.parent_snapshot_id and parent not in self._redone and is_fresh:
             return AddSnapshotUpdate(snapshot=_as_of(snapshot, theirs))
         intervening = self._intervening(branch, snapshot.parent_snapshot_id, parent)
         changed = changed_files(self.io, snapshot)
-        # For statements of this library, the rows are checked by the recorded filter.
+        # The rows of statements of this library are checked later, by the recorded filter.
         is_statement = any(snapshot.snapshot_id in read.snapshot_ids for read in commit.rows_read)
         referenced: list[DataFile] = []
         if changed.added_deletes:
-            # Two deletes of the same row are no conflict, but a row that was updated meanwhile must not be deleted.
+            # Two deletes of the same row do not conflict. But a row that another commit updated must not be deleted.
             only_deletes = not changed.added and not changed.removed
             vanished = intervening.removed_by_deletes() if only_deletes else []
             referenced = referenced_files(self.io, theirs, parent, changed, vanished)
@@ -233,10 +234,10 @@ class Rebase:
         return AddSnapshotUpdate(snapshot=_as_of(added, theirs))
 
     def _found_by_scans(self, changed: ChangedFiles) -> bool:
-        """Whether the rows that a snapshot changed were found by recorded scans, and not by a filter of the engine.
+        """Whether recorded scans found the rows that a snapshot changed, so that it does not depend on other rows.
 
-        This is known only for position deletes. The files of an overwrite do not show on which rows it depends: its
-        filter would also have selected rows that did not exist yet.
+        This is known only for position deletes. The files of an overwrite do not show on which rows it depends, because
+        its filter would also have selected rows that did not exist yet.
         """
         scans = any(read.statement == SCAN for commit in self.commits for read in commit.rows_read)
         deletes = [file.content for file in changed.added_deletes]
@@ -250,10 +251,10 @@ class Rebase:
         ours: TableMetadata,
         parent: Snapshot | None,
     ) -> None:
-        """Raise `TableConflict` if rows that the snapshot carries to another file would get other ids by the rebase.
+        """Raise `TableConflict` if rows that the snapshot copies to another file would get other ids by the rebase.
 
-        Ids of carried rows are stored in the new file. So a rebase must not change ids that an earlier snapshot of this
-        transaction assigned, and `parent` must not assign ids to rows that were carried before they had any.
+        The new file stores the ids of copied rows. So a rebase must not change ids that an earlier snapshot of this
+        transaction assigned, and `parent` must not have assigned ids to rows that were copied without ids.
         """
         sources = (*changed.removed, *referenced)
         if not changed.added or not sources:
@@ -295,7 +296,7 @@ class Rebase:
             raise TableConflict(f"the {operation.value} cannot be rebased: {error}") from error
 
     def _intervening(self, branch: str | None, older: int | None, newer: int | None) -> Intervening:
-        """Commits of other transactions on a branch, after `older`, the base of a change, up to `newer`, its head."""
+        """The commits of other transactions on a branch, after the snapshot `older` up to the snapshot `newer`."""
         if older == newer:
             return (self._redone.get(older) if older is not None else None) or Intervening.nothing(self.io)
         key = branch, older, newer
@@ -314,9 +315,9 @@ def _lost(id: int, ours: TableMetadata, theirs: TableMetadata) -> bool:
 
 
 def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None:
-    """The branch that the commit sets to the snapshot or to a descendant; None for a snapshot without a branch.
+    """The branch that the commit sets to the snapshot or to a later one; None for a snapshot without a branch.
 
-    For a chain of snapshots, PyIceberg sets the branch to each in turn; an engine may set it only to the last.
+    For several snapshots, PyIceberg sets the branch to each of them, and an engine may set it only to the last.
     """
     ids = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)]
     later = set(ids[ids.index(snapshot.snapshot_id) :])
@@ -338,7 +339,7 @@ def _assert_ref(name: str, metadata: TableMetadata) -> AssertRefSnapshotId:
 
 
 def _newly_required(written: Schema, current: Schema) -> str | None:
-    """A column that rows of `written` may lack, but `current` requires."""
+    """The name of a column that `current` requires and rows of `written` may lack; None for no such column."""
     if written is current or written.schema_id == current.schema_id:
         return None
     before = {id: field for id, field in _fields(written)}
@@ -359,7 +360,7 @@ def _own_properties(snapshot: Snapshot) -> dict[str, str]:
     return {name: value for name, value in properties.items() if not name.startswith(_COUNTED)}
 
 
-#: Fields of metadata that every statement reads, and the requirement that a change of each field breaks.
+#: Fields of metadata on which every statement depends, and the requirement that a change of the field violates.
 _DEFINITION = {
     "current_schema_id": "assert-current-schema-id",
     "default_spec_id": "assert-default-spec-id",

@@ -1,10 +1,10 @@
 """Conflict check of rows: whether a staged change is still valid after other commits to its branch.
 
 The rules are those of Iceberg's own validations. A statement is valid if no rows that match its predicate were added or
-removed; under the isolation level `snapshot` of the table (`write.delete.isolation-level`,
-`write.update.isolation-level`), new matching rows are allowed. The files that it removed must still be in the table,
-and no rows may have been deleted from them. A snapshot that replaces files without changing rows, such as a compaction,
-conflicts only through the files that it removed.
+removed. Under the isolation level `snapshot` of the table (`write.delete.isolation-level`,
+`write.update.isolation-level`), new matching rows are allowed. The files that the statement removed must still be in
+the table, and no rows may have been deleted from them. A snapshot that replaces files without changing rows, such as a
+compaction, conflicts only through the files that it removed.
 
 A file may hold matching rows unless its partition, its column bounds or its rows exclude this (`changed_rows.py`).
 Engines do not send the condition of a statement, so it is derived from the files that they changed
@@ -76,7 +76,7 @@ class Intervening:
     ) -> None:
         """Check that a statement would find the same rows again. `staged` is the schema at the time of the statement.
 
-        `is_serializable` ignores isolation levels in the properties of the table.
+        With `is_serializable`, isolation levels in the properties of the table are ignored.
         """
         if self._is_nothing():
             return
@@ -100,12 +100,12 @@ class Intervening:
     def check_unknown_rows(
         self, snapshot: Snapshot, changed: ChangedFiles, referenced: Sequence[DataFile], metadata: TableMetadata
     ) -> None:
-        """Check the rows that a snapshot of an engine depends on, although the engine does not send its condition.
+        """Check that no rows were added on which a snapshot of an engine may depend, whose condition is unknown.
 
         An append and a compaction depend on no rows. With `replace-partitions` in the summary, a snapshot depends on
         the rows of the replaced partitions. Any other snapshot depends on the rows in the partitions and column bounds
         of the files that it added and removed, and of the files in which it deleted rows (`referenced`). Under the
-        table's isolation level `snapshot`, such rows may be added.
+        table's isolation level `snapshot`, new rows are allowed for such a snapshot.
         """
         if is_blind(snapshot, changed) or self._is_nothing():
             return
@@ -136,7 +136,7 @@ class Intervening:
                 )
 
     def check_no_row_changes(self) -> None:
-        """Check that no rows changed, for a snapshot that depends on unknown rows."""
+        """Check that no rows of the table changed, for a snapshot that depends on unknown rows."""
         if not self._is_nothing() and self._row_changes:
             raise RowConflict(
                 f"assert-ref-snapshot-id: {self._moved}, and the rows that a statement of an engine depends on are "

@@ -1,11 +1,11 @@
 """One managed Iceberg table in one transaction.
 
 A `StagedTable` has the metadata that the transaction sees. Its `table` is a PyIceberg table whose commits change this
-metadata in memory. Data files, manifests and manifest lists are written while statements run, below the location of
-the table. `finish` makes one metadata file for the transaction, which the commit of the lakehouse makes visible
+metadata in memory. Data files, manifests and manifest lists are written below the location of the table while
+statements run. `finish` makes one metadata file for the transaction, which the commit of the lakehouse makes visible
 (format §9).
 
-If another transaction committed the table first, `reapply` redoes the changes on the newer metadata (`rebase.py`).
+If another transaction commits the table first, `reapply` rebases the changes on the newer metadata (`rebase.py`).
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ from trinitylake.iceberg_storage.update_checks import check_update
 
 __all__ = ["StagedTable", "TableConflict"]
 
-#: Maximum number of recorded scan filters of one transaction. With more different scans, it counts as a reader of all
-#: rows.
+#: Maximum number of recorded scan filters of one transaction. With more filters, all rows count as read.
 MAX_SCANS = 100
 
 
@@ -67,7 +66,8 @@ class StagedTable:
         io: the file access of this table, with a record of the written files.
         metadata: the metadata that the transaction sees. Immutable, because caches share it.
         is_serializable: whether a rebase must not change the results of the transaction (`rebase.py`).
-        own_changes: the changes of this transaction for the log, if changes of companions are staged as well, or None.
+        own_changes: summary of the changes of this transaction alone, if changes of other transactions of its group are
+            staged too; None otherwise.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class StagedTable:
         self._check_use: Callable[[], None] | None = None
 
     def ask_before_use(self, check: Callable[[], None]) -> None:
-        """Call `check` before each commit of a handle. It raises if the transaction has ended or has dropped the table.
+        """Set a function that is called before each commit of a handle.
 
-        `check` must not refer to this object.
+        `check` raises if the transaction has ended or has dropped the table. It must not refer to this object.
         """
         self._check_use = check
 
@@ -121,7 +121,7 @@ class StagedTable:
         return cls(identifier, metadata, metadata_location_path, own_io)
 
     def saved(self) -> dict[str, Any]:
-        """The staged changes as JSON, for `resume`. Their files must be kept."""
+        """The staged changes as JSON, for `resume`. The files of the changes must not be deleted."""
         with self._lock:
             path, _ = self.finish()
             base = None if self._base_metadata_path is not None else encoded(self._base).decode()
@@ -137,7 +137,7 @@ class StagedTable:
 
     @classmethod
     def resume(cls, identifier: tuple[str, ...], saved: Mapping[str, Any], io: LakehouseFileIO) -> StagedTable:
-        """Restore a table from the result of `saved`, also if another process saved it."""
+        """Restore a staged table from the result of `saved`, also of another process."""
         own_io = io.scoped()
         path = saved["base-metadata-path"]
         if path is None:
@@ -177,7 +177,7 @@ class StagedTable:
 
     @property
     def changed(self) -> bool:
-        """Whether the commit includes a metadata file. True also for a published file whose changes were undone."""
+        """Whether the commit includes a metadata file, also if a rebase left no changes after `put_forward`."""
         return self.created or self.metadata is not self._base or self._put_forward is not None
 
     @property
@@ -202,7 +202,7 @@ class StagedTable:
 
     @property
     def superseded_paths(self) -> list[str]:
-        """Paths of files that `reapply` replaced; they may be deleted after the commit."""
+        """Paths of files that this table wrote and replaced. They may be deleted after the commit."""
         return [path for path in self._superseded if path != self._put_forward]
 
     def summarize(self) -> list[ChangeSummary]:
@@ -215,11 +215,12 @@ class StagedTable:
             return summarize_changes(self._base, self.metadata, statements, is_new=self.created)
 
     def finish(self) -> tuple[str, bytes]:
-        """Path and content of the metadata file of the current state, which the caller writes.
+        """Path and content of a file with the current metadata. The caller writes the file.
 
-        The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`; its sequence is one more than that of the base
-        file, which the metadata log records. Older snapshots are trimmed (`snapshot_retention.py`). The result stays
-        the same until the metadata changes. An unchanged table gets a file, too.
+        The name is `<table>/metadata/<sequence>-<uuid>.metadata.json`. The sequence is one more than in the name of the
+        base file, which is added to the metadata log. Snapshots that are not retained are left out
+        (`snapshot_retention.py`). The result is the same until the metadata changes. An unchanged table gets a file
+        too.
         """
         with self._lock:
             if self._finished is None or self._finished[0] is not self.metadata:
@@ -237,9 +238,9 @@ class StagedTable:
             return self._finished[1], self._finished[2]
 
     def put_forward(self) -> str:
-        """Finish the metadata file, and return its path for the definition of the table in the transaction.
+        """Finish the metadata file, and return its path for the table's definition.
 
-        From now on the table is part of the commit, even if a rebase leaves no changes.
+        After this call the table is part of the commit, even if a rebase leaves no changes.
         """
         with self._lock:
             self._put_forward, _ = self.finish()
@@ -274,9 +275,9 @@ class StagedTable:
             self._commits.append(StagedCommit((), (), (read,)))
 
     def reapply(self, newer_metadata_path: str) -> None:
-        """Redo the staged changes on metadata that another transaction committed.
+        """Rebase the staged changes on metadata that another transaction committed.
 
-        Raises `TableConflict` if their requirements do not hold there; this object is then unchanged.
+        Raises `TableConflict` if the changes conflict. Then this object is unchanged.
         """
         with self._lock:
             if self.created:
@@ -300,7 +301,7 @@ class StagedTable:
         """Stage one commit of PyIceberg's table or of a client of the REST server.
 
         Raises:
-            CommitFailedException: if a requirement does not hold for what this transaction sees.
+            CommitFailedException: if a requirement does not hold for the metadata that this transaction sees.
             InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables (`update_checks.py`).
         """
         with self._lock:
@@ -318,26 +319,25 @@ class StagedTable:
             )
             try:
                 metadata = apply_updates(self.metadata, updates)
-            except StaleSnapshot as error:  # may happen although the requirements hold
+            except StaleSnapshot as error:  # possible although the requirements hold
                 raise CommitFailedException(str(error)) from error
             if metadata.table_uuid != self.metadata.table_uuid:
                 raise CommitFailedException("the UUID of a managed table is the id of its definition and cannot change")
             if metadata is self.metadata and not rows_read.get() and not requirements:
                 return
             self._commits.append(StagedCommit(tuple(requirements), tuple(updates), rows_read.get()))
-            if metadata is not self.metadata:  # each state has another file name
+            if metadata is not self.metadata:  # changed metadata gets another file name
                 self._next_file_stem = None
             self._set_metadata(metadata)
 
     def commit_from(
         self, base: TableMetadata, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]
     ) -> None:
-        """Stage a commit whose base is the current metadata of this table or an older one.
+        """Stage a commit whose base is the current metadata of this table or older metadata.
 
-        New snapshots are redone on the current metadata, as `reapply` does. Other updates need only their requirements.
-
-        Raises as `commit` does, also for updates that do not fit the current metadata, and `ValidationException` for
-        rows that do not fit a newer schema.
+        A commit with new snapshots is rebased on the current metadata, as by `reapply`. Other commits only need their
+        requirements. Raises as `commit` does, `CommitFailedException` for updates that do not fit the current metadata,
+        and `ValidationException` for rows that conflict or do not fit a newer schema.
         """
         with self._lock:
             if base is self.metadata:
@@ -371,7 +371,7 @@ class StagedTable:
 
     @property
     def is_append_of_written_files(self) -> bool:
-        """Whether the only change is an append to a branch of files that a client had written before."""
+        """Whether the only change is an append to a branch, and a client wrote its files before the transaction."""
         if len(self._commits) != 1 or self.created or self.written_paths or self._superseded or self._put_forward:
             return False
         updates = self._commits[0].updates
@@ -383,9 +383,9 @@ class StagedTable:
         )
 
     def absorb(self, other: StagedTable) -> None:
-        """Stage the append of another transaction (`is_append_of_written_files`) after the changes of this one.
+        """Stage the append of another transaction (`is_append_of_written_files`) after the changes of this transaction.
 
-        Raises as `commit_from` does. Then nothing is staged, and the files of the other transaction stay.
+        Raises as `commit_from` does. After an error nothing is staged, and the other transaction keeps its files.
         """
         [commit] = other._commits
         with self._lock:
@@ -399,7 +399,7 @@ class StagedTable:
             self._adopted += other._adopted
 
     def follow(self, leader: StagedTable) -> None:
-        """Show the state that the leader has committed, after its transaction absorbed this append."""
+        """Show the metadata that the leader has committed, after its transaction absorbed this append."""
         with self._lock:
             self._finished = leader._finished
             self._set_metadata(leader.metadata)
@@ -412,14 +412,15 @@ class StagedTable:
         statistics: Sequence[str] = (),
         layout: SpecsAndSchemas | None = None,
     ) -> None:
-        """Check and record the files of snapshots that other processes wrote, perhaps long ago.
+        """Check and record the files of snapshots that other processes wrote.
 
         Args:
-            snapshots: of a commit. Those that were written or adopted here are skipped.
+            snapshots: of a commit. Snapshots that this table wrote or adopted are skipped.
             base: the metadata before the commit.
-            incoming: the paths of the files that the snapshots add, if they are checked already.
+            incoming: the paths of the files that the snapshots add, if they are already checked.
             statistics: the paths of files with statistics.
-            layout: of the table after the commit, to check manifests; by default that of the staged metadata.
+            layout: specs and schemas of the table after the commit, to check manifests; by default of the staged
+                metadata.
 
         Raises `InvalidLocation` for a file that may not be named (`incoming_files.py`), and `InvalidArgument` for a
         manifest that contradicts itself.
@@ -438,10 +439,10 @@ class StagedTable:
             self._adopted += [path for path in statistics if path not in written]
 
     def take_adopted(self) -> list[str]:
-        """The paths of adopted files since the last call.
+        """The paths of the files that were adopted since the last call.
 
-        These are manifest lists, manifests and the files that they add, files with statistics, and data files that
-        were added by name.
+        These are manifest lists, manifests and the files that they add, files with statistics, and data files from
+        `add_files`.
         """
         with self._lock:
             paths, self._adopted = self._adopted, []
@@ -461,8 +462,8 @@ class StagedTable:
     def response(self) -> CommitTableResponse:
         """The response to a commit in the open transaction.
 
-        The metadata location is the one that the commit will have unless more is changed; the file does not exist yet.
-        Each change gets another location, because polars recognizes its own commit by it.
+        The file at the metadata location does not exist yet. The commit of the transaction creates it, unless further
+        changes follow. Each change gets another location, because polars recognizes its own commit by the location.
         """
         return _response(self.metadata, self._metadata_uri() if self.changed else self._metadata_location())
 
@@ -489,8 +490,8 @@ def _response(metadata: TableMetadata, location: str) -> CommitTableResponse:
 class StagingCatalog(KeepsOldMetadata, NoopCatalog):
     """The catalog of a staged table. It has one table, whose commits stay in memory.
 
-    The table refers to this catalog, so the catalog has only a weak reference to the table: a cycle would stay in
-    memory until Python's garbage collection.
+    The table refers to this catalog. So the catalog has only a weak reference to the table, because a cycle of
+    references would stay in memory until Python's garbage collection.
     """
 
     def __init__(self, staged: StagedTable) -> None:

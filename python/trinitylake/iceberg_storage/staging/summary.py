@@ -1,7 +1,7 @@
 """Summary of the changes of one managed table in a transaction, for the log of the lakehouse.
 
-It is derived from the metadata before and after, so an append of PyIceberg, a commit of Spark over REST and a statement
-of this library have the same summary, also in a transaction that was saved and resumed.
+It is computed from the metadata before and after the transaction. So an append of PyIceberg, a commit of Spark over
+REST and a statement of this library have the same summary, also in a transaction that was saved and resumed.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def summarize_changes(
     *,
     is_new: bool = False,
 ) -> list[ChangeSummary]:
-    """The changes from `base` to `metadata`; changes of rows come first.
+    """The changes from `base` to `metadata`, changes of rows first.
 
     Args:
-        base: the metadata before; of a new table the metadata of its creation.
-        metadata: the metadata after.
+        base: the metadata before the transaction; for a new table the metadata of its creation.
+        metadata: the metadata after the transaction.
         statements: the known statements, by the ids of their snapshots. A statement copies unchanged rows into new
-            files, which Iceberg counts as removed and added. So the summary has the difference of both, or the counts
-            of the statement if it has some. Snapshots of other writers are summarized as Iceberg counts them.
-        is_new: whether the table is new. `base` may then have the snapshots of its first rows.
+            files, and Iceberg counts these rows as removed and added. So the summary has the counts of the statement,
+            or else the difference of removed and added rows. For snapshots of other writers it has Iceberg's counts.
+        is_new: whether the table is new. Then `base` may have the snapshots of its first rows.
     """
     summaries: list[ChangeSummary] = []
     if is_new or base.snapshots is not metadata.snapshots or base.current_snapshot_id != metadata.current_snapshot_id:
@@ -116,14 +116,14 @@ def _rows(counts: Mapping[str, str], statement: RowsRead | None) -> tuple[int, i
 
 
 def _counts(summary: object) -> Mapping[str, str]:
-    """The summary of a snapshot as text. Writers may omit it, or write an unknown operation."""
+    """The fields of a snapshot's summary, with its operation. Writers may omit it, or write an unknown operation."""
     operation = getattr(getattr(summary, "operation", None), "value", "")
     properties: Mapping[str, str] = getattr(summary, "additional_properties", {})
     return {**properties, "operation": operation if operation.isascii() and operation.isalpha() else "overwrite"}
 
 
 def _removed(counts: Mapping[str, str]) -> int:
-    # A removed file counts with all of its rows, so the rows that its removed delete files had deleted are subtracted.
+    # `deleted-records` includes rows that delete files had deleted before, so these are subtracted.
     deletes = _number(counts, "added-position-deletes") - _number(counts, "removed-position-deletes")
     return max(0, _number(counts, "deleted-records") + deletes)
 
