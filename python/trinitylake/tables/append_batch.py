@@ -25,7 +25,7 @@ class Batch(NamedTuple):
         schema: the Iceberg schema of the table for which the rows were prepared.
         declared: the schema in the table's definition at that time, with declared limits.
         info: message and author of the append.
-        entry: the transaction of the append in the log, if it has one that has done nothing else; else None.
+        entry: the transaction of the append, if a user began it and it has done nothing else; None otherwise.
     """
 
     rows: pa.Table
@@ -46,20 +46,20 @@ class Batch(NamedTuple):
 
     @property
     def may_wait_in_queue(self) -> bool:
-        """Whether another process may commit these rows: not for a chosen transaction id, which needs a record."""
+        """Whether another process may commit these rows. It may not if the user chose the transaction id."""
         return self.entry is None or not self.entry.has_chosen_id
 
     def is_like(self, other: Batch) -> bool:
-        """Whether both were prepared for the same columns."""
+        """Whether both batches were prepared for the same columns."""
         return self.schema == other.schema and self.declared == other.declared
 
     def size(self) -> tuple[int, int, int]:
-        """Rows, bytes, and characters for the log."""
+        """Number of rows, of bytes, and of characters of message and author."""
         return self.rows.num_rows, self.rows.nbytes, len(self.info.message) + len(self.info.author)
 
 
 class OtherColumns(Exception):
-    """The table has other columns than those for which the rows were prepared."""
+    """The rows were prepared for a table with other columns."""
 
 
 #: Metadata of an Arrow stream: the Iceberg schema for which the rows were prepared.
@@ -67,7 +67,7 @@ _COLUMNS = b"trinitylake.columns"
 
 
 def to_ipc(rows: pa.Table, columns: Schema | None = None) -> bytes:
-    """Encode rows as an Arrow IPC stream. `columns` is the schema for which they were prepared; it is included."""
+    """Encode rows as an Arrow IPC stream. It includes `columns`, the schema for which the rows were prepared."""
     if columns is not None:
         rows = rows.replace_schema_metadata({_COLUMNS: columns.model_dump_json()})
     buffer = pa.BufferOutputStream()

@@ -1,8 +1,8 @@
 """Casts strings to other types where Arrow cannot, or would lose digits.
 
-Rows from JSON have strings for numbers, dates and times, at any depth. The rules are those of `trinitylake load` for
-CSV (`duckdb_text_conversion.py`): a value is exact, or an error; only fractions are rounded to the nearest
-floating-point number.
+Rows from JSON have strings for numbers, dates and times, at any depth. The rules are the same as for CSV in
+`trinitylake load` (`input_files/text_conversion.py`): a value is converted exactly, or is an error. Only fractions are
+rounded, to the nearest floating-point number.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if not is_parsed(texts.type, kind):
         return texts
     texts = texts.cast(pa.large_string())
-    if pa.types.is_boolean(kind):  # Arrow takes 1 and 0, too
+    if pa.types.is_boolean(kind):  # Arrow also accepts 1 and 0
         _check(texts, r"^(?i:true|false)$", "is neither true nor false")
         return texts.cast(kind)
     if pa.types.is_floating(kind):
         return _floating(texts, kind)
     if pa.types.is_time(kind):
-        _check(texts, _TIME, "is no time of day such as 12:30:00.5")
+        _check(texts, _TIME, "is not a time of day such as 12:30:00.5")
         texts = _joined("1970-01-01T", texts)
         return _without_zeros(texts, 6).cast(pa.timestamp("us")).cast(kind)
     if kind.tz is not None:  # times without an offset are in UTC
@@ -65,12 +65,12 @@ def _joined(*parts: pa.Array | str) -> pa.Array:
 
 
 def _without_zeros(texts: pa.Array, digits: int) -> pa.Array:
-    """Times without zeros behind the last digit that the type has."""
+    """Remove zeros after the last digit of a fraction that the type can hold."""
     return pc.replace_substring_regex(texts, rf"(\.\d{{{digits}}})0+", r"\1")
 
 
 def _floating(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Parse floating-point numbers: an integer must be exact, and only the words for infinity are infinite."""
+    """Parse floating-point numbers. Raises for an integer that would be rounded, and for a number that is too large."""
     made = texts.cast(kind)
     if pc.any(pc.and_not(pc.is_inf(made), pc.match_substring_regex(texts, _INFINITE))).as_py():
         raise InvalidArgument("a number is out of range")
@@ -83,7 +83,7 @@ def _floating(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def plain_numbers(texts: pa.Array) -> pa.Array:
-    """Rewrite numbers with at most 38 digits without exponents, which Arrow reads beyond its own tables."""
+    """Rewrite numbers without exponents, because Arrow cannot read large exponents. Raises for more than 38 digits."""
     texts = texts.cast(pa.large_string())
     is_plain = pc.match_substring_regex(texts, r"^[-+]?(\d{1,38}|\d{1,19}\.\d{0,19}|\.\d{1,38})$")
     if pc.all(is_plain, min_count=0).as_py():

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 
 class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
-    """A catalog of one table. It raises PyIceberg's errors, which decide what PyIceberg deletes: nothing after a
-    `CommitStateUnknownException`, the files that it wrote after a `CommitFailedException`.
+    """A catalog of one table. It raises PyIceberg's errors, by which PyIceberg decides what to delete.
+
+    After a `CommitFailedException` PyIceberg deletes the files that it wrote, after a `CommitStateUnknownException`
+    nothing.
 
     Args:
-        commit: commits requirements and updates to the table in the state that its writer saw; returns the staged one.
-        newest: the PyIceberg table in the latest version. Raises `ObjectNotFound`.
+        commit: commits requirements and updates to the table as its writer saw it. Returns the staged table.
+        newest: returns the PyIceberg table in the latest version. Raises `ObjectNotFound`.
         identifier: namespace parts and name of the table.
     """
 
@@ -39,14 +41,14 @@ class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
         self._own = identifier
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Load the present state of the table. Raises `NoSuchTableError` for another table, and for a dropped one."""
+        """Load the table from the latest version. Raises `NoSuchTableError` for another table, or if it was dropped."""
         if self.identifier_to_tuple(identifier) != self._own:
             raise NoSuchTableError(f"{identifier} is not the table {'.'.join(self._own)}")
         with pyiceberg_errors(missing=NoSuchTableError):
             return self._newest()
 
     def table_exists(self, identifier: str | Identifier) -> bool:
-        """Whether the table still exists under that name."""
+        """Whether `identifier` is this table, and the table still exists."""
         try:
             self.load_table(identifier)
         except NoSuchTableError:

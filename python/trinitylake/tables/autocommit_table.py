@@ -94,7 +94,7 @@ class AutocommitTable(FrozenTable):
     If another table has the name, `CommitConflict` is raised.
 
     Args:
-        version: a version with this state of the table, if one is known.
+        version: a version that contains `definition`, if one is known.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class AutocommitTable(FrozenTable):
         return self._lakehouse._core, self._lakehouse._state()
 
     def refresh(self) -> None:
-        """Read the latest version from now on. Raises `ObjectNotFound` if the table is gone."""
+        """Read the latest version from now on. Raises `ObjectNotFound` if the table was dropped."""
         latest, version = self._latest()
         self._show(parse_table_def(latest), version)
 
@@ -153,8 +153,8 @@ class AutocommitTable(FrozenTable):
     ) -> Result:
         """Run a statement on the table in its own transaction. Raises `CommitConflict` if another table has the name.
 
-        An append begins on a version that was the latest a short time ago, which saves a request; its commit notices
-        newer versions. A write to a table in another catalog cannot be repeated, so it begins on the latest version.
+        To save a request, an append begins on a version that was the latest a short time ago. Its commit notices newer
+        versions. A write to a table in another catalog cannot be repeated, so it begins on the latest version.
         """
         base = self._lakehouse._recent_version() if is_append and self.type == "managed" else None
         try:
@@ -176,11 +176,14 @@ class AutocommitTable(FrozenTable):
         return committed(WriteResult(0, 0, given.num_rows), done.version)
 
     def _commit_batch(self, batch: Batch, commit: Callable[[], int]) -> int | None:
-        """Commit the append of a transaction, its `entry`, in a group. None if it has to commit by itself.
+        """Commit the append of a transaction, `batch.entry`, in a group. Returns the version; None if not committed.
+
+        After None, the transaction must commit without a group.
 
         Args:
-            commit: commits the transaction by itself; called if no other thread appends and no queue is used. With the
-                queue, its rows must be able to wait there: a commit that loses one race may lose all later ones.
+            commit: commits the transaction without a group. Called if no other thread appends and the lakehouse has no
+                intent queue. With the queue, the rows must be able to wait in it, because a commit that loses one race
+                may lose all later races.
 
         Raises as `AppendGroups.append` and `commit` do.
         """
@@ -213,10 +216,13 @@ class AutocommitTable(FrozenTable):
     def _lead_appends(
         self, given: pa.Table, info: CommitInfo, take: Take, own: Member[Batch], batch: Batch | None = None
     ) -> Committed:
-        """Append the rows together with the rows of the members that `take` returns, and of other processes.
+        """Append the rows together with rows of other members and processes.
 
         Args:
-            batch: the rows as the append of a transaction.
+            given, info: the rows, and their commit info.
+            take: returns the other members of the group.
+            own: the member of this thread.
+            batch: the rows, if they are the append of a user's transaction.
         """
         core, of_transaction = self._lakehouse._core, batch
         if batch is not None:
@@ -241,7 +247,7 @@ class AutocommitTable(FrozenTable):
         *,
         gives_way: bool = False,
     ) -> Committed:
-        """Append without rows of other processes. If `batch` is given, the append is the commit of its transaction.
+        """Append without rows of other processes. With `batch`, the append is the commit of a user's transaction.
 
         With `gives_way`, raises `LostRace` if another process changes the table first.
         """
@@ -280,7 +286,7 @@ class AutocommitTable(FrozenTable):
         return entry
 
     def _append_in_queue(self, batch: Batch, take: Take, own: Member[Batch]) -> Committed:
-        """Append the rows together with rows of other processes, in this process or in one of these."""
+        """Append the rows through the intent queue. This or another process commits them with other queued rows."""
         members = take(lambda other: other.is_like(batch) and other.may_wait_in_queue)
         batches = [batch, *(member.batch for member in members if member.batch is not None)]
         entries = [self._log_entry(one) for one in batches]
@@ -355,8 +361,9 @@ class AutocommitTable(FrozenTable):
         return Committed(table, table._committed_version)
 
     def _in_version(self, number: int) -> AutocommitTable:
-        """The table in a version that another process committed; in its present state if it has another name in that
-        version.
+        """A handle that shows the table in a version that another process committed.
+
+        If the table has another name in that version, the handle shows the same definition as this handle.
         """
         definition = self._lakehouse._core.version(number).read("table", self._namespace, self._name)
         shown = serialize(self._definition) if definition is None else definition
@@ -381,7 +388,7 @@ class AutocommitTable(FrozenTable):
     def _commit(
         self, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate], base: IcebergTable
     ) -> StagedTable:
-        """Commit the changes of a PyIceberg table as a transaction; returns the staged table.
+        """Commit the changes of a PyIceberg table as a transaction. Returns the staged table.
 
         `base` is the table as its writer saw it. Raises `CommitConflict` if another table has the name now, and as
         `StagedTable.commit_from` does.
@@ -403,7 +410,7 @@ class AutocommitTable(FrozenTable):
         return AutocommitTable(self._lakehouse, self._namespace, self._name, latest, version).iceberg
 
     def _latest(self) -> tuple[bytes, int]:
-        """The definition in the latest version, and its number. Raises `ObjectNotFound` if the table is gone."""
+        """The definition in the latest version, and the version number. Raises `ObjectNotFound` for a dropped table."""
         state = self._lakehouse._state()
         definition = state.read("table", self._namespace, self._name)
         if definition is None:
@@ -414,7 +421,7 @@ class AutocommitTable(FrozenTable):
         self._show(written._definition, cast("TransactionTable", written)._committed_version)
 
     def _show(self, definition: TableDef, version: int | None) -> None:
-        """Replace the state that this handle shows by the state in a version."""
+        """Let this handle show the definition of a version."""
         self._definition = definition
         self._version = version
         self._opened = None
@@ -431,4 +438,4 @@ class AutocommitTable(FrozenTable):
 
 
 class _AnotherTable(Exception):
-    """Another table has the name. Not a `CommitConflict`, which would repeat the statement."""
+    """Another table has the name. It is not a `CommitConflict`, because the statement must not be repeated."""

@@ -23,7 +23,7 @@ class ColumnProfile(NamedTuple):
 
     Attributes:
         nulls: share of rows with NULL, from 0 to 1.
-        bounds: the least and the greatest value, in the Arrow type of the column.
+        bounds: the smallest and the largest value, in the Arrow type of the column.
     """
 
     nulls: float | None = None

@@ -59,7 +59,7 @@ LEAST_ROW_GROUP_SIZE_BYTES = 8 << 20
 
 
 class CompactResult(NamedTuple):
-    """The number of files that a compaction replaced, of new files, and their bytes.
+    """Number and bytes of the replaced files and of the new files.
 
     After a dry run `files_added` is an estimate by size, and `bytes_added` is 0.
     """
@@ -89,10 +89,10 @@ def compact(
         target_file_size_bytes: of the new files; by default the table's property.
         min_files: partitions with fewer small files are skipped, unless deletes are applied or files are sorted.
         min_deleted_percent: deletes are applied to a file if they delete at least this percentage of its rows.
-        sort_by: columns by which the rows of a partition are sorted; then files of any size are rewritten.
+        sort_by: columns by which the rows of a partition are sorted. With columns, files of any size are rewritten.
         progress: called with the number of files read, and of all files.
-        dry_run: choose the files, and read and write none.
-        shared_folders: for a copied table, folders of its source tables, whose files it shares.
+        dry_run: only choose the files, without reading or writing files.
+        shared_folders: for a clone, folders of its source tables, whose files it shares.
 
     Raises `InvalidArgument` for a table that is not managed, and `InvalidLocation` if the table names files outside of
     its folder.
@@ -118,7 +118,7 @@ def compact(
             return CompactResult(0, 0, 0, 0)
         if dry_run:
             for file in removed:
-                readable.new_input(file.file_path)  # refused as if it were read
+                readable.new_input(file.file_path)  # raises for a file that may not be read
             return CompactResult(len(removed), _files_of(groups, size), _size_bytes(removed), 0)
         writing = _Writing(metadata, change.io, readable, size, order, progress)
         kept: list[FileScanTask] = []
@@ -141,13 +141,13 @@ def _at_rest(
 ) -> tuple[list[DataFile], list[DataFile]]:
     """Merge new files again as long as another compaction would merge them.
 
-    Each group leaves one small file in each of its partitions, so a partition may get several.
+    Each group may leave one small file in each of its partitions, so a partition may get several small files.
 
     Args:
         kept: files that no group contains, and that have no deleted rows.
         written: the files that were written.
 
-    Returns the final new files, and the files among `kept` that they replace.
+    Returns the final new files, and the files of `kept` that they replace.
     """
     before = {task.file.file_path: task for task in kept}
     new = {file.file_path: file for file in written}
@@ -192,7 +192,7 @@ def _obsolete_deletes(
 
 
 def _age(task: FileScanTask) -> tuple[int, str]:
-    """Sort key by age, so that rows keep the order of their commits, and each file covers a short time."""
+    """Sort key by age. So rows keep the order of their commits, and each new file covers a short time."""
     number = task.sequence_number if isinstance(task, PlannedFile) else None
     return number or 0, task.file.file_path
 
@@ -213,7 +213,7 @@ def _size_bytes(files: Sequence[DataFile]) -> int:
 
 
 def _files_of(groups: Sequence[Group], size: int) -> int:
-    """Number of files for the rows of these groups, if their size stays the same."""
+    """Estimated number of new files for the rows of these groups, if their total size does not change."""
     return sum(math.ceil(max(_size_bytes([task.file for task in group.tasks]), 1) / size) for group in groups)
 
 
@@ -245,7 +245,7 @@ class _Writing:
 
     def delete(self, file: DataFile) -> None:
         """Delete a file that was written here and is not needed."""
-        with suppress(TrinityLakeError, OSError):  # vacuum deletes the rest
+        with suppress(TrinityLakeError, OSError):  # after an error, vacuum deletes the file
             self._io.delete(file.file_path)
 
     def run(self, groups: Sequence[Group]) -> list[DataFile]:
@@ -289,7 +289,7 @@ class _Writing:
 
 
 def _sorted(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
-    """The sorted rows, in parts, so that not all rows are in memory twice."""
+    """Yield the sorted rows in parts, so that not all rows are in memory twice."""
     indices = order.indices(rows)
     length = max(1, rows.num_rows * BATCH_SIZE_BYTES // max(rows.nbytes, 1))
     for start in range(0, rows.num_rows, length):
@@ -297,7 +297,7 @@ def _sorted(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
 
 
 def together(tables: Iterable[pa.Table], size_bytes: int) -> Iterator[pa.Table]:
-    """Concatenate tables up to a size; a table that is larger stays alone."""
+    """Concatenate consecutive tables up to a size. A larger table is not divided."""
     parts: list[pa.Table] = []
     for table in tables:
         if parts and sum(part.nbytes for part in parts) + table.nbytes > size_bytes:

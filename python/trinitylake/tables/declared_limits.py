@@ -1,7 +1,7 @@
 """Limits of declared types that Iceberg does not have: the range of smallint, the lengths of char, varchar and binary.
 
-Iceberg stores a `smallint` as int and a `varchar(3)` as string. Every statement that writes rows checks the declared
-limits (`input_rows.py`); files that other engines write are not checked.
+Iceberg stores a `smallint` as int and a `varchar(3)` as string. This library checks the declared limits for all rows
+that it writes (`input_rows.py`). Files that other engines write are not checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def limits_of(schema: Schema) -> Limits:
 
 
 def check_limit(column: pa.Array | pa.ChunkedArray, type: Type, path: str) -> None:
-    """Raises `InvalidArgument` for the first value of a column that its declared type does not allow."""
+    """Raise `InvalidArgument` for the first value of a column that its declared type does not allow."""
     for values in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
         _check(values, type, path)
 
@@ -44,7 +44,7 @@ def _has_limit(type: Type) -> bool:
 def _check(values: pa.Array, type: Type, path: str) -> None:
     is_ = pa.types
     kind = values.type
-    if type.kind == "smallint" and kind == pa.int32():  # else the column was widened
+    if type.kind == "smallint" and kind == pa.int32():  # a widened column has another Arrow type
         low, high = _SMALLINT
         _refuse(values, pc.or_(pc.less(values, low), pc.greater(values, high)), path, f"{type} is {low} to {high}")
     elif type.kind in ("char", "varchar") and type.length and (is_.is_string(kind) or is_.is_large_string(kind)):

@@ -1,9 +1,9 @@
-"""**The rule for values of rows outside of Arrow**: exact, and the same wherever they are shown.
+"""Values of rows outside of Arrow: as Python values, in JSON, CSV and printed tables. Each value is shown exactly.
 
 A time is written as in SQL: `2026-11-24 08:00:00`, with its fraction if it has one, and with `+00:00` if the column has
-a time zone. Python has no dates outside of the years 1 to 9999 and no nanoseconds: such values become strings, as in
-DuckDB. JSON has no bytes, no decimals and no NaN: they become strings; bytes as hexadecimal digits, numbers as `NaN`,
-`Infinity` and `-Infinity`.
+a time zone. Python has no dates outside of the years 1 to 9999 and no nanoseconds, so such values become strings, as in
+DuckDB. JSON has no bytes, decimals and NaN. In JSON, bytes become strings of hexadecimal digits, decimals become
+strings, and special numbers become `"NaN"`, `"Infinity"` and `"-Infinity"`.
 
 In printed tables NULL is `NULL`, and strings that could be confused with it are quoted: `''`, `'NULL'`. In CSV, NULL is
 an empty field, and an empty string is `""`.
@@ -86,7 +86,7 @@ def shown_text(value: Any) -> str:
 
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
-    """The rows of a batch, each as a JSON object. Of two columns with the name `id` the second one is `id_1`."""
+    """The rows of a batch as JSON objects. If two columns have the name `id`, the second one becomes `id_1`."""
     columns = [python_values(column) for column in batch.columns]
     names = _distinct(batch.schema.names)
     for row in zip(*columns, strict=True):
@@ -103,7 +103,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def for_csv(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch for CSV: times, bytes and UUIDs become texts, and nested values JSON."""
+    """A batch for CSV: times, bytes and UUIDs become strings, and nested values become JSON."""
     columns = [_for_csv(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
@@ -121,7 +121,7 @@ def _for_csv(column: pa.Array) -> pa.Array:
 
 
 def moment_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The texts of timestamps or dates.
+    """Format timestamps or dates as strings.
 
     Arrow's own formatter for time zones takes nine times as long, and always writes a fraction.
     """
@@ -148,7 +148,7 @@ def json_text(value: Any) -> str | None:
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether Arrow would use pandas for a value, if pandas is installed."""
+    """Whether a type has nanoseconds, for which Arrow would use pandas if it is installed."""
     return getattr(kind, "unit", "") == "ns" or any(
         _has_nanoseconds(kind.field(number).type) for number in range(kind.num_fields)
     )

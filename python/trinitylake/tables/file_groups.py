@@ -1,8 +1,8 @@
 """Groups of data files that are rewritten together: files whose rows belong to one partition.
 
-Rows are written with the current partition spec, so groups follow its partitions: after a change of partitioning, files
-of several partitions may be merged into one. A file of an older spec has known values only for the fields that both
-specs share. Files with equal known values form a group.
+Rows are written with the current partition spec, so files are grouped by its partitions. After a change of
+partitioning, files of several partitions may be merged into one. For a file of an older spec, only the values of fields
+that both specs share are known. Files with the same known values form a group.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from trinitylake.iceberg_storage.data_files.data_file_sizes import SMALL_PART
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 from trinitylake.iceberg_storage.delete_files import of_one_data_file
 
-#: The largest group whose rows are sorted together, in bytes of its files.
+#: Maximum size of the files in a group whose rows are sorted together.
 SORTED_GROUP_SIZE_BYTES = 128 << 20
 #: A data file with more delete files is always rewritten.
 MAX_DELETE_FILES = 10
 
 
 class _Unknown:
-    """A partition value that is known only from the rows."""
+    """A partition value that only the rows show."""
 
 
 _UNKNOWN = _Unknown()
@@ -65,12 +65,11 @@ class FileGroups:
         self._partitions = {spec.spec_id: _partition_under(current, spec) for spec in metadata.partition_specs}
 
     def of(self, tasks: Iterable[FileScanTask], is_sorted: bool) -> list[Group]:
-        """Group the files that are small, have deleted rows or belong to another spec; with `is_sorted`, all files.
-        Each group is enough for files of the target size."""
+        """Group the files that are small, have deleted rows or belong to another spec; with `is_sorted`, all files."""
         return self._split(self._by_partition(tasks, lambda task: is_sorted or self._is_to_be_written(task)), is_sorted)
 
     def again(self, tasks: Iterable[FileScanTask], is_sorted: bool) -> list[Group]:
-        """Group files again, including files that were just written, if merging makes them fewer."""
+        """Group files, including files that were just written, if merging reduces their number."""
         by_partition = self._by_partition(tasks, lambda task: self._is_small(task.file))
         fewer = {
             key: members
@@ -86,8 +85,11 @@ class FileGroups:
         return self._is_small(task.file) or task.file.spec_id != self._spec_id or self._needs_deletes_applied(task)
 
     def _needs_deletes_applied(self, task: FileScanTask) -> bool:
-        """Whether the deletes of a file are to be applied. They always are if the number of deleted rows is unknown:
-        for equality deletes, and for delete files of several data files."""
+        """Whether a file must be rewritten to apply its deletes.
+
+        Always true if the number of deleted rows is unknown, as for equality deletes and for delete files of several
+        data files.
+        """
         own = of_one_data_file(task.delete_files)
         if len(own) < len(task.delete_files) or len(own) > MAX_DELETE_FILES:
             return True
@@ -104,7 +106,7 @@ class FileGroups:
         return by_partition
 
     def _split(self, by_partition: dict[tuple[Hashable, ...], list[FileScanTask]], is_sorted: bool) -> list[Group]:
-        # Large enough to keep each thread at work, and for several files of the target size.
+        # The limit is large enough to keep each thread busy, and for several files of the target size.
         limit = min(4 * self._size, SORTED_GROUP_SIZE_BYTES) if is_sorted else 4 * self._size
         groups: list[Group] = []
         for key, members in by_partition.items():
@@ -119,14 +121,14 @@ class FileGroups:
                 parts[-1].append(task)
                 bytes_in_part += task.file.file_size_in_bytes
             if not is_sorted and len(parts) > 1 and len(parts[-1]) < self._min_files:
-                few = parts.pop()  # alone they would become a small file again
+                few = parts.pop()  # a separate group would become a small file again
                 parts[-1] += few
             groups += (Group(part, _UNKNOWN not in key) for part in parts)
         return groups
 
 
 def _partition_under(current: PartitionSpec, spec: PartitionSpec) -> Callable[[DataFile], tuple[Hashable, ...]]:
-    """Function from a file of an older spec to the known values of its partition in the current spec."""
+    """Function that maps a file of `spec` to the known values of its partition under the current spec."""
     if spec.spec_id == current.spec_id:
         return lambda file: spelled(file.partition)
     places = {(field.source_id, str(field.transform)): place for place, field in enumerate(spec.fields)}

@@ -1,4 +1,4 @@
-"""Preview of a table: its first rows, at a cost that does not grow with the table.
+"""Preview of a table: its first rows, with limits on what is read, so that the cost does not grow with the table.
 
 Sizes in manifests and Parquet footers are compared with the limits before rows are read.
 """
@@ -24,8 +24,7 @@ MAX_MANIFESTS_SIZE_BYTES = 32 << 20
 MAX_ROWS_SIZE_BYTES = 64 << 20
 MAX_DELETES_SIZE_BYTES = 16 << 20
 MAX_COLUMNS = 100
-#: Maximum number of files that are opened for rows. Other files of the table are not read, even if these contain no
-#: rows.
+#: Maximum number of files that are opened, even if these files contain too few rows.
 _MAX_FILES = 8
 
 
@@ -34,9 +33,9 @@ class FirstRows:
     """Some rows of a table.
 
     Attributes:
-        rows: the rows, with as many columns as fit.
-        omitted_columns: names of columns that are not among them.
-        problem: why there are fewer rows than requested, if the table may have more; else "".
+        rows: the rows, with at most `MAX_COLUMNS` columns.
+        omitted_columns: names of the other columns.
+        problem: why there are fewer rows than requested although the table may have more; "" otherwise.
         profiles: of the columns of `rows`; empty if unknown.
     """
 

@@ -52,7 +52,7 @@ class FrozenTable(Table):
         definition, opened = self._definition, self._opened
         if opened is None:
             opened = self._open_managed() if self.type == "managed" else open_elsewhere(definition)
-            if self._definition is definition:  # else another thread has already set a newer state
+            if self._definition is definition:  # otherwise another thread has set a newer definition
                 self._opened = opened
         return opened
 

@@ -9,16 +9,18 @@ version, however many threads append.
 Clients of the server write their data files themselves. Their appends form groups in the same way: the leader rebases
 their snapshots onto its own (`Transaction._commit_in_group`), and writes one metadata file.
 
-Each append is a transaction in the log. Those of the other members are companions of the leader's transaction.
+Each append is a transaction in the log. The transactions of the other members are companions of the leader's
+transaction.
 
 With the intent queue, a group that loses a race passes its rows to another process, or appends rows of other processes
-with its own (`AutocommitTable._append_in_queue`). While the rows are in the queue, another process may commit them, so
-a group that fails is first withdrawn from the queue.
+together with its own (`AutocommitTable._append_in_queue`). While the rows are in the queue, another process may commit
+them. So a group that fails is withdrawn from the queue before its threads get the error.
 
 Invariants:
 - A batch is in at most one group at a time, and a group commits as a whole or not at all.
-- An invalid batch fails only its own append. A batch is prepared before it joins a group. If it is known that a
-  group committed nothing, each of its threads appends again without a group, and raises the error of its own batch.
+- An invalid batch fails only its own append. A batch is prepared before it joins a group. If a group certainly
+  committed
+    nothing, each of its threads appends again without a group, and raises the error of its own batch.
 - If the outcome of a group is unknown, each of its threads raises `CommitStateUnknown`.
 - When the leader returns or raises, the next waiting thread leads. After Ctrl-C in a leader, its batches wait again.
 """
@@ -48,14 +50,14 @@ MAX_MEMBERS = 256
 MAX_ROWS = 1_000_000
 MAX_SIZE_BYTES = 32 << 20
 MAX_TEXT_LENGTH = 64 << 10
-#: Maximum number of appends in one group whose files clients wrote.
+#: Maximum number of appends of files that clients wrote, in one group.
 MAX_WRITTEN_APPENDS = 32
-#: The leader waits for its threads to append again: the duration of the last group divided by this number.
+#: The leader waits for the threads of the last group to append again, for the duration of that group divided by this.
 WAIT_DIVISOR = 4
 
 
 class Sized(Protocol):
-    """The rows of a member. `size` returns the number of rows, bytes, and characters for the log."""
+    """The rows of a member. `size` returns the number of rows, of bytes, and of characters of message and author."""
 
     def size(self) -> tuple[int, int, int]: ...
 
@@ -102,11 +104,11 @@ class Member(Generic[Payload]):
 
     Attributes:
         batch: the rows to append; None in a thread that leads without having waited.
-        companion: its transaction in the log, once a leader appends the batch.
-        repeats: whether it appends without a group after the group that it led has failed.
-        answer: the answer of its leader; None until the leader answers.
-        group: the members whose batches it appends as the leader; None before it has taken them.
-        table: the table in the version that it commits as the leader.
+        companion: the transaction of the append in the log, after a leader has taken the batch.
+        repeats: whether the thread appends without a group if the group that it leads fails.
+        answer: the answer of the leader; None until the leader answers.
+        group: for a leader, the members whose batches it appends; None before it has taken them.
+        table: for a leader, the table in the version that it commits.
     """
 
     def __init__(self) -> None:
@@ -124,7 +126,6 @@ class Member(Generic[Payload]):
         self._answered.set()
 
     def wait(self) -> None:
-        """Return when the answer is set."""
         self._answered.wait()
 
 
@@ -145,14 +146,15 @@ class AppendGroups(Generic[Payload]):
     ) -> Committed | None:
         """Append as the leader of a group, or in the group of another thread.
 
-        Returns None if nothing was appended, and the caller has to append without a group.
+        Returns None if nothing was appended, so that the caller must append without a group.
 
         Args:
-            prepare: makes the batch of this thread, or returns None if it must not join a group. It is called if
+            prepare: makes the batch of this thread, or returns None if the rows must not join a group. Called if
                 another thread leads.
-            lead: commits the rows of this thread as the leader. Its first argument is a function that returns the
-                members whose batches it must append too; it sets their `companion`. Its second argument is the
-                member of this thread; it sets its `table`, and `repeats` if it may fail because of others.
+            lead: commits the rows of this thread as the leader. The first argument is a function that returns the
+                members whose batches it must append too, and whose `companion` it must set. The second argument is the
+                member of this thread. `lead` sets its `table`, and `repeats` if an error may be caused by other
+                members.
 
         Raises the errors of `lead`, and the error that a leader has set as the answer.
         """
@@ -212,7 +214,8 @@ class AppendGroups(Generic[Payload]):
     def _take(self, own: Member[Payload], fits: Callable[[Payload], bool]) -> list[Member[Payload]]:
         """The members whose batches the leader appends. A second call returns the same members.
 
-        A batch that does not fit the table, because the table has changed, is appended without a group.
+        A batch that does not fit the table, because the table has changed, is left out: its thread appends without a
+        group.
         """
         with self._changed:
             if own.group is None:
@@ -224,7 +227,7 @@ class AppendGroups(Generic[Payload]):
         return [member for member in own.group or () if member.answer is None]
 
     def _wait_for_last_group(self) -> None:
-        """Wait shortly if fewer threads wait than the last group had: its threads usually append again at once."""
+        """Wait shortly if fewer threads wait than the last group had, because these usually append again at once."""
         seconds = self._last_end + self._last_seconds / WAIT_DIVISOR - time.monotonic()
         self._changed.wait_for(self._is_complete, max(seconds, 0))
 
@@ -254,7 +257,7 @@ class AppendGroups(Generic[Payload]):
             if own in self._waiting:
                 self._waiting.remove(own)
             if self._leader is not own:
-                own.settle(Task.ALONE)  # else a leader could put it back into the queue
+                own.settle(Task.ALONE)  # otherwise a leader could put it back into the queue
                 return
             for member in reversed(own.group or ()):
                 companion = member.companion
@@ -286,7 +289,7 @@ def groups_of(lakehouse: _core.Lakehouse, table_id: str, payload: type[Payload])
 
 
 def _reset_after_fork() -> None:
-    """Forget leaders and batches: a forked child does not have their threads."""
+    """Forget leaders and batches, because a forked child does not have their threads."""
     global _guard
     _guard = threading.Lock()
     _groups.clear()

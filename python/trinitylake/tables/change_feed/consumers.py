@@ -3,8 +3,8 @@
 The position in the feed of a table is the number of the version up to which changes were consumed, and the manifest
 list of the table in that version.
 
-If a version has another manifest list than the position, the position is refused: it belongs to another lakehouse, from
-which an export copied it, and the versions of an export of one version are numbered from 0.
+A position is refused if the table has another manifest list in its version. Then an export has copied the position from
+another lakehouse with other version numbers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from trinitylake.tables.stored_position import StoredPosition
 if TYPE_CHECKING:
     from trinitylake.tables.change_feed.table_versions import TableName
 
-#: The namespace above those of all consumers.
+#: The namespace that contains a namespace for each consumer.
 CONSUMERS = "_consumers"
-#: A position advances past versions that did not change the table only if it is older, so that a consumer that finds
-#: nothing new commits no version, and its position seldom expires.
+#: Without new changes, a position is advanced only if it is older than this. So a consumer that finds no changes
+#: commits no version, and its position seldom expires.
 IDLE_MILLIS = 3_600_000
 
 
@@ -51,18 +51,18 @@ def advance(
     """Advance a consumer to the base version of a transaction, as a part of the transaction.
 
     Args:
-        transaction: an open one.
+        transaction: the open transaction.
         consumer: the name of the consumer.
         id: the id of the table.
         key: the name of the table.
-        now: the state of the table in the base version.
+            now: the state of the table in the base version.
 
-    Returns the handle of the lakehouse and the version up to which changes were consumed before; None if the consumer
-    has no position.
+        Returns the handle of the lakehouse and the version up to which the consumer had consumed changes; None for a
+        new consumer.
 
-    Raises:
-        VersionExpired: the position has expired, and the table changed since.
-        InvalidArgument: the position is not one of this lakehouse.
+        Raises:
+            VersionExpired: the version of the position has expired, and the table has changed since then.
+            InvalidArgument: the position belongs to another lakehouse.
     """
     core, base = _core.Lakehouse.open(transaction.storage), transaction.base
     namespace = f"{CONSUMERS}.{consumer}"

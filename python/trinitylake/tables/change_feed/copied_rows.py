@@ -1,7 +1,8 @@
-"""Finds rows that a writer probably copied from removed files to added ones, in their order.
+"""Finds rows that a writer probably copied from removed files to added files, in the same order.
 
-One pass over one column finds candidates. Each candidate is then compared only with its counterpart, which is many
-times faster than a look-up of each row. Candidates may differ, because the column need not identify rows.
+One pass over one column finds candidates. The caller compares each candidate only with its counterpart, which is many
+times faster than a look-up of each row. A candidate may differ from its counterpart, because the column need not
+identify rows.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import pyarrow as pa
 _WINDOW_ROWS = 1024
 #: Number of rows from which the compared column is chosen.
 _SAMPLE_ROWS = 1024
-#: A pass ends if this share of the rows has no counterpart, because then it is faster to look up rows.
+#: The pass ends after this number of mismatches per row, because then a look-up of each row is faster.
 _MAX_BREAKS_PER_ROW = 1 / 64
 
 
 class CopiedRun(NamedTuple):
-    """Consecutive equal rows of both sides: the number of the first row on each side, and the number of rows."""
+    """Consecutive rows that are probably equal: number of the first row on each side, and number of rows."""
 
     removed: int
     added: int
@@ -32,7 +33,7 @@ def copied_runs(removed: pa.Table, added: pa.Table, columns: list[str]) -> list[
 
     Args:
         removed, added: rows with the same columns.
-        columns: candidates for the compared column; the most likely to identify rows comes first.
+        columns: candidates for the compared column, beginning with the column that most likely identifies rows.
     """
     name = _most_distinct(removed, columns)
     if name is None:
@@ -75,7 +76,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """The values as integers with the same bits; arbitrary for NULL."""
+    """The values as integers with the same bits. The integer of NULL is arbitrary."""
     width = pa.int32() if column.type.bit_width == 32 else pa.int64()
     parts = [
         np.frombuffer(chunk.buffers()[1], width.to_pandas_dtype())[chunk.offset : chunk.offset + len(chunk)]

@@ -1,8 +1,9 @@
 """The change feed of one table as a stream of record batches.
 
-Versions come in order. Within a version deleted rows come first, then updated ones, each preimage directly before its
-postimage, then inserted ones. All rows have the columns of the latest schema, which are found by their ids in older
-files. Rows of files that were only added or only removed are streamed; other rows are compared (`row_comparison.py`).
+Versions come in order. Within a version deleted rows come first, then updated rows, each preimage directly before its
+postimage, then inserted rows. All rows have the columns of the latest schema, which are found by their ids in older
+files. If a version only added or only removed files, their rows are streamed. Other rows are compared
+(`row_comparison.py`).
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class ListedSnapshots(NamedTuple):
 
 @dataclass(frozen=True)
 class _Step:
-    """A version, the table before and after it, and its number among the versions that changed rows."""
+    """A version, the table before and after it, and the ordinal of the version among those that changed rows."""
 
     step: TableStep
     ordinal: int
@@ -110,7 +111,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Streamed:
-    """A file whose live rows are all of one kind of change."""
+    """A file whose live rows were all inserted, or all deleted."""
 
     step: _Step
     kind: Literal["insert", "delete"]
@@ -123,7 +124,7 @@ class _Streamed:
 
 
 class _Part(NamedTuple):
-    """A file whose rows are compared: all live rows, or those at chosen positions."""
+    """A file whose rows are compared: all live rows, or the rows at the positions `chosen`."""
 
     is_added: bool
     files: TableFiles
@@ -140,10 +141,10 @@ class ChangeFeed:
         schema: the columns of the result, with the primary key.
         columns: names of the columns of the table to return; None for all.
         names: names of the columns that follow the columns of the table.
-        kept: a version that is kept as long as the files are.
-        subject: the table, in errors.
+        kept: number of a version that needs the files, for the error if it has expired.
+        subject: returns the name of the table for errors.
         folder: path of the only folder in which files may be read; None for no limit.
-        listed: metadata of the table, which lists most snapshots of the versions.
+        listed: metadata of the table that lists most snapshots of the versions.
 
     Raises `InvalidArgument` for an unknown column, and if a column of the table has the name of a column of the feed.
     """
@@ -190,7 +191,7 @@ class ChangeFeed:
         self._listed = listed
 
     def reader(self, steps: Iterable[TableStep]) -> pa.RecordBatchReader:
-        """The changes of versions in order, which are read as the reader advances."""
+        """The changes of versions in order. Files are read as the reader advances."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches(iter(steps)))
 
     def _batches(self, steps: Iterator[TableStep]) -> Batches:
@@ -210,12 +211,12 @@ class ChangeFeed:
                     streamed += [_Streamed(step, "insert", task, _there(step.after)) for task in changes.added]
                 yield from self._stream(streamed)
 
-    # Which files changed
+    # Changed files
 
     def _opened(self, page: list[TableStep], ordinal: int) -> Iterator[_Step]:
-        """The states of some versions, without versions that have the same snapshot as the version before.
+        """The states of some versions, without versions that have the same snapshot as the previous version.
 
-        The last version is opened first, because its metadata lists most snapshots of the others.
+        The last version is opened first, because its metadata lists most snapshots of the other versions.
         """
         for step in reversed(page):
             if step.after is not None:
@@ -261,9 +262,9 @@ class ChangeFeed:
             yield step, file_changes(step.before, step.after)
 
     def _has_all_columns(self, files: TableFiles | None) -> bool:
-        """Whether the writer of a snapshot knew all columns of the result, so that rows that it moved have all values.
+        """Whether the schema of a snapshot has all columns of the result, so that rows that it moved have all values.
 
-        It did not if a column was dropped before the snapshot, and a later rollback restored the column.
+        It does not if a column was dropped before the snapshot, and a later rollback restored the column.
         """
         assert files is not None
         assert files.snapshot is not None
@@ -272,7 +273,7 @@ class ChangeFeed:
         return known is not None and {field.field_id for field in self._whole.fields} <= known.field_ids
 
     def _appended(self, steps: Sequence[_Step]) -> dict[int, list[FileScanTask]]:
-        """The added files of the leading versions that only append, by snapshot."""
+        """The added files of the first versions up to one that does not only append, by the id of the snapshot."""
         snapshot_ids: set[int] = set()
         last: TableFiles | None = None
         for step in steps:
@@ -284,13 +285,13 @@ class ChangeFeed:
         assert last is not None
         return appended_files(last, snapshot_ids) or {}
 
-    # Their rows
+    # Changed rows
 
     def _stream(self, files: Sequence[_Streamed]) -> Batches:
-        """The rows of files that need no comparison, of several files at the same time."""
+        """The rows of files that need no comparison. Several files are read at the same time."""
 
         def read(run: Sequence[_Streamed]) -> Iterator[pa.RecordBatch]:
-            # Different states may have different deletes for one file.
+            # A file may have different deletes in different versions.
             tasks: dict[TableFiles, list[FileScanTask]] = {}
             for one in run:
                 tasks.setdefault(one.files, []).append(one.task)
@@ -322,7 +323,7 @@ class ChangeFeed:
         parts = sorted((one for one in parts if one.chosen is None or len(one.chosen)), key=lambda one: one.is_added)
         read_data_ahead(now.io, [one.task for one in parts])
         kinds: list[Literal["insert", "delete"]] = ["insert" if one.is_added else "delete" for one in parts]
-        if not parts:  # only the delete files changed, not the deleted rows
+        if not parts:  # delete files changed, but the same rows are deleted
             return
         if len(set(kinds)) < 2:  # nothing to compare with
             for rows in ReadAhead(parts, partial(_rows_of_part, wanted=self._wanted), READ_AHEAD):
@@ -337,7 +338,7 @@ class ChangeFeed:
                 yield self._labelled(batch, step, found.kind)
 
     def _labelled(self, batch: pa.RecordBatch, step: _Step, kind: str) -> pa.RecordBatch:
-        """The rows with the columns of the feed; updates are in pairs."""
+        """Append the columns of the feed to rows. Updated rows are in pairs of preimage and postimage."""
         count = batch.num_rows
         if kind == "update":
             pair = pa.array([self._type("update_preimage"), self._type("update_postimage")])
@@ -358,7 +359,7 @@ class ChangeFeed:
 
 
 def _there(files: TableFiles | None) -> TableFiles:
-    assert files is not None  # it has files that changed
+    assert files is not None  # a table with changed files exists
     return files
 
 
@@ -375,7 +376,7 @@ def _rows_of_file(
 ) -> Iterator[pa.RecordBatch]:
     """The live or chosen rows of a file. Raises `InvalidArgument` for a value that does not fit its column.
 
-    A state may have wider types than the result, if it was widened and rolled back.
+    A version may have wider types than the result, if a column was widened and the lakehouse was rolled back later.
     """
     readable = with_wider_types(wanted, files.metadata.schema())
     for batch in live.matching(task, readable, chosen=chosen):

@@ -1,7 +1,7 @@
 """The data files that differ between two states of a table.
 
-A file that both states have with the same deletes is no difference. If all snapshots between them only append, the
-states need not be compared: the manifests of the last snapshot list all added files.
+A file that both states have with the same delete files is not a difference. If all snapshots between the states only
+append, the states need not be compared, because the manifests of the last snapshot list all added files.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FileChanges:
     Attributes:
         added: files that only the later state has.
         removed: files that only the earlier state has.
-        redeleted: files that both have with different deletes, as pairs (earlier state, later state).
+        redeleted: files that both states have with different delete files, as pairs (earlier state, later state).
     """
 
     added: list[FileScanTask] = field(default_factory=list)
@@ -69,8 +69,8 @@ class FileChanges:
 def snapshots_between(before: TableFiles | None, after: TableFiles) -> list[Snapshot] | None:
     """The snapshots that lead from one state to the next, newest first; None if they are unknown, as after a rollback.
 
-    They are also unknown if the earlier state has no snapshot. A snapshot without a parent need not be the first one,
-    because PyIceberg removes the id of a parent that expires.
+    They are also unknown if the earlier state has no snapshot: a snapshot without a parent need not be the first
+    snapshot, because PyIceberg removes the id of a parent that expires.
     """
     end = None if before is None else before.snapshot_id
     if end is None:
@@ -95,7 +95,7 @@ def share_row_ids(before: TableFiles, after: TableFiles) -> bool:
 
 
 def all_are(snapshots: list[Snapshot] | None, operation: Operation) -> bool:
-    """Whether there is a snapshot, and all snapshots have this operation."""
+    """Whether there are snapshots, and all of them have this operation."""
     operations = [None if one.summary is None else one.summary.operation for one in snapshots or ()]
     return bool(operations) and all(one == operation for one in operations)
 
@@ -108,7 +108,7 @@ def appended_files(last: TableFiles, snapshot_ids: Collection[int]) -> dict[int,
         snapshot_ids: of snapshots that only append.
     """
     assert last.snapshot is not None
-    # Manifests with these files were written by one of the snapshots, because a later one may merge earlier manifests.
+    # The snapshots wrote the manifests with their files. A later one of them may have merged earlier manifests.
     own = [one for one in read_list(last.io, last.snapshot) if one.added_snapshot_id in snapshot_ids]
     files: dict[int, list[FileScanTask]] = {id: [] for id in snapshot_ids}
     for manifest in own:

@@ -1,10 +1,11 @@
 """Compares the rows of removed files with the rows of added files.
 
-Rows on both sides did not change; rows on one side were deleted or inserted. A deleted and an inserted row with the
-same row id, or else primary key, are one updated row. Equal rows are interchangeable, except for their row ids.
+Rows on both sides did not change. Rows on one side were deleted or inserted. A deleted and an inserted row with the
+same row id, or else with the same primary key, are one updated row. Equal rows are interchangeable, except for their
+row ids.
 
-Rows are compared in memory. Beyond `MEMORY_MAX_SIZE_BYTES` they are partitioned into temporary files: first by row id,
-then rows whose id is only on one side by key or values.
+Rows are compared in memory. Above `MEMORY_MAX_SIZE_BYTES` they are partitioned into temporary files: first by row id,
+and then, for rows whose id is only on one side, by key or values.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from trinitylake.tables.merging.take_rows import take_rows
 ChangeType: TypeAlias = Literal["insert", "delete", "update_preimage", "update_postimage"]
 _Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
-#: Size of the rows of both sides that are compared at a time, as Arrow holds them.
+#: Maximum Arrow size of the rows of both sides that are compared in memory.
 MEMORY_MAX_SIZE_BYTES = 256 << 20
-#: Number of parts into which rows are divided that do not fit into memory. Each part has two temporary files.
+#: Number of partitions of rows that exceed the memory. Each partition has two temporary files.
 _PARTS = 64
 
 
@@ -69,7 +70,7 @@ class ChangedRows:
 
 
 def compare_rows(rows: Iterator[SideRows], schema: pa.Schema, identity: RowIdentity) -> Iterator[ChangedRows]:
-    """The changes that turn the removed rows into the added ones: deletes, then updates, then inserts.
+    """The changes that turn the removed rows into the added rows: deletes, then updates, then inserts.
 
     All batches have the given schema.
     """
@@ -160,7 +161,7 @@ class _Parts:
 
 
 def _pair_by_id(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Pairs of updated rows (same row id, different values on the two sides), and the other rows of both sides."""
+    """The pairs of updated rows, which have the same row id and different values, and the other rows of both sides."""
     if not identity.row_id:
         return removed.slice(0, 0), removed, added
     then, now = _common_ids(removed.column(identity.row_id), added.column(identity.row_id))
@@ -171,7 +172,7 @@ def _pair_by_id(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tu
 
 
 def _compare(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The deleted, the updated and the inserted rows. No row id may be on both sides."""
+    """The deleted, updated and inserted rows. No row id may be on both sides."""
     removed, added = _without_equal(removed, added, identity)
     if not identity.key or not removed.num_rows or not added.num_rows:
         return removed, removed.slice(0, 0), added
@@ -181,7 +182,7 @@ def _compare(removed: pa.Table, added: pa.Table, identity: RowIdentity) -> tuple
 
 
 def _differ(before: pa.Table, after: pa.Table, identity: RowIdentity) -> npt.NDArray[np.bool_]:
-    """Mask of the rows that differ. Rows are compared in parts within one batch of each side, so without copies."""
+    """Mask of the rows that differ. To avoid copies, each compared part is within one batch of each side."""
     before, after = before.select(identity.values), after.select(identity.values)
     ends = np.unique([end for side in (before, after) for end in np.cumsum([len(one) for one in side.to_batches()])])
     parts = [
@@ -237,7 +238,7 @@ def _covered(runs: Sequence[CopiedRun], side: int, count: int) -> npt.NDArray[np
 
 
 def _filtered(rows: pa.Table, stays: npt.NDArray[np.bool_]) -> pa.Table:
-    """The selected rows, without a copy if they are consecutive."""
+    """The rows that `stays` selects, without a copy if they are consecutive."""
     count = int(stays.sum())
     first = int(stays.argmax()) if count else 0
     return rows.slice(first, count) if stays[first : first + count].all() else rows.filter(pa.array(stays))
@@ -251,7 +252,7 @@ def _classes(rows: pa.Table, marks: Signatures) -> _Numbers:
     while len(pending):
         chosen = np.array(representatives)[codes[pending]]
         pending = pending[differing(take_rows(rows, pending), take_rows(rows, chosen))]
-        if len(pending):  # rows that differ but have equal signatures: the first of them represents the next class
+        if len(pending):  # different rows with equal signatures: the first of them represents a new class
             _, first, again = np.unique(codes[pending], return_index=True, return_inverse=True)
             codes[pending] = len(representatives) + again
             representatives += list(pending[first])

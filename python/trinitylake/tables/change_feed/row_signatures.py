@@ -1,7 +1,7 @@
-"""Signatures of rows: 64-bit hashes, equal for rows that are equal by `merging/differences.py`.
+"""Signatures of rows: 64-bit hashes, which are the same for rows that `merging/differences.py` regards as equal.
 
-They find rows that may be equal. Different rows may have the same signature, because only parts of long strings are
-hashed. Equality is then decided by comparing the rows.
+Signatures find rows that may be equal. Different rows may have the same signature, because only parts of long strings
+are hashed. So rows with the same signature must be compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Signatures: TypeAlias = "npt.NDArray[np.uint64]"
 
 _FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
 _NULL, _NAN = np.uint64(0x5851F42D4C957F2D), np.uint64(0x7FF8000000000000)
-#: Number of bytes that are hashed at the beginning, in the middle and at the end of a text.
+#: Number of bytes that are hashed at the beginning, in the middle and at the end of a string.
 _WORD_SIZE_BYTES = 8
 
 
@@ -101,12 +101,12 @@ def _of_texts(array: pa.Array) -> Signatures:
     for begin in (last // 2, last):
         if last.any():
             word = _word(content, starts + begin, lengths - begin)
-        result = _mixed(result, word)  # of a short text the same word again
+        result = _mixed(result, word)  # for short strings the same word again
     return result
 
 
 def _word(content: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Signatures:
-    """The first bytes of texts as numbers."""
+    """The first bytes of strings as numbers."""
     word = np.zeros(len(starts), np.uint64)
     for number in range(_WORD_SIZE_BYTES):
         byte = content[np.minimum(starts + number, len(content) - 1)]

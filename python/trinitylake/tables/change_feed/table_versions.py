@@ -1,7 +1,7 @@
 """The versions that changed a table, found by the id of the table.
 
-A version is one atomic step: between it and its predecessor a table changes at most once, in one transaction. A table
-that is missing in one of the two versions counts as empty, so a drop deletes its rows and a restore inserts them.
+A version changes a table at most once, in one transaction. A table that is missing in a version counts as empty, so a
+drop deletes its rows, and a restore inserts them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class TableName(NamedTuple):
     name: str
 
 
-#: For each table name: the position of the transaction in the version, and the definition paths `before` and `after`
-#: it.
+#: For each table name: the position of the `transaction` in the version, and metadata paths `before` and `after` it.
 ChangedTables: TypeAlias = dict[TableName, dict[str, Any]]
 
 
@@ -52,11 +51,11 @@ class TableStep:
     """Change of one table by one version.
 
     Attributes:
-        version: its number.
-        committed_at: time of its commit, in UTC.
+        version: number of the version.
+        committed_at: time of the commit, in UTC.
         transaction: the position of the transaction in the version; None if the log does not have it.
-        transaction_id: its id.
-        before: the table in the version before; None if it is missing there.
+        transaction_id: id of the transaction; None if the log does not have it.
+        before: the table in the previous version; None if it is missing.
         after: the table in this version; None if it is missing.
     """
 
@@ -69,7 +68,7 @@ class TableStep:
 
 
 def state_of(version: _core.Version, key: TableName, id: str | None = None) -> TableState | None:
-    """The state of the table with this name in a version; None if no table, or not the one with `id`, has the name."""
+    """The state of the table with this name in a version; None if no table has the name, or one without id `id`."""
     found = version.read("table", *key)
     if found is None:
         return None
@@ -84,15 +83,15 @@ def steps_of_table(
 
     Args:
         core: the handle of the lakehouse.
-        id: of the table.
-        key: a name of the table. If it is renamed to this name only later, its earlier name is found.
-        since: the version before the first one.
+        id: id of the table.
+        key: a name of the table. If the table gets this name only in a later version, its earlier name is found.
+        since: the version before the first version.
         until: the last version.
 
     Raises `VersionExpired` when it reaches a version that has expired.
     """
     state = state_of(since, key, id)
-    others: set[TableName] = set()  # names of other tables, while it is unknown whether this one exists
+    others: set[TableName] = set()  # changed names so far, while it is unknown whether this table exists
     is_unknown = state is None
     for previous, version, changed in changes_ahead(core, since, until, key):
         if state is not None and state.key in changed:
@@ -104,7 +103,7 @@ def steps_of_table(
         else:
             steps = iter(())
         for step in steps:
-            if step.before is not None and is_unknown:  # it had another name until now
+            if step.before is not None and is_unknown:  # the table had another name before this version
                 yield from steps_of_table(core, id, step.before.key, since, previous)
             yield step
             state, is_unknown = step.after, False
@@ -113,9 +112,9 @@ def steps_of_table(
 def changes_ahead(
     core: _core.Lakehouse, since: _core.Version, until: _core.Version, key: TableName | None = None
 ) -> Iterator[tuple[_core.Version, _core.Version, ChangedTables]]:
-    """Each version with the version before it and its changed tables.
+    """The previous version, the version and its changed tables, for each version after `since` up to `until`.
 
-    From a remote store, the definitions of all tables, or of the table named `key`, are prefetched in parallel.
+    From a remote store, the metadata of all changed tables, or of the table named `key`, is prefetched in parallel.
     """
     io, versions = LakehouseFileIO(core.storage), versions_after(core, since, until)
     while page := list(islice(versions, PAGE_VERSIONS)):
@@ -132,7 +131,7 @@ def net_step_of_table(
 ) -> Iterator[TableStep]:
     """One step from `since` to `until`, as if made by one transaction. The arguments are as for `steps_of_table`."""
     before, after = state_of(since, key, id), state_of(until, key, id)
-    if before is None or after is None:  # it may have another name there
+    if before is None or after is None:  # the table may have another name in that version
         for number, step in enumerate(steps_of_table(core, id, key, since, until)):
             before = step.before if number == 0 else before
             after = step.after
@@ -163,14 +162,14 @@ def steps_of_version(
     """Changes of a version to its tables, or to the table with an id.
 
     Args:
-        previous: the version before.
+        previous: the previous version.
         version: the version.
         changed: from `changed_tables`.
-        before: tables of the version before, if they are known.
+        before: changed tables of the previous version, if they are known.
         id: of a table; None for all tables.
     """
     then = {one.definition.id: one for one in (_states(previous, changed) if before is None else before)}
-    # A change of a table mostly keeps its name, so other names are not looked at.
+    # A change seldom renames a table, so the old name is looked up first.
     kept = None if id is None or id not in then else state_of(version, then[id].key, id)
     now = {one.definition.id: one for one in ([kept] if kept is not None else _states(version, changed))}
     for one in dict.fromkeys([*then, *now]):

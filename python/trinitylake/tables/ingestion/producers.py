@@ -1,7 +1,7 @@
 """Sequence numbers of producers, stored with the rows (`stored_position.py`).
 
-The position of a producer in a table consists of the greatest sequence number whose rows the table has, and the id of
-the writer that claimed the producer. A writer claims its producers before it writes. So an older writer of the same
+The position of a producer in a table has the greatest sequence number whose rows the table has, and the id of the
+writer that claimed the producer. A writer claims its producers before it writes. So an older writer of the same
 producer, which may still run, fails instead of writing the same rows again (fencing, as with epochs in Kafka).
 """
 
@@ -11,7 +11,7 @@ from trinitylake import _core
 from trinitylake.errors import InvalidArgument, ProducerFenced
 from trinitylake.tables.stored_position import StoredPosition
 
-#: The namespace above those of all producers.
+#: The namespace that contains a namespace for each producer.
 PRODUCERS = "_producers"
 _NO_SEQUENCE, _NO_WRITER = "none", "unclaimed"
 
@@ -20,7 +20,7 @@ class Producer:
     """The stored state of a producer, read and written as a part of a transaction.
 
     Attributes:
-        sequence: the greatest sequence number whose rows the table has; None if it has none.
+        sequence: the greatest sequence number whose rows the table has; None for no number.
     """
 
     def __init__(self, transaction: _core.Transaction, name: str, table_id: str) -> None:

@@ -1,8 +1,8 @@
 """Converts the rows of writes to Arrow, and finds the rows that do not fit the table.
 
 The thread that calls `write` converts the rows to Arrow. The thread that commits converts them to the columns of the
-table: all writes with the same Arrow schema together, with the same result as one by one. If this fails, it converts
-halves, and halves of these, until it has found the single writes or rows that do not fit.
+table. It converts all writes with the same Arrow schema together, with the same result as one by one. If this fails, it
+converts halves recursively until it has found the single writes or rows that do not fit.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class TextRows(NamedTuple):
     """Rows that were parsed from lines or records of text.
 
     Attributes:
-        rows: for each text a dictionary, or the error that explains why it is not a row.
-        texts: the texts without their line breaks.
-        lines: the number of the line where each text begins, from 1.
+        rows: for each record a dictionary, or the error that explains why the record is not a row.
+        texts: the records as text, without line breaks.
+        lines: number of the line, from 1, where each record begins.
     """
 
     rows: Sequence[Mapping[str, Any] | InvalidArgument]
@@ -40,9 +40,9 @@ class RejectedRow(NamedTuple):
     """A row that does not fit the table.
 
     Attributes:
-        number: its position in the data of its write.
-        text: JSON, or the text that the row was parsed from.
-        error: why it does not fit.
+        number: position of the row in the data of its write.
+        text: the row as JSON, or the text from which the row was parsed.
+        error: why the row does not fit.
     """
 
     number: int
@@ -56,12 +56,12 @@ class EventRows:
     Args:
         data: as for `Table.append`, or `TextRows`.
         schema: returns the schema of the table, which distinguishes maps from structs among dictionaries.
-        fits: returns whether rows with an Arrow schema may fit the table. With it, rows that cannot be converted are
-            rejected, and rows with unknown fields are converted separately. If it is None, the first row that cannot
-            be converted makes the whole write fail.
+        fits: returns whether rows with an Arrow schema may fit the table. With this function, rows that cannot be
+            converted are rejected, and rows with unknown fields are converted separately. If `fits` is None, the whole
+            write fails with the error of the first row that cannot be converted.
 
     Attributes:
-        error: why the whole write fails; None if it does not.
+        error: why the whole write fails; None if it does not fail.
         parts: Arrow tables, each with the positions of its rows in the data.
         count: the number of rows, without those in `rejected`.
         size_bytes: the memory of the rows.
@@ -140,16 +140,16 @@ class EventRows:
         return bool(self._lines)
 
     def located(self, row: RejectedRow) -> InvalidArgument:
-        """The error of a row, with its line."""
+        """The error of a row, with its line number if it has one."""
         return InvalidArgument(f"line {self._lines[row.number]:,}: {row.error}") if self.has_lines else row.error
 
     def rejected_row(self, number: int, table: pa.Table, error: InvalidArgument) -> RejectedRow:
-        """The single row of a table as a rejected row. `number` is the position of its text in the data."""
+        """The only row of a table as a rejected row. `number` is the position of the row in the data."""
         return RejectedRow(number, self._text(number, _python_row(table)), error)
 
 
 def _python_row(table: pa.Table) -> Any:
-    """The only row of a table. A string that is not UTF-8 is replaced by the text of its error."""
+    """The only row of a table as Python values. A string that is not UTF-8 is replaced by the decoding error."""
     row = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -227,7 +227,7 @@ def _first_bad_row(rows: EventRows, table: pa.Table, conform: Callable[[pa.Table
 
 
 def _first_bad(count: int, convert: Callable[[int], object]) -> int:
-    """Position of the first row that makes a conversion fail, by binary search; converting all `count` rows fails."""
+    """Position of the first row for which `convert` fails, by binary search. `convert(count)` must fail."""
 
     def fails(number: int) -> bool:
         try:

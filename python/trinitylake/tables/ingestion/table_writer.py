@@ -1,18 +1,18 @@
 """Writer that collects the rows of many calls and commits them in the background: `table.writer()`.
 
 `write` converts rows to Arrow and puts them into a buffer. One thread takes the whole buffer and commits it in one
-transaction, while the next rows are collected. A commit starts when the buffer is full, or early enough to make the
-oldest rows durable within `max_delay` if it takes as long as the last commit. So memory holds at most one buffer and
-the rows of one commit; `write` waits while both are full.
+transaction, while the next rows are collected. A commit starts when the buffer is full. It also starts early enough to
+make the oldest rows durable within `max_delay`, if it takes as long as the last commit. So memory holds at most one
+buffer and the rows of one commit, and `write` waits while both are full.
 
-The future of a write has its outcome: the version in which the rows are durable, or an error. A commit that fails with
-a temporary error is retried. If its outcome is unknown, the writer rolls the transaction back, which fails if it was
-committed.
+The future of a write has the version in which the rows are durable, or an error. A commit that fails with a temporary
+error is retried. If the outcome of a commit is unknown, the writer rolls the transaction back, which fails if the
+transaction was committed.
 """
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # noqa: F401 - its exit function must be registered before `_close_all`, which has to run first
+import concurrent.futures.thread  # noqa: F401 - registers its exit function, which must run after `_close_all`
 import functools
 import os
 import threading
@@ -61,8 +61,8 @@ RETRY_SECONDS = 600.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
 #: Maximum number of Arrow schemas for which the writer remembers whether they fit the table.
 KNOWN_SCHEMAS = 256
-#: Number of commits after which the newest files are compacted, into files of at most `NEWEST_FILE_SIZE_BYTES`, so that
-#: scans of recent rows open few files; and number of commits after which all small files are compacted.
+#: Number of commits after which the newest files are compacted into files of at most `NEWEST_FILE_SIZE_BYTES`, so that
+#: scans of recent rows open few files, and number of commits after which all small files are compacted.
 COMMITS_PER_COMPACTION, COMMITS_PER_FULL_COMPACTION = 5, 100
 NEWEST_FILE_SIZE_BYTES = 8 << 20
 #: Pause after a compaction, as a multiple of its duration.
@@ -97,7 +97,7 @@ class _Claim:
         version: the version that committed the claim.
         last: the sequence number of the last accepted write.
         durable: the greatest sequence number that this writer found or committed.
-        error: the error of the first failed write, after which all writes of the producer fail; None before.
+        error: the error of the first failed write, after which all writes of the producer fail; None for no error.
     """
 
     stored: int | None
@@ -148,16 +148,16 @@ class TableWriter:
         self._claims: dict[str, _Claim] = {}
 
     def write(self, rows: Any, *, sequence: int | None = None, producer: str | None = None) -> Acknowledgement:
-        """Add rows; returns a future of the version in which they are durable.
+        """Add rows. Returns a future of the version in which they are durable.
 
-        The rows are read before `write` returns. It waits while the buffer is full, because the store is slow. A row
-        that does not fit the table makes the future fail, or goes to the dead-letter table if the writer has one.
+        The rows are read before `write` returns. It waits while the buffer is full, for example if the store is slow. A
+        row that does not fit the table makes the future fail, or goes to the dead-letter table if the writer has one.
 
         Args:
             rows: as for `Table.append`.
-            sequence: number of this write, greater than that of the producer's last one. Rows are not written again if
-                the table already has their number; then the returned future is done.
-            producer: name of the producer; default: that of the writer.
+            sequence: number of this write, greater than the number of the producer's previous write. If the table
+                already has rows with this number, nothing is written, and the returned future is done.
+            producer: name of the producer; default: the producer of the writer.
 
         Raises:
             InvalidArgument: the writer is closed, or the sequence number is not greater than the last one.
@@ -200,14 +200,13 @@ class TableWriter:
                 self._changed.wait()
 
     def last_sequence(self, producer: str | None = None) -> int | None:
-        """The greatest sequence number of a producer whose rows are durable; None if it has none.
+        """The greatest sequence number of a producer whose rows are durable; None for no number.
 
-        It waits for the rows written so far, and takes over the producer: another writer of the same producer fails
-        with `ProducerFenced` from now on. Call it again when this writer gets a source back, such as a partition of a
-        Kafka topic.
+        Waits for the rows written so far, and takes over the producer: from now on, other writers of the producer fail
+        with `ProducerFenced`. Call it again when this writer gets a source back, such as a partition of a Kafka topic.
 
         Args:
-            producer: name of the producer; default: that of the writer.
+            producer: name of the producer; default: the producer of the writer.
 
         Raises `InvalidArgument` without a producer and for a closed writer.
         """
@@ -263,7 +262,7 @@ class TableWriter:
             raise error
 
     def _claim(self, name: str, again: bool = False) -> _Claim:
-        """Take over a producer, if this writer has not yet; with `again` in any case."""
+        """Take over a producer, if this writer has not done so yet or `again` is set."""
         with self._claiming:
             known = None if again else self._claims.get(name)
             if known is None:
@@ -296,7 +295,7 @@ class TableWriter:
         with self._changed:
             while self._is_full():
                 self._changed.wait()
-            self._check_open()  # another thread may have closed it during the wait
+            self._check_open()  # another thread may have closed the writer during the wait
             if write.sequence is not None and (claim := self._claims.get(write.producer)) is not None:
                 if claim.error is not None:
                     raise claim.error
@@ -365,7 +364,7 @@ class TableWriter:
         try:
             version, staged = self._committed(writes)
         except BaseException as error:
-            if isinstance(error, InvalidArgument) and len(writes) > 1:  # find the write whose error `stage` missed
+            if isinstance(error, InvalidArgument) and len(writes) > 1:  # commit halves, to find the invalid write
                 half = len(writes) // 2
                 self._commit(writes[:half])
                 self._commit(writes[half:])
@@ -427,7 +426,7 @@ class TableWriter:
         write.future.set_exception(error)
 
     def _committed(self, writes: list[Write]) -> tuple[int, Staged]:
-        """Commit writes in one transaction, repeated after temporary errors; returns its version."""
+        """Commit writes in one transaction, with retries after temporary errors. Returns the version."""
         deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
         while True:
             transaction: WritingTransaction | None = None
@@ -443,7 +442,7 @@ class TableWriter:
                     return version, staged
             except BaseException as error:
                 if transaction is not None:
-                    with suppress(TrinityLakeError):  # vacuum deletes the files that it leaves
+                    with suppress(TrinityLakeError):  # vacuum deletes the files that the rollback leaves
                         transaction.rollback()
                 is_temporary = isinstance(error, CommitConflict | TransactionExpired) or (
                     isinstance(error, StorageError) and error.retryable
@@ -454,7 +453,7 @@ class TableWriter:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _settled(self, transaction: WritingTransaction, deadline: float) -> int | None:
-        """The version of a transaction whose outcome was unknown; None if it is rolled back now.
+        """The version of a transaction whose outcome was unknown; None if this call rolled it back.
 
         Raises `CommitStateUnknown` if the store does not answer before the deadline.
         """
@@ -480,10 +479,10 @@ _open_writers: weakref.WeakSet[TableWriter] = weakref.WeakSet()
 
 def _close_all() -> None:
     """Commit the rows of open writers at exit, while the interpreter can still start threads."""
-    with ExitStack() as closing:  # it closes all of them, even if one raises
+    with ExitStack() as closing:  # closes all writers, even if one raises
         for writer in list(_open_writers):
             closing.callback(writer.close)
 
 
-# `atexit` would run it too late: a commit needs the executors of `concurrent.futures`, which end before.
+# `atexit` would run it too late, because a commit needs executors of `concurrent.futures`, which end earlier.
 threading._register_atexit(_close_all)  # type: ignore[attr-defined] # noqa: SLF001

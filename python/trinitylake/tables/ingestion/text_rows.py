@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.ingestion.rejected_rows import TextRows
 
-#: A row as a dictionary, or the error that explains why a text is not a row.
+#: A row as a dictionary, or the error that explains why a record is not a row.
 _Row: TypeAlias = "Mapping[str, Any] | InvalidArgument"
-#: The largest text of one row.
+#: Maximum size of the text of one row.
 MAX_ROW_SIZE_BYTES = 16 << 20
 
 
 def json_rows(lines: Iterable[bytes], first_line: int = 1) -> TextRows:
-    """Parse JSON lines; blank lines are skipped. A line that is no JSON object becomes an `InvalidArgument`.
+    """Parse JSON lines and skip blank lines. A line that is not a JSON object becomes an `InvalidArgument`.
 
     `first_line` is the number of the first line, for errors.
     """
@@ -45,7 +45,7 @@ def _text_rows(records: Iterable[tuple[bytes, bytes]], parse: Callable[[bytes], 
 def _json_row(text: bytes) -> _Row:
     try:
         row = _JSON.decode(text.decode())
-        if b"\\ud" in text.lower():  # an escaped surrogate, which is no character without its pair
+        if b"\\ud" in text.lower():  # an escaped surrogate, which is invalid without its pair
             json.dumps(row, ensure_ascii=False).encode()
     except UnicodeError:
         return InvalidArgument("the line is not UTF-8")
@@ -77,14 +77,14 @@ class CsvRows:
     """Converts records of CSV to rows.
 
     Args:
-        columns: their names, in the order of the fields.
-        delimiter: between fields, one character.
-        nulls: texts that mean NULL if they are not quoted, in addition to the empty field.
+        columns: names of the columns, in the order of the fields.
+        delimiter: the character between fields.
+        nulls: fields that mean NULL if they are not quoted, in addition to the empty field.
     """
 
     def __init__(self, columns: Sequence[str], delimiter: str, nulls: Iterable[str] = ()) -> None:
         if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise InvalidArgument(f"the delimiter must be one character and no quote or line break, not {delimiter!r}")
+            raise InvalidArgument(f"the delimiter must be one character, but not a quote or line break: {delimiter!r}")
         other = re.escape(delimiter)
         self._field = re.compile(rf'(?:"((?:[^"]|"")*)"|([^"{other}]*))({other}|\Z)')
         self._nulls = {"", *nulls}
@@ -98,7 +98,7 @@ class CsvRows:
         self._columns = [name for name in names if name is not None]
 
     def __call__(self, records: Iterable[bytes], first_line: int = 1) -> TextRows:
-        """Parse records; blank ones are skipped. A malformed record becomes an `InvalidArgument`.
+        """Parse records and skip blank records. A malformed record becomes an `InvalidArgument`.
 
         `first_line` is the number of the line where the first record begins, for errors.
         """
@@ -128,7 +128,7 @@ class CsvRows:
 
 
 class Records:
-    """Splits bytes that arrive in parts into records, each with the line break at its end.
+    """Splits bytes that arrive in parts into records, which include their line breaks.
 
     Args:
         has_quotes: whether a line break between quotes belongs to the record, as in CSV.
@@ -153,7 +153,7 @@ class Records:
         return records
 
     def _records(self, text: bytes) -> Iterator[bytes]:
-        """All records, and the rest at the end."""
+        """Yield all complete records, and then the rest."""
         lines = text.split(b"\n")
         record = b""
         for line in lines[:-1]:

@@ -88,8 +88,9 @@ class Acknowledgement(Future[int]):
     It cannot be cancelled. `asyncio.wrap_future` makes it awaitable.
 
     Attributes:
-        rows_rejected: the number of rows that went to the dead-letter table. Set when the future is done.
-        is_duplicate: whether nothing was written because the table already had the sequence number. Set at that time.
+        rows_rejected: number of rows that went to the dead-letter table. Set when the future is done.
+        is_duplicate: whether nothing was written because the table already had the sequence number. Set when the future
+            is done.
         is_seen: whether a caller has read the outcome, waits for it, or has added a callback.
     """
 
@@ -116,7 +117,7 @@ class Acknowledgement(Future[int]):
         super().add_done_callback(fn)
 
     def cancel(self) -> bool:
-        """Return False. `asyncio` calls it if the task that waits is cancelled, which will not read the error."""
+        """Return False. `asyncio` calls this if the waiting task is cancelled, so that it will not read the error."""
         self.is_seen = self.is_seen and self.done()
         return False
 
@@ -155,9 +156,7 @@ class Target(NamedTuple):
     writer: str | None
 
     def table_in(self, transaction: WritingTransaction) -> StagedTable:
-        """The table in a transaction. Raises `ObjectNotFound` if the table was dropped, even if another table has its
-        name.
-        """
+        """The table in a transaction. Raises `ObjectNotFound` if it was dropped, also if another table has its name."""
         table: StagedTable = transaction.table(self.name)
         if table.id != self.id:
             name = full_name(*split(self.name))
@@ -170,11 +169,11 @@ class Staged:
     """Result of `stage`.
 
     Attributes:
-        failed: the error of each write of which nothing is staged.
+        failed: the error of each write that is not staged.
         duplicates: writes whose sequence numbers the table already had.
         rejected: the number of rejected rows of each write.
         advanced: the new sequence number of each producer.
-        newest, compacted: as `sequence_numbers` returns them.
+        newest, compacted: sequence numbers as in `sequence_numbers`, after the commit.
     """
 
     failed: dict[Write, TrinityLakeError] = field(default_factory=dict)
@@ -198,7 +197,7 @@ def conforming(table: DescribedTable) -> Callable[[pa.Table], pa.Table]:
 def stage(
     transaction: WritingTransaction, target: Target, writes: Sequence[Write], durable: Mapping[str, int | None]
 ) -> Staged:
-    """Add writes to a transaction. If a write of a producer fails, the later ones of this producer fail, too.
+    """Add writes to a transaction. If a write of a producer fails, later writes of this producer fail too.
 
     Args:
         transaction: the open transaction.
@@ -226,10 +225,10 @@ def stage(
     for one in found.tables:
         if one.num_rows:
             alike.setdefault(one.schema, []).append(one)
-    # Read this before the append: a transaction that reads the table after an append cannot share its commit.
+    # Before the append, because a transaction that reads the table after its append cannot commit in a group.
     newest, staged.compacted = sequence_numbers(table)
     staged.newest = newest + len(alike)
-    for tables in alike.values():  # several schemas only if some rows lack columns with default values
+    for tables in alike.values():  # there are several schemas if some rows lack columns with default values
         table.append(pa.concat_tables(tables).combine_chunks())
     if target.dead_letter_table is not None and found.rejected:
         rejected = {by_rows[rows]: bad for rows, bad in found.rejected.items()}
@@ -242,7 +241,7 @@ def stage(
 
 
 def _fail_later_writes(writes: Iterable[Write], staged: Staged) -> None:
-    """Fail the later writes of a producer with a failed write, so that its stored number stays below the failed one."""
+    """Fail the later writes of a producer with a failed write, so that its stored number stays smaller."""
     errors: dict[str, TrinityLakeError] = {}
     for write in writes:
         if write.sequence is None or write in staged.duplicates:
@@ -259,7 +258,7 @@ def _new_writes(
     durable: Mapping[str, int | None],
     staged: Staged,
 ) -> list[Write]:
-    """The valid writes that are new for the table. Adds the other writes to `staged`, and producers to `producers`."""
+    """The valid writes that are not duplicates. Adds the other writes to `staged`, and producers to `producers`."""
     new: list[Write] = []
     last: dict[str, int | None] = {}
     for write in writes:

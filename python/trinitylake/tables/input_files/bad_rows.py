@@ -34,7 +34,7 @@ class BadRow:
 
 
 def rejected_records(cursor: Any) -> list[tuple[int, str | None, str, str]]:
-    """CSV records that DuckDB rejected: their number, which DuckDB calls line, the column, the error, and the text."""
+    """CSV records that DuckDB rejected: number of the record (DuckDB's `line`), column, error, and text."""
     rejected: list[tuple[int, str | None, str, str]] = cursor.execute(_REJECTS).fetchall()
     return rejected
 
@@ -51,10 +51,10 @@ def bad_rows_of(
     """The rejected rows of a file, in order.
 
     Args:
-        name: of the file, for messages.
-        path: of the file.
+        name: name of the file, for messages.
+        path: path of the file.
         source: how DuckDB reads the file.
-        options: for reading it.
+        options: options for reading the file.
         types: types of the columns.
         faults: JSON of rows with values that do not fit the types, by the number of the row, from 0.
         rejected: see `rejected_records`.

@@ -15,7 +15,7 @@ from trinitylake.tables.input_files.text_files import Source, TextOptions, text_
 from trinitylake.tables.sql_sandbox import literal
 
 _DELIMITERS = (",", "\t", ";", "|")
-#: Maximum size of a row of CSV. With the default of DuckDB, 2 MB, reading takes as long.
+#: Maximum size of a row of CSV. Reading is as fast as with DuckDB's default, 2 MB.
 _ROW_MAX_BYTES = 16 * 1024 * 1024
 
 
@@ -71,6 +71,6 @@ def delimiter_of(header: str, options: TextOptions) -> str:
 
 
 def records(lines: Iterable[str], skip: int, delimiter: str, *, strict: bool = False) -> Any:
-    """The records of CSV after some lines, with fields as long as DuckDB reads them."""
-    csv.field_size_limit(max(csv.field_size_limit(), 2 * _ROW_MAX_BYTES))  # of the process; it is 128 KiB at first
+    """The records of CSV after `skip` lines, with fields as long as DuckDB reads them."""
+    csv.field_size_limit(max(csv.field_size_limit(), 2 * _ROW_MAX_BYTES))  # of the whole process; 128 KiB by default
     return csv.reader(islice(lines, skip, None), delimiter=delimiter, strict=strict)

@@ -16,7 +16,7 @@ _JSON_ERROR = re.compile(
     r"Malformed JSON in file .*, at byte (?P<byte>\d+) in (?P<kind>line|record/value) (?P<number>\d+): (?P<why>.*)"
 )
 _CSV_ERROR = re.compile(r".*?CSV Error on Line: (?P<line>\d+); Original Line: (?P<text>.*); (?P<why>[^;]+(?:; .*)?)")
-#: Words of errors of DuckDB and Arrow, and the options that help.
+#: Parts of messages of DuckDB and Arrow, and the hint that is appended to the message.
 _WAYS_OUT = {
     "not utf-8 encoded": "; name its --encoding, such as latin-1",
     "Expected Number of Columns": "; use --delimiter, --skip or --bad-rows FILE",
@@ -30,7 +30,7 @@ _SHOWN_TEXT_MAX = 200
 
 @contextmanager
 def translated(name: str, path: Path) -> Iterator[None]:
-    """Raise `InvalidArgument` in one line for errors of DuckDB, Arrow and Python's csv module about a file."""
+    """Convert errors of DuckDB, Arrow and Python's csv module about a file to `InvalidArgument` with one line."""
     import duckdb
     import pyarrow as pa
 
@@ -38,14 +38,14 @@ def translated(name: str, path: Path) -> Iterator[None]:
         yield
     except (duckdb.Error, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, csv.Error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # not an error of DuckDB that Arrow raised while it read a stream
+            raise  # an error of the system. Arrow raises DuckDB's errors as `OSError` without `errno`.
         if (found := _JSON_ERROR.search(str(error))) is not None:
             raise InvalidArgument(f"{name}, {_damage_of_json(path, found)}") from error
         raise InvalidArgument(f"{name}: {_first_lines(str(error))}") from error
 
 
 def _damage_of_json(path: Path, error: re.Match[str]) -> str:
-    """The place of damaged JSON. DuckDB counts values from 2, and calls them lines if each has its own."""
+    """The place of damaged JSON. DuckDB counts values from 2, and calls them lines if each is on its own line."""
     number, why = int(error["number"]) - 1, error["why"].rstrip(". ")
     if error["kind"] != "line":
         return f"value {number}: damaged JSON at byte {error['byte']} of the value: {why}"

@@ -16,13 +16,14 @@ from trinitylake.tables.sql_sandbox import literal, quoted
 
 _JSON_NUMBERS = ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE", "DECIMAL")
 _JSON_TEXTS = ("VARCHAR", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-#: Names of columns that DuckDB gives to values that are no objects, names that differ only in case, and empty names.
+#: Names that DuckDB makes for values that are not objects, for names that differ only in case, and for empty names.
 _OWN_NAME = re.compile(r"json|.*_\d+|C\d+", re.DOTALL)
 #: A nested type of DuckDB, or its type JSON for values of several kinds.
 _NESTED = re.compile(r"^(STRUCT|MAP)\b|\[\]$|\bJSON\b")
 #: DOUBLE in a nested type, or a quoted name of a field, which is group 1.
 _DOUBLE = re.compile(r'("(?:[^"]|"")*")|\bDOUBLE(?=[],)[]|$)')
-#: SQL of a JSON text with its numbers as texts, because DuckDB rounds fractions to doubles. JSON has no character \1.
+#: SQL that puts the numbers of a JSON text into quotes, because DuckDB rounds fractions to doubles. It uses the
+#: character \1, which JSON cannot contain.
 _EXACT_JSON = (
     "replace(replace(regexp_replace(json::VARCHAR, "
     r"""'("(?:[^"\\]|\\.)*")|(-?[0-9][-+0-9.eE]*)', '\1' || chr(1) || '\2' || chr(1), 'g'), """
@@ -38,7 +39,7 @@ def json_source(connection: Any, file: str, path: Path, all_paths: Sequence[Path
     read = f"read_json({literal(str(path))}, sample_size = -1, convert_strings_to_integers = false"
     objects = f"read_json_objects({literal(str(path))})"
     described = _described(connection, f"{read})")
-    if len(all_paths) > 1:  # nested values have one type, with the fields of all files
+    if len(all_paths) > 1:
         files = f"[{', '.join(literal(str(one)) for one in all_paths)}]"
         of_all = _described(connection, f"{read.replace(literal(str(path)), files, 1)}, union_by_name = true)")
         described |= {name: of_all[name] for name in described if _NESTED.search(of_all.get(name, ""))}
@@ -89,7 +90,7 @@ def json_source(connection: Any, file: str, path: Path, all_paths: Sequence[Path
         values = []
         for name, type in read_as.items():
             value = f"{'exact' if name in with_fractions else 'inexact'}.{quoted(name)}"
-            if name in with_fractions and type == "VARCHAR":  # a text of a nested value keeps its numbers
+            if name in with_fractions and type == "VARCHAR":  # nested values as text keep their numbers without quotes
                 inexact = f"inexact.{quoted(name)}"
                 value = f"CASE WHEN {inexact}[1] IN ('{{', '[') THEN {inexact} ELSE {value} END AS {quoted(name)}"
             values.append(value)

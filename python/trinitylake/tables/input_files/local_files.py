@@ -31,7 +31,7 @@ _PART_SIZE_BYTES = 8 * 1024 * 1024
 
 
 def format_of(names: Sequence[str]) -> Format:
-    """The format of files, by their names. Raises `InvalidArgument` if the names have none, or several.
+    """The format of files, by their names. Raises `InvalidArgument` if a name has no known format, or if they differ.
 
     Standard input, `-`, has the format of the other files.
     """
@@ -55,7 +55,7 @@ def format_of(names: Sequence[str]) -> Format:
 
 
 def local_files(patterns: Sequence[str], storage_options: Mapping[str, str], folder: Path) -> list[tuple[str, Path]]:
-    """Names for messages, with absolute local paths.
+    """The input files as pairs of a name for messages and an absolute local path.
 
     Args:
         patterns: paths, glob patterns, URLs on an object store, or `-` for standard input.
@@ -85,7 +85,7 @@ def local_files(patterns: Sequence[str], storage_options: Mapping[str, str], fol
 
 
 def _fetched(pattern: str, storage_options: Mapping[str, str], folder: Path) -> list[tuple[str, Path]]:
-    """Copy the files of a URL, whose last segments may be a pattern, to a local folder."""
+    """Copy the files of a URL to a local folder. The last segments of the URL may be a pattern."""
     parts = pattern.split("/")
     fixed = next((number for number, part in enumerate(parts) if has_magic(part)), len(parts) - 1)
     root = "/".join(parts[:fixed])

@@ -41,8 +41,8 @@ def input_files(
     """Open input files for the block.
 
     Args:
-        patterns: paths, glob patterns, URLs on an object store, or `-` for standard input. Files of the last two are
-            copied to a temporary folder first.
+        patterns: paths, glob patterns, URLs on an object store, or `-` for standard input. Standard input and files on
+            an object store are copied to a temporary folder first.
         format: the format of all files.
         options: for CSV and JSON.
         storage_options: for URLs.
@@ -60,14 +60,14 @@ class InputFiles:
     """Input files of one format, with the types of their columns.
 
     Args:
-        files: names for messages, with absolute local paths.
-        format: their format.
+        files: pairs of a name for messages and an absolute local path.
+        format: format of all files.
         options: for CSV and JSON.
 
     Attributes:
         names: the names of the files, by path.
         size_bytes: size of all files.
-        schema: the columns of all files, by name; a column that a file lacks is NULL there.
+        schema: the columns of all files, by name. In rows of a file that lacks a column, the column is NULL.
         notes: decisions about types that a user should know.
         bad_rows: rows that were rejected so far.
 
@@ -81,7 +81,7 @@ class InputFiles:
         self.size_bytes = sum(path.stat().st_size for path in self.names)
         self._stack = ExitStack()
         self._sources: dict[Path, Source] = {}
-        #: Types by column; a string is the type in DuckDB of a nested column.
+        #: Types by column. A string is DuckDB's type of a nested column.
         self._types: dict[str, Type | str] = {}
         self._detected_columns: frozenset[str] = frozenset()
         self.notes: list[str] = []
@@ -274,7 +274,7 @@ class InputFiles:
 
 
 def _check_case(file: str, known: Iterable[str], names: Iterable[str]) -> None:
-    """Raise `InvalidArgument` if a column of a file differs only in case from one of the files before it."""
+    """Raise `InvalidArgument` if a column of a file differs only in case from a column of an earlier file."""
     spellings = {name.lower(): name for name in known}
     for name in names:
         if (other := spellings.get(name.lower(), name)) != name:
@@ -285,7 +285,7 @@ def _check_case(file: str, known: Iterable[str], names: Iterable[str]) -> None:
 
 
 def _parquet_file(path: Path, schema: pa.Schema | None = None) -> Dataset:
-    """A Parquet file. Timestamps of 96 bits are read as microseconds: nanoseconds of far years overflow."""
+    """A Parquet file. Timestamps of 96 bits are read as microseconds, because nanoseconds of some years overflow."""
     from pyarrow import dataset
 
     return dataset.dataset(path, schema, dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us"))

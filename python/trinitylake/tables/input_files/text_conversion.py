@@ -1,7 +1,7 @@
 """Conversion of text to typed values in DuckDB: without rounding, and with types detected from a sample.
 
-DuckDB's casts round `1.5` to the integer 2 and take `1_000` for 1000. Each type here has a pattern that the text must
-match before it is cast, so that a value is exact or an error.
+DuckDB's casts round `1.5` to the integer 2 and read `1_000` as 1000. So this module has a pattern for each type that
+the text must match before it is cast. A value is converted exactly, or is an error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ _ZONE = r" ?(Z|UTC|[+-]\d{2}(:?\d{2})?)"
 _INTEGER = r"[+-]?\d+"
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _SPECIAL = r"[+-]?(?i:nan|inf|infinity)"
-#: A number without superfluous zeros at the beginning, which codes such as `00123` have.
+#: A number without superfluous leading zeros. Codes such as `00123` have such zeros and must remain strings.
 _PLAIN_INTEGER = r"[+-]?(0|[1-9]\d*)"
 _PLAIN_NUMBER = r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 #: Number of significant digits that a double preserves.
 _DOUBLE_DIGITS = 17
-#: DuckDB's time to plan the tests grows with the square of their number: for 1,500 columns 275 s at once, 5 s in parts.
+#: DuckDB's time to plan the tests grows with the square of their number. For 1,500 columns it takes 275 s in one query
+#: and 5 s in queries of this size.
 _COLUMNS_AT_ONCE = 20
 #: Kind -> pattern and DuckDB type.
 _CASTS = {
@@ -48,7 +49,7 @@ TIMES = tuple(map(parse_type, ("date", "timestamp", "timestamptz", "time")))
 
 
 def is_convertible(type: Type) -> bool:
-    """Whether text can be converted to the type: to any except bytes, nested types and nanoseconds."""
+    """Whether text can be converted to the type. It cannot for bytes, nested types and nanoseconds."""
     return type.iceberg == "uuid" or (not type.iceberg and type.kind in {*_CASTS, "varchar", "char", "decimal"})
 
 
@@ -56,7 +57,7 @@ def conversion(text: str, type: Type, decimal: str = ".") -> str:
     """SQL expression that converts a text expression to a type; NULL where the text is not a value of the type.
 
     Args:
-        text: SQL expression with a text as its value.
+        text: SQL expression of type VARCHAR.
         type: the type of the result.
         decimal: decimal separator.
 
@@ -81,9 +82,9 @@ def conversion(text: str, type: Type, decimal: str = ".") -> str:
     if decimal != "." and type.kind in ("decimal", "real", "double"):
         text = f"replace({text}, {literal(decimal)}, '.')"
     cast = f"TRY_CAST({text} AS {target})"
-    if type.kind in ("real", "double"):  # a number beyond the range becomes infinite
+    if type.kind in ("real", "double"):  # the cast makes a number that is out of range infinite
         special = f"WHEN regexp_full_match({text}, {literal(_SPECIAL)}) THEN {cast}"
-        integer = f"regexp_full_match({text}, {literal(_INTEGER)})"  # is exact, or no value
+        integer = f"regexp_full_match({text}, {literal(_INTEGER)})"  # an integer must be exact
         is_exact = f"(NOT {integer} OR TRY_CAST({cast} AS HUGEINT) = TRY_CAST({text} AS HUGEINT))"
         is_number = f"regexp_full_match({text}, {literal(pattern)}) AND isfinite({cast}) AND {is_exact}"
         return f"CASE WHEN {is_number} THEN {cast} {special} END"
@@ -108,7 +109,7 @@ def detected_types(
         sample: SQL of the rows, all columns as text.
         columns: candidates by column.
         decimal: decimal separator.
-        has_time_zone: whether texts without an offset are times with time zone.
+        has_time_zone: whether times without an offset have a time zone.
     """
     candidates = {
         name: [one for one in types if not (has_time_zone and one.kind == "timestamp")]
@@ -134,7 +135,7 @@ def detected_types(
 
 
 def _fits(text: str, type: Type, decimal: str) -> str:
-    """SQL condition for a text to be a value of the candidate type."""
+    """SQL condition: whether a text is a value of the candidate type."""
     condition = f"{conversion(text, type, decimal)} IS NOT NULL"
     if type in NUMBERS:
         number = text if decimal == "." else f"replace({text}, {literal(decimal)}, '.')"
@@ -158,8 +159,8 @@ def converted(
 ) -> str:
     """SQL that converts the text columns of `source`.
 
-    The result has a column `bad`: NULL, or a JSON object of the `row` and the `fault`: the first `column` whose text is
-    no value of its type, and its `value`.
+    The result also has the column `bad`. It is NULL for a valid row. Otherwise it is a JSON object with `row` and
+    `fault`, which has the first `column` whose text is not a value of its type, and its `value`.
 
     Args:
         source: SQL of the rows.
@@ -167,9 +168,9 @@ def converted(
         columns: columns that the source has; the others are NULL.
         bad: name of the additional column.
         decimal: decimal separator.
-        detected: columns whose type was detected: all rows must satisfy the rules for the sample.
-        nested: columns that are JSON in `source`. A long integer in them must be exact also as a double.
-        required: columns in which NULL does not fit.
+        detected: columns with a detected type, for which all rows must satisfy the rules of detection.
+        nested: columns that are JSON in `source`. Long integers in them must not be rounded.
+        required: columns that must not be NULL.
     """
     results, faults = [], []
     row = f"json_object({', '.join(f'{literal(name)}, {quoted(name)}' for name in columns)})"
