@@ -13,7 +13,7 @@ use crate::object_name::{check_name, check_namespace};
 use crate::optimized_path::{OPTIMIZED_PREFIX_SIZE_BYTES, write_optimized};
 use trinitylake_base::error::{Error, Result};
 
-/// [`crate::optimized_path::optimize`] of each path.
+/// Returns the [optimized path](crate::optimized_path::optimize) of each path.
 pub fn optimize_paths(paths: &StringArray) -> Result<StringArray> {
     let (texts, text_offsets) = (paths.value_data(), paths.value_offsets());
     let text = |i: usize| &texts[text_offsets[i] as usize..text_offsets[i + 1] as usize];
@@ -30,7 +30,7 @@ pub fn optimize_paths(paths: &StringArray) -> Result<StringArray> {
     })
 }
 
-/// [`NameSizes::key`] of each row. For namespaces there are no `names`.
+/// Returns the [`NameSizes::key`] of each row. `names` is not used for keys of namespaces.
 pub fn encode_keys(
     kind: ObjectKind,
     namespaces: &StringArray,
@@ -85,7 +85,7 @@ pub fn encode_keys(
     )
 }
 
-/// Kind, namespace and name of each key; the inverse of [`encode_keys`].
+/// Returns kind, namespace and name of each key. The inverse of [`encode_keys`].
 pub fn decode_keys(keys: &StringArray, sizes: NameSizes) -> Result<RecordBatch> {
     let rows = keys.len();
     let mut kinds = StringBuilder::with_capacity(rows, rows * 6);

@@ -200,7 +200,7 @@ impl NameSizes {
         Some(ObjectName { kind, namespace: namespace.to_string(), name: name.to_string() })
     }
 
-    /// [`NameSizes::decode`] without copying: kind, namespace, name.
+    /// Like [`NameSizes::decode`], but without copying: returns kind, namespace and name.
     pub fn decode_parts<'a>(&self, key: &'a str) -> Option<(ObjectKind, &'a str, &'a str)> {
         let kind = ObjectKind::of_key(key)?;
         if key.len() != self.key_size_bytes(kind) {

@@ -33,7 +33,7 @@ pub struct Storage {
     counting: Arc<CountingStorage>,
     /// The store with a cache of immutable files: of all such files on a remote store, of definitions on a disk.
     files: Arc<dyn CoreStorage>,
-    /// The same store, for calls from Python.
+    /// The same store, with retries of failed requests, for calls from Python.
     retrying: Arc<RetryingStorage>,
     /// The background uploads of a transaction, for which its commit waits. `None` if this storage does not belong to a
     /// transaction.
@@ -65,7 +65,7 @@ impl Storage {
         self.retrying.clone()
     }
 
-    /// The store without the cache.
+    /// The store without the cache, with counted requests.
     pub fn counted(&self) -> Arc<dyn CoreStorage> {
         self.counting.clone()
     }

@@ -243,7 +243,8 @@ impl Transaction {
         listing.finish(py)
     }
 
-    /// Namespaces and names of the objects in `list`, for callers that avoid importing Arrow.
+    /// Returns the namespaces and names of the objects that `list` would return, for callers that avoid importing
+    /// Arrow.
     #[pyo3(signature = (kind, namespace=None, limit=None))]
     fn names(
         &self,

@@ -45,12 +45,12 @@ pub fn listing_range(names: NameSizes, kind: ObjectKind, namespace: Option<&str>
     .map_err(to_python)
 }
 
-/// Namespace and name of a key. `None` for keys of another form, which belong to extensions.
+/// Returns namespace and name of a key. `None` for keys of another form, which belong to extensions.
 pub fn names_of(names: NameSizes, key: &str) -> Option<(String, String)> {
     names.decode_parts(key).map(|(_, namespace, name)| (namespace.to_string(), name.to_string()))
 }
 
-/// Namespace, name and location of listed keys.
+/// Returns namespace, name and location of listed keys.
 pub struct Listing {
     names: NameSizes,
     namespace: StringBuilder,
@@ -229,7 +229,8 @@ impl Version {
         Ok(definitions.into_iter().map(|bytes| bytes.map(|bytes| PyBytes::new(py, &bytes))).collect())
     }
 
-    /// Namespaces and names of the objects in `list`, for callers that avoid importing Arrow.
+    /// Returns the namespaces and names of the objects that `list` would return, for callers that avoid importing
+    /// Arrow.
     #[pyo3(signature = (kind, namespace=None, limit=None))]
     fn names(
         &self,

@@ -36,7 +36,7 @@ macro_rules! counters {
                 }
             }
 
-            /// Names and values, in a fixed order.
+            /// Returns the name and value of each counter, in a fixed order.
             pub fn entries(&self) -> Vec<(&'static str, u64)> {
                 vec![
                     $((stringify!($request), self.$request),)+

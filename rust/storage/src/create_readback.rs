@@ -1,7 +1,7 @@
 //! Claiming a file: several writers try to create it, and the first one wins.
 //!
-//! After any answer except "created", it is unknown which writer won (format §8.2): the reply may have been lost, or
-//! the client may have retried and found the file of its own first attempt. Therefore the file is read. Its content
+//! After any answer except "created", it is unknown which writer won (format §8): the reply may have been lost, or the
+//! client may have retried and found the file of its own first attempt. Therefore the file is read. Its content
 //! includes an id that no other writer uses, so equal bytes mean that this writer won. A refusal is the outcome of one
 //! request only: an earlier request of the same claim without an answer may still create the file.
 

@@ -91,8 +91,8 @@ impl LocalStorage {
         }
     }
 
-    /// [`LocalStorage::blocking`] on the caller's thread, if the runtime has other worker threads: to hand the work to
-    /// another thread and back takes longer than all writes of a single commit.
+    /// Like [`LocalStorage::blocking`], but on the caller's thread if the runtime has other worker threads, because
+    /// handing the work to another thread and back takes longer than all writes of a single commit.
     async fn blocking_here<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,

@@ -41,7 +41,7 @@ pub struct ObjectStorage {
     reach: Arc<Reach>,
 }
 
-/// Not derived, because a derived `Debug` would print the client's credentials.
+/// `Debug` is not derived, because it would print the client's credentials.
 impl std::fmt::Debug for ObjectStorage {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ObjectStorage").field("root", &self.root.as_str()).finish_non_exhaustive()

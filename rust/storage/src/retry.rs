@@ -105,12 +105,13 @@ impl Storage for RetryingStorage {
         repeat!(self, self.inner.begin_unsynced(path))
     }
 
-    /// Not retried: after a failed fsync, the operating system may have dropped the data and still report success.
+    /// A sync is not retried: after a failed fsync, the operating system may have dropped the data and still report
+    /// success.
     async fn sync(&self, paths: &[String]) -> Result<()> {
         self.inner.sync(paths).await
     }
 
-    /// Not retried: a later hint replaces this one anyway.
+    /// A hint is not retried, because a later hint replaces it anyway.
     async fn put_hint(&self, path: &str, bytes: Bytes) -> Result<()> {
         self.inner.put_hint(path, bytes).await
     }

@@ -157,7 +157,7 @@ async fn head_returns_size_and_time() {
         create(&*storage, "a/file").await;
         let info = storage.head("a/file").await.unwrap();
         assert_eq!((info.path.as_str(), info.size_bytes), ("a/file", 6), "{name}");
-        // Between 2020 and 2100, in milliseconds.
+        // The time is between 2020 and 2100, in milliseconds since 1970.
         assert!((1_577_836_800_000..4_102_444_800_000).contains(&info.modified_millis), "{name} {info:?}");
         assert_eq!(storage.list("").await.unwrap(), [info], "{name}");
     }
@@ -312,8 +312,8 @@ async fn every_verb_refuses_invalid_paths() {
     }
 }
 
-/// Failure mode 5: in each of several rounds, 64 writers create the same file at the same time. Exactly one of them
-/// wins, and the file has its content.
+/// If 64 writers create the same file at the same time, in each of several rounds, exactly one of them wins, and the
+/// file has its content (failure mode 5).
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_of_64_concurrent_writers_wins() {
     let stores = Stores::new();

@@ -96,7 +96,7 @@ impl NodeStore {
         self.storage.sync(&paths).await
     }
 
-    /// [`NodeStore::write`] without the sync, which the caller performs before it creates the next root.
+    /// Like [`NodeStore::write`], but without the sync, which the caller performs before it creates the next root.
     pub async fn write_unsynced(&self, nodes: Vec<(Text, Encoded)>) -> Result<()> {
         stream::iter(nodes)
             .map(|(path, encoded)| async move {

@@ -33,8 +33,8 @@ pub async fn register(
     register_since(lakehouse, &since, (keys, locations), replace, message, author).await
 }
 
-/// [`register`], for a caller that read the version `since` before it wrote the first definition. `TransactionExpired`
-/// if garbage was collected after that version.
+/// Like [`register`], for a caller that read the version `since` before it wrote the first definition.
+/// `TransactionExpired` if garbage was collected after that version.
 pub async fn register_since(
     lakehouse: &Lakehouse,
     since: &Version,

@@ -48,8 +48,8 @@ pub async fn expire(lakehouse: &Arc<Lakehouse>, before: Option<u64>, dry_run: bo
     expire_by(lakehouse, retention, &Note::default(), dry_run).await.map(|expired| expired.versions)
 }
 
-/// [`expire`] with `retention` instead of the settings of the lakehouse. `note` has the commit message of a version
-/// that removes records of transactions.
+/// Like [`expire`], but with `retention` instead of the settings of the lakehouse. `note` has the commit message of a
+/// version that removes records of transactions.
 pub async fn expire_by(
     lakehouse: &Arc<Lakehouse>,
     retention: Retention,

@@ -41,7 +41,7 @@ pub async fn latest(storage: &dyn Storage, environment: &dyn Environment) -> Res
     latest_by(storage, Some(environment)).await
 }
 
-/// [`latest`] without a clock: one more request checks whether the version has expired during the search.
+/// Like [`latest`], but without a clock: one more request checks whether the version has expired during the search.
 pub async fn latest_without_clock(storage: &dyn Storage) -> Result<Found> {
     latest_by(storage, None).await
 }

@@ -1,9 +1,9 @@
 //! The versions that changed a given key. The number of requests is proportional to the number of these versions.
 //!
-//! One row or message determines the value of a key (rule 1). Node files never change, and a commit references no node
-//! that an earlier version had and the previous version has not, unless it is a rollback. Therefore, if the same row of
-//! the same file, or a message of the same transaction, determines the value in two versions without a rollback between
-//! them, the key did not change between them. Otherwise the range of versions is split into halves.
+//! One row or message determines the value of a key (rule 1). Node files never change, and a node that a version no
+//! longer references is never referenced again, except by a rollback. Therefore, if the same row of the same file, or a
+//! message of the same transaction, determines the value in two versions without a rollback between them, the key did
+//! not change between them. Otherwise the range of versions is split into halves.
 
 use std::sync::Arc;
 

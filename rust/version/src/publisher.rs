@@ -159,8 +159,9 @@ impl Publisher {
         self.publish_repair(latest, metadata, draft, what).await
     }
 
-    /// [`Publisher::publish_alone`] without the check that the lakehouse was not moved. A repair needs no such check,
-    /// because it writes no URI, and has to work in a moved lakehouse, because `relocate` needs a readable version.
+    /// Like [`Publisher::publish_alone`], but without the check that the lakehouse was not moved. A repair needs no
+    /// such check, because it writes no URI, and has to work in a moved lakehouse, because `relocate` needs a readable
+    /// version.
     pub async fn publish_repair(
         &self,
         latest: &Version,

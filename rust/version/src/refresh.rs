@@ -89,7 +89,7 @@ impl Versions {
             Err(error) => return Err(error),
         };
         let latest = if is_another { self.latest_from(self.start(after, hint).await?).await? } else { latest };
-        // If the hint is ahead, its root was created after the request for it, or roots are missing.
+        // If the hint is ahead, its root was created after this handle requested the root, or roots are missing.
         if hint.is_some_and(|hint| hint > latest.number) { self.rediscover().await } else { Ok(latest) }
     }
 

@@ -56,13 +56,13 @@ impl Clause {
         Clause { verb: text.into(), object: None, says_kind: false, rows, tail }
     }
 
-    /// `create table shop.x +3,000 rows`.
+    /// Returns a clause such as `create table shop.x +3,000 rows`.
     pub fn of_object(verb: &str, kind: ObjectKind, namespace: &str, name: &str) -> Clause {
         let object = Some((kind, shown_name(namespace, name)));
         Clause { object, says_kind: true, ..Clause::plain(verb) }
     }
 
-    /// `append +3,000 rows shop.orders`.
+    /// Returns a clause such as `append +3,000 rows shop.orders`.
     pub fn of_change(change: &TableChange, namespace: &str, name: &str) -> Clause {
         Clause {
             rows: change.rows,
@@ -78,7 +78,7 @@ impl Clause {
         self
     }
 
-    /// `rename table shop.a to shop.b`.
+    /// Adds the new name of an object, as in `rename table shop.a to shop.b`.
     #[must_use]
     pub fn to(mut self, namespace: &str, name: &str) -> Clause {
         self.tail = format!("to {}", shown_name(namespace, name));
@@ -105,7 +105,7 @@ impl Rows {
         }
     }
 
-    /// ` +3,000 -1 ~2 rows`; "" if there are none.
+    /// Returns the numbers as ` +3,000 -1 ~2 rows`; "" if all of them are 0.
     fn text(self) -> String {
         let mut text = String::new();
         for (sign, count) in [('+', self.added), ('-', self.removed), ('~', self.changed)] {

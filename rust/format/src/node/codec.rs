@@ -180,7 +180,8 @@ pub fn decode(bytes: Bytes, path: &str, order: Option<usize>) -> Result<Node> {
     Ok(node)
 }
 
-/// The rows of a node file. The checksum is verified and the arrays are valid, but the layout is not checked yet.
+/// Returns the rows of a node file. The checksum is verified and the arrays are valid, but the layout is not checked
+/// yet.
 pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     let corrupt = |message: String| Error::corrupt(path, message);
     let frame = Frame::check(&bytes).map_err(corrupt)?;
@@ -193,7 +194,7 @@ pub fn decode_batch(bytes: Bytes, path: &str) -> Result<RecordBatch> {
     RecordBatch::try_new(node_schema(), columns).map_err(|error| Error::corrupt(path, error))
 }
 
-/// Position of the record batch, after all checks that need no decoding.
+/// The record batch of a file and its position, after all checks that need no decoding.
 struct Frame<'a> {
     batch: arrow_ipc::RecordBatch<'a>,
     body_offset: usize,

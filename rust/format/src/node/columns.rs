@@ -79,7 +79,7 @@ pub fn checked<'a>(metadata: &'a [u8], body: &[u8]) -> Result<RecordBatch<'a>, S
     Ok(batch)
 }
 
-/// The four columns of a batch that was [`checked`] against this body; uncompressed buffers are not copied.
+/// Returns the four columns of a batch that was [`checked`] against this body. Uncompressed buffers are not copied.
 pub fn read(batch: &RecordBatch<'_>, body: &Buffer) -> Result<[StringArray; COLUMNS.len()], String> {
     let (Some(nodes), Some(buffers)) = (batch.nodes(), batch.buffers()) else {
         return Err("the record batch has no columns".into());

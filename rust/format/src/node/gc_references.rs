@@ -1,4 +1,4 @@
-//! The locations that garbage collection must consider referenced by one node (format §9).
+//! The locations that a node references, for garbage collection (format §7).
 
 use super::Node;
 

@@ -8,7 +8,8 @@ fn local(verb: &'static str, code: i32) -> Error {
     Request { verb, ..REQUEST }.local_failure(&std::io::Error::from_raw_os_error(code))
 }
 
-/// Failure mode 32: disk full, read-only, permission denied.
+/// If a disk is full, read-only or denies permission, the error has the right kind and names the file and the cause
+/// (failure mode 32).
 #[cfg(unix)]
 #[test]
 fn the_error_of_a_disk_names_the_file_and_the_cause() {

@@ -21,7 +21,8 @@ fn reads(counters: Counters) -> u64 {
 
 #[test]
 fn only_files_with_unique_names_are_cached() {
-    // A Hadoop table that is dropped and created again has a different v3.metadata.json.
+    // Names without a random id are not cached. For instance, a Hadoop table that is dropped and created again has a
+    // different file `v3.metadata.json`.
     for path in [
         "n/t/metadata/v3.metadata.json",
         "n/t/metadata/00003.metadata.json",

@@ -38,7 +38,7 @@ impl Folder {
                 } else if kind.is_file() {
                     match entry.metadata() {
                         Ok(metadata) => files.push(file_info(path, &metadata)),
-                        // Deleted after the folder was read.
+                        // The file was deleted after the folder was read.
                         Err(error) if is_absent(&error) => {}
                         Err(error) => return Err(failure(error)),
                     }
@@ -72,7 +72,7 @@ impl Folder {
             } else if kind.is_file() {
                 match entry.metadata() {
                     Ok(metadata) => step.files.push(file_info(path, &metadata)),
-                    // Deleted after the folder was read.
+                    // The file was deleted after the folder was read.
                     Err(error) if is_absent(&error) => {}
                     Err(error) => return Err(failure(error)),
                 }

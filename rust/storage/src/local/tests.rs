@@ -97,7 +97,7 @@ async fn a_write_is_refused_if_another_folder_replaced_the_root() {
     }
 }
 
-/// Failure mode 30: leftovers of writers are neither listed nor read as files, and do not disturb later writers.
+/// Files that dead writers left are neither listed nor read, and do not disturb later writers (failure mode 30).
 #[tokio::test]
 async fn leftover_temporary_files_are_hidden_and_harmless() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,8 +134,8 @@ async fn losing_writers_leave_no_files() {
     assert_eq!(names, 2);
 }
 
-/// Failure mode 42: a file or folder behind a link that leads out of the root is neither read, written, listed nor
-/// deleted.
+/// A file or folder behind a link that leads out of the root is neither read, written, listed nor deleted (failure mode
+/// 42).
 #[cfg(unix)]
 #[tokio::test]
 async fn a_link_out_of_the_root_is_not_followed() {
@@ -259,7 +259,7 @@ async fn a_listing_leaves_out_invalid_names() {
     assert_eq!(paths(&*storage).await, ["file"]);
 }
 
-/// Failure mode 39.
+/// A path segment may have 255 bytes. A longer one is an invalid location in every operation (failure mode 39).
 #[cfg(unix)]
 #[tokio::test]
 async fn a_segment_of_255_bytes_is_the_longest() {
@@ -314,7 +314,7 @@ async fn a_removed_folder_is_created_again() {
     }
 }
 
-/// Failure mode 28: if a link was created but the reply reports a failure, the inode of the file shows the success.
+/// If a link was created but the reply reports a failure, the inode of the file shows the success (failure mode 28).
 #[test]
 fn a_created_link_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +328,8 @@ fn a_created_link_is_recognised() {
     assert!(temporary.is_same_file(&file));
 }
 
-/// Failure mode 29: Linux reports EPERM if a file system such as FAT has no hard links.
+/// A disk without hard links is recognised by the error code. For example, Linux reports EPERM for a file system such
+/// as FAT (failure mode 29).
 #[cfg(unix)]
 #[test]
 fn a_disk_without_hard_links_is_recognised() {

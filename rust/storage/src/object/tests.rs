@@ -88,7 +88,8 @@ async fn a_conflict_or_a_failed_precondition_means_that_the_file_exists() {
     }
 }
 
-/// Failure mode 32: permission denied, wrong region, missing bucket.
+/// If a store refuses a request, for instance because of a missing permission, a wrong region or a missing bucket, the
+/// error has the right kind and names the next step (failure mode 32).
 #[tokio::test]
 async fn a_refusal_has_a_type_and_names_the_next_step() {
     enum Kind {

@@ -80,8 +80,8 @@ impl Storage for FlawedStorage {
     }
 }
 
-/// Failure mode 5: the creation of a lakehouse refuses a store that ignores the condition or does not check it
-/// atomically.
+/// The creation of a lakehouse refuses a store that ignores the condition or does not check it atomically (failure mode
+/// 5).
 #[tokio::test]
 async fn a_store_that_lets_two_writers_create_one_file_is_refused() {
     for (flaw, finding) in [

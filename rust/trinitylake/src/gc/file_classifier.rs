@@ -22,7 +22,7 @@ pub enum Classified {
     Garbage(Kind),
     /// Belongs to an external or federated table.
     Foreign,
-    /// Not created by this format, as far as its name shows.
+    /// A file of other software, to judge by its name.
     Unknown,
 }
 

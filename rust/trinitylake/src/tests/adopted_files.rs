@@ -146,7 +146,8 @@ async fn files_of_an_interrupted_collection_are_not_registered() {
     let young = write(&lakehouse, 3).await;
     begin(&lakehouse, Isolation::Snapshot).await.adopt(vec![young], false).await.unwrap();
 
-    // A collection with a longer grace period does not cover the earlier one, and neither does one with unknown files.
+    // The marker stays after a collection with a longer grace period than the interrupted one, and after a collection
+    // that finds a file of unknown kind.
     collect_after(&lakehouse, 2 * HOUR).await.unwrap();
     assert_eq!(collecting(&files).len(), 1);
     files.put_unique("reports/january.pdf", "x".into()).await.unwrap();
@@ -176,7 +177,7 @@ async fn a_collection_creates_its_marker_before_its_fence() {
     assert!(!files.has(&data(1)));
 }
 
-/// A distributed collection has a marker, too.
+/// A distributed collection has a marker as well, from its fence until its end.
 #[tokio::test]
 async fn a_distributed_collection_has_a_marker_until_its_end() {
     let (files, environment) = setting();

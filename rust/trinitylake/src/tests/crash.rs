@@ -108,7 +108,7 @@ async fn creating_a_lakehouse() {
     .await;
 }
 
-/// Mode 16: after a crash between two node writes, readers see nothing of the commit.
+/// After a crash between two writes of nodes, readers see nothing of the commit (failure mode 16).
 #[tokio::test]
 async fn mode_16_committing_with_flushes_and_splits() {
     enumerate(start().await, |storage, environment| {

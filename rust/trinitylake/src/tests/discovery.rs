@@ -193,7 +193,7 @@ async fn a_stale_hint_takes_at_most_two_more_rounds() {
         let environment = TestEnvironment::seeded(1);
         let (found, rounds) = rounds(discovery::latest(&storage, environment.as_ref())).await;
         assert_eq!(found.unwrap().version, 50 + behind);
-        // Without the reads of the hint, of the root that it names, and of the latest root.
+        // Rounds in addition to the reads of the hint, of the root that it names, and of the latest root.
         let looking = rounds - if behind == 0 { 2 } else { 3 };
         assert!(looking <= 2, "{behind} behind: {looking} rounds of looking");
         assert!(storage.counters().requests() <= 60, "{behind} behind: {:?}", storage.counters());
@@ -225,7 +225,7 @@ async fn reading_the_history_holds_one_page_of_roots() {
     assert!(storage.most_at_once.load(Ordering::SeqCst) <= PAGE as usize);
 }
 
-/// Mode 13: version numbers beyond 32 bits.
+/// Versions with numbers of more than 32 bits are committed and found (failure mode 13).
 #[tokio::test]
 async fn mode_13_versions_beyond_32_bits_are_committed_and_found() {
     let number = (1 << 32) - 1;

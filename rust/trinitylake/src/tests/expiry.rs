@@ -217,9 +217,9 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     assert_eq!(add_namespace(&asleep, "late").await.unwrap(), 11);
 }
 
-/// Of the two answers that show the next version, each has to be recent. Otherwise a machine that is suspended between
-/// them, while others commit and expire these versions and a late writer creates the next root again, uses this void
-/// root because of the date of the first answer.
+/// Both answers of a search, for the next root and for the root after it, have to be recent. Otherwise a machine that
+/// is suspended between the two answers may use a void root: while it is suspended, these versions are committed and
+/// expire, and a late writer creates the next root again.
 #[tokio::test]
 async fn a_root_that_is_read_after_a_suspension_is_not_the_next_version() {
     let store_clock = TestEnvironment::seeded(1);

@@ -19,9 +19,9 @@ use crate::error::{Error, Result};
 use crate::version::root_metadata::CommittedTransaction;
 
 impl Transaction {
-    /// [`Transaction::commit`] together with companions. The companions stay open after conflicts, after a failure that
-    /// certainly committed nothing, and if another process has committed the chosen id of this transaction. In all
-    /// other cases they get the outcome of this transaction.
+    /// Like [`Transaction::commit`], together with companions. The companions stay open after conflicts, after a
+    /// failure that certainly committed nothing, and if another process has committed the chosen id of this
+    /// transaction. In all other cases they get the outcome of this transaction.
     ///
     /// `queued` are the companions as queued appends, with the rows of other processes that this transaction appends as
     /// well. `CommitConflict` if a version already contains or aborts one of these appends.

@@ -88,7 +88,7 @@ impl From<Unpublished> for Failure {
 /// Conflicts that the caller has to resolve, in any order.
 #[derive(Debug)]
 struct Unresolved {
-    /// Tables by key.
+    /// Tables that both sides changed, by key.
     tables: BTreeMap<String, ConflictingTable>,
     watched: Vec<String>,
 }

@@ -157,13 +157,13 @@ impl Process {
         lakehouse.begin(lakehouse.known(), options).unwrap()
     }
 
-    /// Runs a complete transaction. Returns its version, or `None` unless it was certainly committed.
+    /// Runs a complete transaction. Returns its version if it was certainly committed.
     pub async fn transact(&self, lakehouse: &Arc<Lakehouse>, statements: &[Statement]) -> Option<u64> {
         let transaction = self.begin(lakehouse, None);
         self.fill_and_commit(lakehouse, transaction, &[], statements).await
     }
 
-    /// [`Process::transact`] for an open transaction, which may contain `earlier` statements.
+    /// Like [`Process::transact`], for an open transaction, which may contain `earlier` statements.
     pub async fn fill_and_commit(
         &self,
         lakehouse: &Arc<Lakehouse>,

@@ -184,7 +184,7 @@ async fn saved_and_resumed(process: &Process) -> Option<()> {
     let committed = process.commit(&there, &mut resumed, &both).await;
     let answered = process.commit(&here, &mut original, &first).await;
     assert_eq!(answered, None, "another process had continued it");
-    // A process that resumes it again learns the outcome.
+    // A process that resumes the transaction again gets its outcome.
     let again = Transaction::resume(&here, CHOSEN).await.ok()?;
     if committed.is_some() {
         assert_eq!(again.committed_version(), committed);
@@ -262,7 +262,7 @@ async fn expiry(process: &Process) -> Option<()> {
     let second = process.transact(&lakehouse, &[Append(Table, ("b", "t1"))]).await;
     let latest = lakehouse.known().number;
     let again = expire(&lakehouse, Some(latest), false).await;
-    // Its base version is below the boundary.
+    // The base version of this transaction is below the boundary.
     let late = process.transact(&asleep, &[Append(Table, ("c", "t1"))]).await;
     if again.is_ok() && first.is_some() && second.is_some() {
         assert_eq!(late, None, "the versions since its base are unknown");

@@ -34,7 +34,7 @@ fn reached(archive: &World, version: u64, known: &mut BTreeMap<String, BTreeSet<
     found
 }
 
-/// Definitions in a root.
+/// Returns the definitions that the root of a version contains.
 fn inline_definitions(archive: &World, version: u64) -> BTreeMap<String, Bytes> {
     let path = root_path(version);
     let Some(bytes) = archive.content(&path) else { return BTreeMap::new() };
@@ -81,7 +81,7 @@ fn below(archive: &World, path: &str, known: &mut BTreeMap<String, BTreeSet<Stri
     found
 }
 
-/// The versions that are tagged in a version.
+/// Returns the versions that have a tag in the given version.
 fn pinned(archive: &World, version: u64) -> BTreeSet<u64> {
     let path = root_path(version);
     let node = decode(archive.content(&path).unwrap(), &path, None).unwrap();

@@ -202,7 +202,8 @@ fn the_environment_completes_the_options() {
         after(Scheme::S3, &[], &variables),
         "aws_access_key_id=env aws_endpoint_url_s3=env aws_region=env aws_secret_access_key=env aws_session_token=env"
     );
-    // An access key without its session token, and an endpoint that the environment must not replace.
+    // With an access key in the options, the session token of the environment is not used. An endpoint in the options
+    // is not replaced by the environment.
     assert_eq!(
         after(Scheme::S3, &[("key", "k"), ("secret", "s"), ("endpoint", "e")], &variables),
         "aws_access_key_id=k aws_endpoint=e aws_region=env aws_secret_access_key=s"

@@ -92,7 +92,7 @@ async fn a_dead_process_does_nothing_until_it_is_revived() {
     }
 }
 
-/// Failure mode 2: a write arrives after its client stopped waiting.
+/// A late write is executed when the test delivers it, after its client has received an error (failure mode 2).
 #[tokio::test]
 async fn a_late_write_arrives_when_the_test_delivers_it() {
     let storage = faulty(Trigger::on(Verb::PutIfAbsent, 0), Action::Late);

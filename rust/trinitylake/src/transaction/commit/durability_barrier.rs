@@ -31,7 +31,7 @@ pub(crate) async fn flush_all(
     Ok(())
 }
 
-/// [`flush_all`] without `others`.
+/// Like [`flush_all`], but without `others`.
 pub(crate) async fn flush_files(
     storage: &dyn Storage,
     files: Vec<(String, Bytes)>,

@@ -386,8 +386,8 @@ impl Replies {
         verdict
     }
 
-    /// [`Replies::answer`] for a failure. If the failure is that the leader's deadline has passed, the members try
-    /// again, because their deadlines may be later.
+    /// Like [`Replies::answer`], for a failure. If the failure is that the leader's deadline has passed, the members
+    /// try again, because their deadlines may be later.
     fn fail(self, failure: Failure, has_run_out: bool) -> Result<Verdict, Failure> {
         let may_pass = matches!(&failure, Failure::Certain(_, Error::Storage { retryable: true, .. }));
         if has_run_out && may_pass {

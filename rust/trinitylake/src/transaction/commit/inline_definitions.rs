@@ -28,7 +28,7 @@ const DEFINITIONS_MAX_SIZE_BYTES: usize = 64 << 10;
 /// Minimum time to wait for definition files after the root was created. If creating the root took longer, wait longer.
 const PATIENCE_MILLIS: u64 = 1000;
 
-/// Whether a root may hold these files. Never on a local disk, where all files become durable in one round anyway.
+/// Whether a root may contain these files. False on a local disk, because all files become durable in one round anyway.
 pub(crate) fn fit_in_root(storage: &dyn Storage, files: &[(String, Bytes)]) -> bool {
     let fits =
         |(path, bytes): &(String, Bytes)| bytes.len() <= DEFINITION_MAX_SIZE_BYTES && definition_id(path).is_some();

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::transaction::commit::conflict::{describe, winner};
 use crate::version::Version;
 
-/// Versions that a late commit reads in parallel.
+/// Number of versions that a late commit reads in parallel.
 pub(crate) const VERSIONS_AT_ONCE: u64 = 32;
 
 /// Limits of a commit, including the repeated calls after its conflicts were resolved. At least one root is tried, and

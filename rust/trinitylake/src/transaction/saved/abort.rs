@@ -2,12 +2,14 @@
 //! writes the record of the id as "rolled back" (format §8). Every later root or intent with the id requires that there
 //! is no record, and therefore fails.
 //!
-//! After that nothing can commit the transaction:
-//! - Not a root that was sent and not answered. The version with the record has the same number or a higher one, so the
-//!   number of that root is taken, and all versions before the record were searched for the transaction.
-//! - Not an intent in the queue, a process that resumed the saved transaction, or another user of the id: the record
-//!   prevents that.
-//! - Not a group commit of this handle in which it still waits: [`Submission::aborts`] prevents that.
+//! After the rollback nothing can commit the transaction:
+//! - A root that was sent without an answer cannot become a version: the version with the record has the same number or
+//!   a higher one, so the number of that root is taken, and all versions before the record were searched for the
+//!   transaction.
+//! - An intent in the queue, a process that resumed the saved transaction, and another user of the id cannot commit:
+//!   the record prevents that.
+//! - A group of this handle in which the transaction still waits cannot commit it: [`Submission::aborts`] prevents
+//!   that.
 
 use std::sync::Arc;
 

@@ -79,7 +79,7 @@ impl SavedWalk {
     pub async fn next(&mut self) -> Result<Option<Vec<Unfinished>>> {
         let Some(place) = self.places.pop() else { return Ok(None) };
         let Step { files, places } = self.lakehouse.storage().walk(&place).await?;
-        // By id: the number of the last save, and the age of the first one.
+        // For each id, the number of the last save and the age of the first one.
         let mut newest: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
         for file in &files {
             if let Some((id, sequence)) = saved_state(&file.path) {

@@ -150,8 +150,8 @@ impl Transaction {
         self.record_chosen_id_after(&latest).await
     }
 
-    /// [`Transaction::record_chosen_id`] for a commit that is validated against all versions after `version`. Called
-    /// for a companion once per transaction that tries to commit it, because these begin at different versions.
+    /// Like [`Transaction::record_chosen_id`], for a commit that is validated against all versions after `version`.
+    /// Called for a companion once per transaction that tries to commit it, because these begin at different versions.
     pub(crate) async fn record_chosen_id_after(&mut self, version: &Arc<Version>) -> Result<Option<u64>, Failure> {
         if !self.saved.has_record {
             return Ok(None);

@@ -237,7 +237,7 @@ async fn the_owner_of_an_intent_can_roll_it_back() {
     waiting.state.begin_commit().unwrap();
     let submission = waiting.submit(Some(Coordination::Queue), 1).unwrap();
     assert_eq!(submission.last_version, None, "there was no lost race yet");
-    // As after a lost race.
+    // Adds the requirement that a transaction has after a lost race.
     let key = waiting.record_key().unwrap();
     waiting.footprint_mut().require(crate::transaction::footprint::Requirement::Absent(key));
     leave_intent(&owner, &mut waiting).await;

@@ -57,7 +57,7 @@ impl Process {
         leader.commit_with(&mut self.entries, Some(&mut self.queued), true, LIMITS).await
     }
 
-    /// The append of this process as the layer above runs it. Returns the version.
+    /// Appends the rows of this process, in the same steps as the layer above. Returns the version.
     async fn append(&mut self) -> Result<u64> {
         let error = loop {
             let led = match self.wait().await {

@@ -139,7 +139,7 @@ async fn conflicts_are_found_across_a_save() {
         let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
         assert_eq!(commit(&mut resumed).await.is_ok(), lands, "{isolation:?}");
     }
-    // A requirement survives a save, too: the namespace of a created table was dropped.
+    // Requirements are checked after a save as well: here the namespace of the created table was dropped.
     let (_, lakehouse, _) = lake().await;
     add_namespace(&lakehouse, "doomed").await.unwrap();
     let mut transaction = job(&lakehouse, Isolation::Snapshot).await;
@@ -264,7 +264,7 @@ async fn expiry_retains_the_base_of_a_saved_transaction() {
         assert_eq!(saved(&lakehouse).await.unwrap().len(), 1);
         let mut resumed = Transaction::resume(&lakehouse, "job").await.unwrap();
         assert_eq!(commit(&mut resumed).await.unwrap(), 7);
-        // No transaction needs them any more.
+        // No transaction needs these versions any more.
         assert_eq!(expire(&lakehouse, before, false).await.unwrap()[..4], [2, 3, 4, 5]);
     }
 }

@@ -146,7 +146,8 @@ async fn transactions_that_cannot_be_resumed_are_aborted_and_removed() {
     young.save().await.unwrap();
     let base = lakehouse.known().number;
     add_namespace(&lakehouse, "next").await.unwrap();
-    // The version of the newer transaction is retained, so the other one is not aborted before that has ended.
+    // The younger transaction retains the base version of both, so the older one is not aborted before the younger one
+    // has ended.
     assert_eq!(expire(&lakehouse, Some(base + 1), false).await.unwrap(), (0..base).collect::<Vec<_>>());
     assert_eq!(files_of_transactions(&files).await.len(), 2);
     young.rollback().await.unwrap();
@@ -200,7 +201,8 @@ async fn the_next_expiry_completes_one_killed_at_any_request() {
                     "rolled-back" => {
                         matches!(answer, TransactionOutcome::RolledBack | TransactionOutcome::Unknown)
                     }
-                    // After an expiry that aborted it and died, its outcome is unknown only if versions have expired.
+                    // If the expiry aborted this transaction before it died, the outcome is unknown only if versions
+                    // have expired.
                     "sleeper" => match next.oldest_version().await.unwrap() {
                         0 => {
                             matches!(answer, TransactionOutcome::NotCommitted | TransactionOutcome::RolledBack)
