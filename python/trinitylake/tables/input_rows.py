@@ -1,11 +1,11 @@
-"""Converts the input rows of a write, anything that Arrow can read, to the columns and types of the table.
+"""Converts the input rows of a write to the columns and types of the table.
 
-The input is read once, before the first attempt of a statement (`taken`), because an iterator would be empty, or have
-other rows, when the statement is repeated after a lost race. All attempts read the same copy: a `pyarrow.Table`, which
-never changes, or a `Spool`.
+The input is read once, before the first attempt of a statement (`taken`). A statement may be repeated after a lost
+race, when an iterator would be empty or have other rows. So all attempts read the same copy, a `pyarrow.Table` or a
+`Spool`.
 
-Values are cast to the column's type only if nothing is lost. Missing optional columns become null. Columns and struct
-fields that the table does not have are refused, not dropped.
+Values are cast to the type of the column only if nothing is lost. Missing optional columns become null. Columns and
+struct fields that the table does not have raise an error.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from trinitylake.tables.uuid_casts import decoded, has_uuids, simple_values, uui
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
-#: Rows that a statement writes. A reader can be read only once, the others several times.
+#: Rows that a statement writes. Tables and spools can be read several times, a reader only once.
 Rows: TypeAlias = "pa.Table | Spool | pa.RecordBatchReader"
 
 
-# Objects with an Arrow stream that have all their rows in memory: as a table they cost no copy.
+# Classes of objects with all rows in memory, which become Arrow tables without a copy.
 _IN_MEMORY = (("polars", "DataFrame"), ("polars", "Series"), ("pandas", "DataFrame"))
 
 _SCALAR_TYPE = re.compile(r" as a scalar of type \S+")
@@ -65,14 +65,17 @@ def taken(
     """Context manager: the rows of a tabular object, which is read once.
 
     Accepts any object with the Arrow C stream interface (pyarrow, polars, pandas, duckdb), a polars `LazyFrame`, a
-    mapping of columns, a list or another iterable of dictionaries, and an iterable of record batches or tables. If
-    `repeatable`, the rows can be read again in the block: a stream is read to its end, and a large one is stored in a
-    temporary file (`Spool`). If `joined_with` is given, a stream is stored with the types of the columns of that
-    schema, in a file that is mapped into memory.
+    mapping of columns, a list or another iterable of dictionaries, and an iterable of record batches or tables.
 
-    A dictionary or a list of pairs may be a struct or a map; `schema` returns the columns of the table, which decide.
+    Args:
+        data: the rows.
+        repeatable: whether the rows can be read several times in the block. If so, a stream is read to its end, and a
+            large stream is stored in a temporary file (`Spool`).
+        joined_with: schema of a table that the rows are joined with. If given, a stream gets the types of the columns
+            of this schema, and a large stream is stored in a file that is mapped into memory.
+        schema: returns the schema of the table, which decides whether a dictionary or a list of pairs is a map.
 
-    Raises `InvalidArgument` for anything else, and the errors of the input while it is read.
+    Raises `InvalidArgument` for other inputs, and the errors of the input while it is read.
     """
     with translated(f"cannot read {type(data).__name__} as Arrow"):
         rows = _taken(data, _maps_of(schema))
@@ -91,7 +94,7 @@ def taken(
 
 
 def _check_depth(schema: pa.Schema) -> None:
-    """Raise `InvalidArgument` for types that are nested so deeply that no table has them."""
+    """Raise `InvalidArgument` for types that are nested more deeply than a table permits."""
     for column in schema:
         level, depth = [column.type], 0
         while level := [kind.field(number).type for kind in level for number in range(kind.num_fields)]:
@@ -101,9 +104,9 @@ def _check_depth(schema: pa.Schema) -> None:
 
 
 def _with_columns_of(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of a stream with the columns of the stream in their order: **columns are matched by name**.
+    """A batch of a stream with the columns in the order of the stream: **columns are matched by name**.
 
-    Arrow takes the columns of batches by their position. Raises `InvalidArgument` for other columns or types.
+    Arrow itself matches the columns of batches by position. Raises `InvalidArgument` for other columns or types.
     """
     if batch.schema.equals(schema):
         return batch
@@ -173,7 +176,7 @@ def _taken(data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatchReader):
-        return data  # not as a C stream, which would reduce an exception of the caller's code to its text
+        return data  # not through a C stream, which would lose the class of an exception in the caller's code
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, Mapping):
@@ -215,7 +218,7 @@ def _taken_from(items: Iterator[Any], data: Any, maps: _Maps) -> pa.Table | pa.R
     if isinstance(first, Mapping):
         rows = [first, *items]
         if all(isinstance(row, Mapping) for row in rows):
-            # Use the columns of all rows, because a column that only later rows have would be lost.
+            # Arrow would only use the columns of the first row.
             names = dict.fromkeys(name for row in rows for name in row)
             if not names:
                 raise InvalidArgument("the rows have no columns")
@@ -264,7 +267,7 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
 def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Convert the values of a map column to Arrow.
 
-    Keys and values get types from the data: with the type of the column, Arrow would convert 1.5 to 1.
+    The data decides the types of keys and values. With the types of the column, Arrow would convert 1.5 to 1.
     """
     if not _has_map(kind):
         return _array("", values, dict)
@@ -340,7 +343,7 @@ def conform(
 
 
 def _with_columns(rows: Rows, target: pa.Schema) -> Rows:
-    """The same rows; for `[]` and `{}`, which have no columns, an empty table with all columns."""
+    """The same rows. An input without columns and rows, such as `[]`, becomes an empty table with all columns."""
     if isinstance(rows, pa.Table) and rows.num_rows and not rows.schema.names:
         raise InvalidArgument("the rows have no columns")
     return rows if rows.schema.names else no_rows(target)
@@ -361,7 +364,7 @@ def _conform_table(rows: pa.Table, target: pa.Schema, given: Container[str], lim
 def _known_columns(rows: pa.Schema, target: pa.Schema, given: Container[str]) -> pa.Schema:
     """The fields of `target` that `rows` have. Raises `InvalidArgument` for unknown and missing required columns.
 
-    The columns `given` have default values and may be missing.
+    The columns in `given` may be missing, because they have default values.
     """
     names = rows.names
     if len(set(names)) != len(names):
@@ -430,11 +433,11 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return nulls(len(values), kind)
     if pa.types.is_nested(values.type) or _is_encoded(values.type):
         values = decoded(values, kind)
-    if has_uuids(kind):  # as rows of DuckDB have them
+    if has_uuids(kind):  # DuckDB returns UUIDs as strings
         values = uuids_of_texts(values, kind)
     leaves = _leaf_types(values.type, kind)
     if any(_is_boolean_as_number(given, target) for given, target in leaves):
-        raise InvalidArgument("a boolean is no number")
+        raise InvalidArgument("a boolean is not a number")
     if any(_loses_zone(given, target) for given, target in leaves):
         raise InvalidArgument(
             "the column has no time zone, so convert the instants first, in SQL with: AT TIME ZONE 'UTC'"
@@ -459,7 +462,7 @@ def _is_boolean_as_number(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _loses_zone(given: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a conversion would turn instants into times without a zone, whose meaning depends on the zone."""
+    """Whether a conversion would turn instants into times without a zone."""
     is_ = pa.types
     return bool(is_.is_timestamp(given) and given.tz and is_.is_timestamp(target) and not target.tz)
 
@@ -485,7 +488,7 @@ def _leaf_types(given: pa.DataType, kind: pa.DataType) -> list[tuple[pa.DataType
 
 
 def _may_lose(given: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Arrow converts values without an error although they do not exist in the other type."""
+    """Whether Arrow casts between two types without an error also for values that the target cannot represent."""
     is_ = pa.types
     return bool(
         (is_.is_boolean(target) and (is_.is_integer(given) or is_.is_floating(given)))
@@ -495,8 +498,11 @@ def _may_lose(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa.DataType, pa.DataType]]) -> None:
-    """Refuse values that a cast changed: a number other than 0 and 1 to a boolean, a timestamp with a time to a date,
-    or an integer beyond 64 bits to a rounded number."""
+    """Raise `InvalidArgument` if a cast changed a value.
+
+    Examples are a number other than 0 and 1 to a boolean, a timestamp with a time to a date, and an integer of more
+    than 64 bits to a floating-point number.
+    """
     back = made.cast(values.type)
     for given, kept, types in zip(leaf_arrays(values), leaf_arrays(back), leaves, strict=True):
         if _may_lose(*types):
@@ -508,7 +514,7 @@ def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa
 def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert values that become decimals to decimals of 256 bits with the scale of `kind`.
 
-    Arrow rescales 128-bit decimals, also those that it parses, without a check for overflow.
+    Arrow rescales decimals of 128 bits without a check for overflow, also when it parses them.
     """
     if not pa.types.is_decimal(kind) or pa.types.is_floating(values.type) or pa.types.is_null(values.type):
         return values
@@ -522,9 +528,10 @@ def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _check_digits(values: pa.Array, made: pa.Array) -> None:
-    """Refuse floating-point numbers that Arrow rounded to decimals, unless the lost digits are rounding errors.
+    """Raise `InvalidArgument` for floating-point numbers that Arrow rounded to decimals.
 
-    0.1 + 0.2 is 0.30 as a decimal with scale 2, and 1.105 does not fit.
+    Rounding errors of the floating-point number itself are accepted: with scale 2, 0.1 + 0.2 becomes 0.30, and 1.105 is
+    refused.
     """
     for given, kept in zip(leaf_arrays(values), leaf_arrays(made.cast(values.type)), strict=True):
         if pa.types.is_floating(given.type):
@@ -544,15 +551,12 @@ def _is_encoded(kind: pa.DataType) -> bool:
 
 
 def _infinities(values: pa.Array) -> int:
-    """The number of infinite numbers at any depth. Arrow casts numbers beyond the range of a type to infinity."""
+    """The number of infinite values at any depth. Arrow casts numbers that are out of range to infinity."""
     return sum(int(pc.is_inf(leaf).true_count) for leaf in leaf_arrays(values) if pa.types.is_floating(leaf.type))
 
 
 def _check_parts(given: pa.DataType, kind: pa.DataType, path: str) -> None:
-    """Raise `InvalidArgument` for struct fields that the table does not have, or that have the same name.
-
-    Arrow would drop them.
-    """
+    """Raise `InvalidArgument` for struct fields that the table lacks, or that occur twice. Arrow would drop them."""
     is_ = pa.types
     if is_.is_dictionary(given):
         _check_parts(given.value_type, kind, path)

@@ -1,7 +1,7 @@
 """A scan as a polars LazyFrame, which reads only the columns and rows that a query needs.
 
-Projection and predicates of a query are pushed into the Iceberg scan if polars and Iceberg give them the same meaning.
-polars applies all predicates again, so one that is not pushed down only costs time.
+Projection and predicates of a query are pushed down to the Iceberg scan if they have the same meaning in polars and
+Iceberg. polars applies all predicates again, so a predicate that is not pushed down only costs time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONJUNCTS_MAX_DEPTH = 200
 
 
 def lazy_frame(scan: ReadAheadScan, read: Callable[[ReadAheadScan], pa.RecordBatchReader]) -> pl.LazyFrame:
-    """The rows of `scan`, which `read` streams when the frame is collected."""
+    """A LazyFrame with the rows of `scan`. `read` returns the rows of a scan when the frame is collected."""
     from polars.io.plugins import register_io_source
 
     wanted = scan.projection()
@@ -61,7 +61,7 @@ def lazy_frame(scan: ReadAheadScan, read: Callable[[ReadAheadScan], pa.RecordBat
 
 
 def pushed_filter(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpression:
-    """Part of a predicate that PyIceberg can apply: true for each row that `predicate` keeps."""
+    """A filter that matches at least all rows for which `predicate` is true."""
     filter: BooleanExpression = AlwaysTrue()
     for part in _conjuncts(predicate, _CONJUNCTS_MAX_DEPTH):
         # polars applies predicates that cannot be translated to the rows that are read.
@@ -73,7 +73,7 @@ def pushed_filter(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpress
 def _translated(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpression:
     from polars.io.iceberg._utils import predicate_to_pyiceberg_delete_filter
 
-    # All that it asks of a table.
+    # The parts of a table that polars uses.
     schemas, specs = {one.schema_id: one for one in metadata.schemas}, metadata.specs()
     table: Any = SimpleNamespace(schema=metadata.schema, schemas=lambda: schemas, specs=lambda: specs)
     return predicate_to_pyiceberg_delete_filter(predicate, table)
@@ -81,7 +81,7 @@ def _translated(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpressio
 
 def _conjuncts(predicate: pl.Expr, depth: int) -> Iterator[pl.Expr]:
     parts: list[pl.Expr] = []
-    with suppress(Exception):  # the form of a serialized expression is polars' own
+    with suppress(Exception):  # polars may change the format of serialized expressions
         if depth and json.loads(predicate.meta.serialize(format="json"))["BinaryExpr"]["op"] == "And":
             parts = predicate.meta.pop()
     if len(parts) != 2:

@@ -31,7 +31,7 @@ _PERCENT = functools.partial(whole_number, minimum=0)
 
 
 class Write(Protocol):
-    """Runs one write on a table, again after a lost race."""
+    """Runs one write on a table, and repeats it after a lost race."""
 
     def __call__(self, operation: Callable[[IcebergTable], Result], *, note: CommitInfo = NO_COMMIT_INFO) -> Result: ...
 
@@ -46,8 +46,8 @@ class RewriteManifestsResult(NamedTuple):
 class TableMaintenance:
     """Maintenance of one table: `table.maintenance`.
 
-    Outside of a transaction each call commits at once, and runs again after a lost race. No file is deleted, because
-    older versions need the files; `lake.maintenance.vacuum` deletes unreachable files.
+    Outside of a transaction each call commits at once, and is repeated after a lost race. No file is deleted, because
+    older versions need the files. `lake.maintenance.vacuum` deletes unreachable files.
     """
 
     def __init__(self, write: Write, subject: Callable[[], str], shared_folders: Callable[[], Sequence[str]]) -> None:
@@ -71,8 +71,8 @@ class TableMaintenance:
     ) -> CompactResult:
         """Merge small data files into larger ones, and apply delete files.
 
-        Files of concurrent appends are not compacted. Only statements that delete rows of the same files conflict;
-        outside of a transaction the compaction then begins again.
+        Files of concurrent appends are not compacted. Only statements that delete rows of the same files conflict.
+        Outside of a transaction, the compaction is repeated after a conflict.
 
         Args:
             filter: only files that may hold matching rows are compacted.
@@ -80,14 +80,15 @@ class TableMaintenance:
                 96 MiB. Files of less than three quarters of this size are small.
             min_files: partitions with fewer small files are skipped.
             min_deleted_percent: apply the delete files of a data file if they delete at least this percentage of its
-                rows, or are more than ten. Equality deletes, and delete files of several data files, always apply.
+                rows, or if there are more than ten. Equality deletes, and delete files of several data files, are
+                always applied.
             sort_by: columns, such as `"at desc"`. All files are rewritten and sorted by these columns, so that filters
                 on them read fewer files. At most 128 MiB of files of a partition, or 256 MiB of their rows in memory,
                 are sorted together.
             dry_run: return the number of files to merge, and change nothing. After a change of partitioning a real run
                 may also merge small files of the partitions to which it moves rows.
             progress: called with the number of files read, and of all files.
-            message, author: stored in the log; not in a transaction, which has its own.
+            message, author: commit info for the log. Not allowed in a transaction, which has its own commit info.
 
         Raises `InvalidArgument` for a table that is not managed, an invalid filter, and an unknown column in `sort_by`;
         `InvalidLocation` for a table with files outside of its folder, which its readers may not be allowed to read.
@@ -115,7 +116,7 @@ class TableMaintenance:
     def rewrite_manifests(self, *, message: str = "", author: str = "") -> RewriteManifestsResult:
         """Rewrite the manifests in the target size, with the data files of a partition in the same manifest.
 
-        TrinityLake's own statements merge manifests, so this is for tables that engines have filled. Raises
+        TrinityLake's own statements merge manifests, so this is useful for tables that engines have filled. Raises
         `InvalidArgument` for a table that is not managed, and `InvalidLocation` for manifests outside of its folder.
         """
 
@@ -142,10 +143,10 @@ class TableMaintenance:
         message: str = "",
         author: str = "",
     ) -> list[int]:
-        """Remove snapshots from the table's own metadata; returns their ids.
+        """Remove snapshots from the table's own metadata. Returns their ids.
 
-        Heads of branches and tagged snapshots stay. Without arguments it removes the snapshots that the properties of
-        the table do not keep, as every commit does.
+        Heads of branches and tagged snapshots remain. Without arguments, the properties of the table decide which
+        snapshots are removed, as in every commit.
 
         Args:
             keep: the number of newest snapshots of each branch to keep, regardless of their age.

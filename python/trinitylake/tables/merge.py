@@ -10,14 +10,13 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merging.clauses import Action, Clause
 from trinitylake.tables.sql_sandbox import quoted
 
-#: New values of the columns of a row: SQL by column, or columns of the source; None for all columns that both sides
-#: have.
+#: New values of a row: SQL by column, or names of columns that are taken from the source. None for all common columns.
 Values: TypeAlias = "Mapping[str, str] | Iterable[str] | None"
 Result = TypeVar("Result")
 
 
 class _Committed:
-    """Base of results that adds the version of the commit as an attribute, not as an item of the tuple.
+    """Base of result tuples, which adds the version of the commit as an attribute.
 
     Attributes:
         version: None if the statement changed nothing, or inside a transaction, which commits later.
@@ -49,7 +48,7 @@ class UpsertResult(_Committed, _UpsertNumbers):
 
 
 def committed(result: Result, version: int | None, base_version: int | None = None) -> Result:
-    """The result of a statement, with the version of its transaction if the transaction wrote something."""
+    """Add the version of its commit to the result of a statement, if the transaction wrote something."""
     if not isinstance(result, WriteResult | UpsertResult) or version == base_version:
         return result
     done = type(result)(*result)
@@ -58,7 +57,7 @@ def committed(result: Result, version: int | None, base_version: int | None = No
 
 
 class Merge:
-    """Builder of a merge, from `table.merge(…)`, with clauses for rows of the data that match rows of the table or not.
+    """Builder of a merge, from `table.merge(…)`, with clauses for matched and for not matched rows of the data.
 
     Conditions and values are SQL as DuckDB reads it, with the columns of the data as `source.…` and those of the table
     as `target.…`. They need DuckDB, `pip install 'trinitylake[sql]'`, unless values only name columns, `source.x`.
@@ -84,7 +83,7 @@ class Merge:
         return self._add(self._matched, "update", set, condition)
 
     def when_matched_delete(self, *, condition: str | None = None) -> Self:
-        """Delete the matched rows. `condition` and errors are those of `when_matched_update`."""
+        """Delete the matched rows. `condition` and errors are as for `when_matched_update`."""
         return self._add(self._matched, "delete", None, condition)
 
     def when_not_matched_insert(self, values: Values = None, *, condition: str | None = None) -> Self:

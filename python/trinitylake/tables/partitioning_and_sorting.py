@@ -1,10 +1,9 @@
 """Partition specs and sort orders written as text: `"month(time_hour)"`, `"bucket(16, id)"`, `"dep_time desc"`.
 
 A partition expression is a column or `transform(column)`. `bucket` and `truncate` take a width: `bucket(16, id)`,
-`bucket(id, 16)` or, as Iceberg writes it, `bucket[16](id)`. Other spellings of Spark are accepted, too: plurals
-(`months`, `days`), `date` and `date_hour`, `trunc`, and another case of a column's name. Names may be in backticks or
-double quotes. A sort expression is a partition expression followed by `asc` or `desc` and `nulls first` or `nulls
-last`.
+`bucket(id, 16)` or, as Iceberg writes it, `bucket[16](id)`. Spark's spellings are accepted too: plurals (`months`,
+`days`), `date` and `date_hour`, `trunc`, and column names in another case. Names may be in backticks or double quotes.
+A sort expression is a partition expression, optionally followed by `asc` or `desc` and `nulls first` or `nulls last`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from trinitylake.base.arguments import texts
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder, by_columns
 
-#: Transforms without a width, and other spellings of them.
+#: Transforms without a width, and further spellings.
 _PLAIN = ("identity", "year", "month", "day", "hour")
 _SPELLINGS = {"date": "day", "date_hour": "hour"}
 _CALL = re.compile(
@@ -65,7 +64,7 @@ def partition_spec(spec: PartitionSpec | str | Iterable[str] | None, schema: Sch
 
 
 def split_expressions(text: str) -> list[str]:
-    """The expressions in a list with commas: `["bucket(4, id)", "day"]` of `"bucket(4, id), day"`."""
+    """Split a list of expressions at commas: `"bucket(4, id), day"` becomes `["bucket(4, id)", "day"]`."""
     return [part.strip() for part in re.split(r",(?![^(]*\))", text)]
 
 
@@ -160,6 +159,6 @@ def _transform(word: str, width: str | None = None) -> Transform[Any, Any]:
 
 
 def _transform_word(transform: Transform[Any, Any]) -> str:
-    """`month` of `month`, `bucket` of `bucket[16]`, `trunc` of `truncate[4]`: how Spark names partition fields."""
+    """The suffix of a partition field's name, as in Spark: `bucket` for `bucket[16]`, `trunc` for `truncate[4]`."""
     word = str(transform).partition("[")[0]
     return "trunc" if word == "truncate" else word

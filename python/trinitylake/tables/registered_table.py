@@ -1,4 +1,4 @@
-"""The definition of a table whose Iceberg metadata file exists: managed below the root, else external (format §9)."""
+"""Definitions of tables from existing metadata files: managed if the file is below the root, else external (§9)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trinitylake.tables.table_definition import describe, name_metadata
 
 
 class RegisteredTable(NamedTuple):
-    """A table whose metadata file exists.
+    """A table that was made from an existing metadata file.
 
     Attributes:
-        definition: managed, or external.
-        incoming: paths of the files of a managed table. Perhaps no version references them yet, so the transaction that
-            commits the table must adopt them, to protect them from garbage collection (format §7).
+        definition: the definition, of a managed, external or federated table.
+        incoming: paths of the files of a managed table. No version may reference them yet, so the transaction must
+            adopt them, to protect them from garbage collection (format §7).
     """
 
     definition: TableDef
@@ -35,18 +35,17 @@ class RegisteredTable(NamedTuple):
 def registered_table(
     io: LakehouseFileIO, table: str | TableDef, file_io_properties: Mapping[str, str] | None = None
 ) -> RegisteredTable:
-    """A table whose metadata file exists: managed below the root of `io`, else external.
+    """Make a table from an existing metadata file: managed if the file is below the root of `io`, else external.
 
     Args:
         io: the file access of the lakehouse.
-        table: the location of the metadata file; or a definition that names it, which is updated from it in place; or
-            the definition of a federated table.
+        table: the location of the metadata file, or a definition that names it and is updated in place, or the
+            definition of a federated table.
         file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
 
     Raises:
-        InvalidLocation: for a table with only its metadata, or only its data, inside of the lakehouse; for an external
-            file that cannot be read; for a table that names files by locations that are not allowed
-            (`incoming_files.py`).
+        InvalidLocation: for a table of which only the metadata, or only the data, is in the lakehouse; for an external
+            file that cannot be read; for files at locations that are not allowed (`incoming_files.py`).
         InvalidArgument: for a property that names code, metadata that other readers refuse, a manifest that
             contradicts itself (`manifest_consistency.py`), and a definition that names no metadata of its type.
         CorruptFile, FileNotFoundError: for a file that is not table metadata, or does not exist.

@@ -1,4 +1,4 @@
-"""Text files: options for reading them, and the SQL with which DuckDB reads one."""
+"""Options for reading text files, and the SQL with which DuckDB reads a text file."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class TextOptions:
     """Options for reading text files.
 
     Attributes:
-        types: types by column, also of columns that no file has; the other types are detected.
+        types: declared types by column, also of columns that no file has. The types of other columns are detected.
         nested: columns of the table with nested types. Fractions in them are read from JSON as strings, because a
             double would round values that the table stores as decimals.
-        required: columns in which NULL does not fit.
+        required: columns that must not be NULL.
         nulls: strings that stand for NULL, in addition to an empty field without quotes.
-        delimiter: between the fields of CSV; "" detects it in the header.
+        delimiter: character between the fields of CSV; "" detects it in the header.
         decimal: decimal separator.
         encoding: one of `ENCODINGS`.
-        skip: lines before the header of CSV.
-        has_header: whether CSV has a header; otherwise the columns are column1, column2, ….
-        time_zone: zone of times without an offset, which then have the type timestamptz.
+        skip: number of lines before the header of CSV.
+        has_header: whether CSV has a header; otherwise the columns are named column1, column2, ….
+        time_zone: zone of times without an offset, which get the type timestamptz; "" for no zone.
         bad_rows_max: number of rows that may be rejected.
     """
 
@@ -51,11 +51,11 @@ class Source:
     """A text file as DuckDB reads it.
 
     Attributes:
-        query: SQL of the rows, in which all columns are strings, except nested ones.
-        columns: candidate types by column. A string instead is the type in DuckDB of a nested column.
+        query: SQL of the rows, in which all columns are strings, except nested columns.
+        columns: candidate types by column. For a nested column, its DuckDB type as a string.
         json_columns: nested columns that are JSON in `query`.
-        several_kinds: columns of JSON with values of several kinds, and their types in DuckDB.
-        delimiter: between the fields of CSV.
+        several_kinds: DuckDB types of JSON columns with values of several kinds.
+        delimiter: character between the fields of CSV.
     """
 
     query: str

@@ -1,4 +1,4 @@
-"""Copies of text files in UTF-8 with one kind of line ends, for files that DuckDB cannot read as they are."""
+"""Copies text files that DuckDB cannot read to UTF-8 with one kind of line ends."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from trinitylake.tables.input_files.csv_source import delimiter_of
 from trinitylake.tables.input_files.local_files import COMPRESSED, Format
 from trinitylake.tables.input_files.text_files import TextOptions
 
-#: How files of gzip, zstd, ZIP, xz and bzip2 begin.
+#: First bytes of gzip, zstd, ZIP, xz and bzip2 files.
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xfd7zXZ\x00", b"BZh")
 _PART_SIZE_BYTES = 8 * 1024 * 1024
 
 
 def readable_path(name: str, path: Path, copy: Path, format: Format, options: TextOptions) -> Path:
-    """The path of a file, or of `copy`, which is then written in UTF-8, with one kind of line ends.
+    """The path of a file that DuckDB can read: `path`, or `copy`, which is written in UTF-8 with one kind of line ends.
 
-    DuckDB reads no big-endian UTF-16, no JSON with a BOM, and no CSV with line ends of several kinds.
-    Decompresses the file once, because DuckDB notices neither a missing end nor a wrong checksum.
+    DuckDB cannot read big-endian UTF-16, JSON with a BOM, and CSV with several kinds of line ends. A compressed file is
+    decompressed once as a check, because DuckDB does not notice a missing end or a wrong checksum.
     """
     import pyarrow as pa
 
@@ -47,7 +47,7 @@ def readable_path(name: str, path: Path, copy: Path, format: Format, options: Te
             if len(ends) < 2 and (is_csv or not start.startswith(codecs.BOM_UTF8)):
                 return path
             encoding = "utf-8-sig"
-        # Keep bytes that are not UTF-8: DuckDB's error then has the line.
+        # Bytes that are not UTF-8 are copied, so that DuckDB's error has the line.
         errors = "surrogateescape" if encoding == "utf-8-sig" else "strict"
         with (
             pa.input_stream(str(path), compression=compression) as stream,
@@ -68,7 +68,7 @@ def readable_path(name: str, path: Path, copy: Path, format: Format, options: Te
 
 
 def _with_one_line_end(lines: Iterator[str], options: TextOptions) -> Iterator[str]:
-    """Lines of CSV that end with \\n, except line breaks in quotes, which stay as they are."""
+    """Lines of CSV that end with \\n. Line breaks in quotes are not changed."""
     skipped = list(islice(lines, options.skip))
     header = next(lines, "")
     delimiter = re.escape(delimiter_of(header, options))
@@ -78,14 +78,14 @@ def _with_one_line_end(lines: Iterator[str], options: TextOptions) -> Iterator[s
     for number, line in enumerate(chain(skipped, [header], lines)):
         if number >= len(skipped) and (is_quoted or '"' in line):
             end = rest_of_quoted.match(line) if is_quoted else None
-            unquoted = line if end is None else f" {line[end.end() :]}"  # the space: no field begins here
+            unquoted = line if end is None else f" {line[end.end() :]}"  # with a space, because no field begins here
             if not is_quoted or end is not None:
                 is_quoted = opening.search(whole.sub("", unquoted)) is not None
         yield line if is_quoted or not line.endswith(("\r", "\n")) else line.rstrip("\r\n") + "\n"
 
 
 def _line_ends(part: bytes) -> set[bytes]:
-    """The kinds of line ends in a part of a file. A part never ends inside of a line end."""
+    """The kinds of line ends in a part of a file. The part must not end within a line end."""
     both = part.count(b"\r\n")
     counts = {b"\r\n": both, b"\n": part.count(b"\n") - both, b"\r": part.count(b"\r") - both}
     return {end for end, count in counts.items() if count}

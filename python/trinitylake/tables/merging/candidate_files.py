@@ -26,9 +26,9 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.tables.merging.dense_keys import whole_numbers
 
-#: Bounds are not compared with more distinct values of a column, unless they are integers.
+#: Keys with more distinct values in a column that is not integer are not compared with bounds.
 MAX_VALUES = 1_000_000
-#: Reading a smaller file takes no longer than reading its Bloom filters.
+#: Reading a file smaller than this takes no longer than reading its Bloom filters.
 _SMALL_SIZE_BYTES = 256 << 10
 
 
@@ -53,7 +53,7 @@ def candidate_files(
 def _by_bloom_filters(
     metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask], keys: pa.Table, columns: Sequence[str]
 ) -> Sequence[FileScanTask]:
-    """The files whose Bloom filters do not exclude all keys. Many keys are not looked up."""
+    """The files whose Bloom filters do not exclude all keys; all files if there are too many keys for a look-up."""
     schema = metadata.schema()
     asked = asked_columns(metadata.properties, schema, keys, columns)
     if not asked:
@@ -70,7 +70,7 @@ def _by_bloom_filters(
 
 
 def _ascending(column: pa.ChunkedArray, kind: IcebergType) -> list[Any] | None:
-    """The values of a column without NULL, ascending; None for too many, and for types that are rarely keys."""
+    """The values of a column without NULL, ascending; None for too many values, and for types that are rarely keys."""
     if isinstance(kind, IntegerType | LongType | DateType):
         numbers: list[Any] = np.sort(whole_numbers(column.drop_null())).tolist()
         return numbers

@@ -1,6 +1,6 @@
 """Clauses of a MERGE: conditions and values in SQL over `source` and `target`.
 
-DuckDB evaluates the SQL in a sandbox, over pairs of rows. It is not needed for clauses without a condition whose values
+DuckDB evaluates the SQL in a sandbox, over pairs of rows. It is not needed if clauses have no conditions and all values
 are columns of the source.
 """
 
@@ -30,9 +30,8 @@ class Clause:
 
     Attributes:
         action: "update", "delete" or "insert".
-        condition: in SQL; None if the clause always applies.
-        values: for each column of the table that gets a value, a column of the source or SQL. None for all columns that
-            both have.
+        condition: SQL; None if the clause always applies.
+        values: SQL by column of the table. None for all columns that both sides have.
     """
 
     action: Action
@@ -40,13 +39,13 @@ class Clause:
     values: Mapping[str, str] | None = None
 
     def plain(self, source: pa.Schema, target: pa.Schema) -> dict[str, str]:
-        """The columns that get a column of the source without change, with its name."""
+        """The columns that get the unchanged value of a source column, with the name of the source column."""
         if self.values is None:
             return {name: name for name in target.names if name in source.names}
         return {name: column for name, text in self.values.items() if (column := _column_of(text, source)) is not None}
 
     def computed(self, source: pa.Schema) -> dict[str, str]:
-        """The columns that get the value of a SQL text."""
+        """The columns that get the value of a SQL expression, with the expression."""
         texts = self.values or {}
         return {name: text for name, text in texts.items() if _column_of(text, source) is None}
 
@@ -56,8 +55,8 @@ class Outcome:
     """The clauses that apply to pairs of rows, or to rows of the source.
 
     Attributes:
-        clause: the number of the clause for each pair, -1 for none.
-        computed: for each clause, its new values by column; null for a pair to which another clause applies.
+        clause: the number of the clause for each pair; -1 if no clause applies.
+        computed: for each clause, its new values by column. A value is null for a pair to which another clause applies.
     """
 
     clause: pa.Array
@@ -66,7 +65,7 @@ class Outcome:
 
 @dataclass
 class Clauses:
-    """The clauses of one kind, matched or not matched: the first one whose condition holds applies.
+    """The clauses of one kind, matched or not matched. The first clause whose condition is true applies.
 
     Args:
         clauses: in order.
@@ -106,9 +105,9 @@ class Clauses:
         return [name for name, in_query in names if in_query.lower() in lower]
 
     def outcome(self, source: pa.Table, target: pa.Table | None) -> Outcome:
-        """Apply the clauses to pairs of rows, the n-th of both; without `target`, to each row of the source.
+        """Apply the clauses to pairs of the n-th rows of `source` and `target`; without `target`, to each source row.
 
-        Raises `InvalidArgument` for a text that DuckDB cannot parse or evaluate.
+        Raises `InvalidArgument` for SQL that DuckDB cannot parse or evaluate.
         """
         rows = source.num_rows
         if not self.clauses:
@@ -165,18 +164,18 @@ class Clauses:
         with sandbox("merge", needs="a condition or value in SQL", quotes_rows=True) as connection:
             connection.register("trinitylake_pairs", pa.table(columns))
             for text in self._texts():
-                _parsed(connection, text)  # refuses all but one expression
+                _parsed(connection, text)  # raises unless the text is one expression
             result: pa.Table = arrow_result(connection, sql).to_arrow_table()
         return result
 
 
 def _typed(values: pa.Array) -> pa.Array:
-    """Values of an expression. NULL without a type, which DuckDB returns as INTEGER, fits any column."""
+    """Values of an expression. DuckDB returns NULL without a type as INTEGER; this becomes Arrow's type null."""
     return pa.nulls(len(values)) if values.null_count == len(values) and pa.types.is_int32(values.type) else values
 
 
 def _column_of(text: str, source: pa.Schema) -> str | None:
-    """Column of the source if the text is only its name: `x` for `source.x`."""
+    """The source column if the text only names it: `x` for `source.x`; None for any other text."""
     match = _PLAIN.fullmatch(text.strip())
     if match is None:
         return None

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-#: Maximum distance between the least and the greatest key, which takes 64 MiB of row numbers.
+#: Maximum distance between the smallest and the greatest key. Its row numbers take 64 MiB.
 MAX_SPAN = 1 << 24
-#: Maximum size of the array for each row that is looked up, because creating the array takes time, too.
+#: Maximum length of the array per looked-up row, because creating the array also takes time.
 _PLACES_PER_ROW = 16
 
 
@@ -33,7 +33,7 @@ class DenseKeys:
 
     @classmethod
     def of(cls, source: pa.Table, keys: Sequence[str], rows: int) -> DenseKeys | None:
-        """Index of the keys of `source` if these are dense and unique; `rows` keys will be looked up."""
+        """Index of the keys of `source`; None unless these are dense and unique. `rows` is the number of look-ups."""
         if len(keys) != 1 or not is_whole_number(source.schema.field(keys[0]).type):
             return None
         column = source.column(keys[0])
@@ -49,14 +49,14 @@ class DenseKeys:
         return found if (found._rows[found._places(values)] == numbers).all() else None
 
     def rows_of(self, column: pa.ChunkedArray) -> np.ndarray:
-        """The row for each value of a column, -1 for none."""
+        """The row number for each value of a column; -1 for a value that is not a key."""
         found: np.ndarray = self._rows[self._places(whole_numbers(column.fill_null(0)))]
         if column.null_count:
             found[column.is_null().to_numpy()] = -1
         return found
 
     def _places(self, values: np.ndarray) -> np.ndarray:
-        """Positions of keys in the array. A key below the least wraps around to a position beyond the greatest."""
+        """Positions of keys in the array. A key below the smallest key wraps around to the last position."""
         away = values.view(np.uint64) - np.uint64(self._low % (1 << 64))
         places: np.ndarray = np.minimum(away, np.uint64(self._span)).view(np.int64)
         return places

@@ -13,7 +13,7 @@ Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 
 def differing(left: pa.Table, right: pa.Table) -> Mask:
-    """For each row, whether any column differs between two tables of the same columns and types."""
+    """Mask of the rows in which any column differs between two tables with the same columns and types."""
     result = np.zeros(left.num_rows, dtype=bool)
     for name in left.column_names:
         result |= _differing(_one(left.column(name)), _one(right.column(name)))
@@ -53,7 +53,7 @@ def _differing(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def _differing_lists(left: pa.Array, right: pa.Array, both: Mask) -> Mask:
-    """Lists differ in their lengths or in one of their elements. A map is a list of entries, in their order."""
+    """Mask of the lists that differ in length or in an element. A map is compared as a list of its entries."""
     left, right = _as_lists(left), _as_lists(right)
     lengths = [np.asarray(pc.fill_null(pc.list_value_length(one), 0)) for one in (left, right)]
     result: Mask = both & (lengths[0] != lengths[1])

@@ -1,7 +1,7 @@
-"""MERGE on one table: reads the files that may hold a key, and rewrites those with rows that change.
+"""MERGE on one table: reads the files that may hold a key, and rewrites the files with rows that change.
 
-The result is one snapshot. It depends on the rows with one of the keys. After a lost race it is rebased on the other
-commits if they changed no such rows (`iceberg_storage/staging/row_conflicts.py`).
+The result is one snapshot. It depends on the rows that have one of the keys. After a lost race it is rebased if the
+other commits changed no such rows (`iceberg_storage/staging/row_conflicts.py`).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def merge(
     """Match `source` with a table by `keys`, and apply the clauses, in one snapshot.
 
     Args:
-        iceberg: the table; a staged one redoes the statement after a lost race.
-        source: the rows, whose key columns have the types of the table.
+        iceberg: the table. The statement is rebased after a lost race if the table is staged.
+        source: the rows. Their key columns have the types of the table.
         keys: columns that both have.
-        matched, not_matched: in the order in which their conditions are tried.
+        matched, not_matched: clauses, in the order in which their conditions are evaluated.
         limits: the declared limits of the table.
-        statement: its name in conflicts.
+        statement: name of the statement in conflicts.
         only_changes: whether updates that do not change a row are ignored.
 
     Raises `InvalidArgument` for invalid keys and clauses, and values that do not fit.
@@ -85,10 +85,10 @@ def merge(
 
 @dataclass
 class _Added:
-    """New rows of the clauses for source rows without a match, in batches; read once.
+    """The rows that the clauses insert for source rows without a match, in batches. Can be read once.
 
     Attributes:
-        count: the number of rows that were read so far.
+        count: number of rows that were read so far.
     """
 
     source: pa.Table
@@ -126,7 +126,7 @@ class _Added:
 
 
 def commit_files(change: Transaction, done: Rewritten, inserted: int) -> RowCounts:
-    """Commit one snapshot that removes and adds these files; no snapshot if nothing changed."""
+    """Commit one snapshot that removes and adds files. Makes no snapshot if nothing changed."""
     counts = RowCounts(done.updated, done.deleted, inserted)
     if isinstance(change, StagedTransaction):
         change.count_rows(counts)

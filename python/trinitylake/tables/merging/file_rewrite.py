@@ -30,8 +30,8 @@ from trinitylake.tables.merging.take_rows import take_rows
 
 #: Maximum number of files that are rewritten concurrently.
 WORKERS = min(4, os.cpu_count() or 1)
-#: Rows of a file of at least this size are written into their own files, so that their bounds stay narrow. Smaller
-#: files are joined.
+#: The rows of a file of at least this size are not mixed with rows of other files, so that the bounds of the new files
+#: are narrow. Smaller files are joined.
 KEPT_APART_SIZE_BYTES = 8 << 20
 #: Maximum size in memory of the rows that precede the first changed row of a file.
 KEPT_PARTS_SIZE_BYTES = 32 << 20
@@ -39,7 +39,7 @@ KEPT_PARTS_SIZE_BYTES = 32 << 20
 
 @dataclass
 class Rewritten:
-    """Removed and added files, also delete files, and the numbers of updated and deleted rows."""
+    """Removed and added files, including delete files, and the numbers of updated and deleted rows."""
 
     removed: list[DataFile] = field(default_factory=list)
     added: list[DataFile] = field(default_factory=list)
@@ -51,9 +51,9 @@ class _Updated(NamedTuple):
     """Updated rows.
 
     Attributes:
-        rows: with the columns of the table.
+        rows: the new rows, with the columns of the table.
         is_changed: mask of the rows that count as updated.
-        positions: of the rows in their file.
+        positions: positions of the rows in their file.
     """
 
     rows: pa.Table
@@ -66,10 +66,10 @@ class _Part:
     """Some rows of a file.
 
     Attributes:
-        rows: with the columns and types of the table, and in format version 3 their lineage.
-        positions: of the rows in the file.
-        hits: the rows to which a clause applies, by their indexes in `rows`.
-        updated: for each clause that updates rows, their new values, if these were computed already.
+        rows: the rows, with the columns and types of the table, and in format version 3 with their lineage.
+        positions: positions of the rows in the file.
+        hits: the rows to which a clause applies. Their positions are indexes in `rows`.
+        updated: the updated rows for each clause that updates rows, if they are already computed.
     """
 
     rows: pa.Table
@@ -82,7 +82,7 @@ class _Changed(NamedTuple):
     """The numbers of updated and deleted rows of a file.
 
     Attributes:
-        positions: of these rows in the file, if its other rows stay in place; None if the file was rewritten.
+        positions: positions of these rows in the file, if they get delete files; None if the file was rewritten.
     """
 
     updated: int
@@ -98,7 +98,7 @@ class FileRewrite:
         live: reads the files.
         source: the source rows.
         clauses: for matched rows.
-        in_place: whether delete files are written, and files are not rewritten (merge-on-read).
+        in_place: whether to write delete files instead of rewriting data files (merge-on-read).
         only_changes: whether updates that do not change a row are ignored.
     """
 
@@ -128,7 +128,7 @@ class FileRewrite:
         result, deletes = Rewritten(), RowDeletes(self._live.deletes)
         with ThreadPoolExecutor(WORKERS, "trinitylake-merge") as pool:
             try:
-                # New rows in files of their own: among old ones they would make the bounds of the files wide.
+                # New rows get separate files. Among old rows they would make the bounds of the files wide.
                 fresh = DataFileWriter(self._metadata, self._io)
                 self._idle.append(fresh)
                 writing = pool.submit(_write_all, fresh, inserted)
@@ -172,7 +172,7 @@ class FileRewrite:
             gone = [hits.positions[is_deleted]]
             hits = hits.take(np.flatnonzero(~is_deleted))
             parts = self._parts(task, hits, only_hits=True)
-        elif deleted == self._live.count(task):  # no row stays
+        elif deleted == self._live.count(task):  # no row remains
             parts = iter(())
         else:
             parts = (
@@ -205,9 +205,9 @@ class FileRewrite:
         return _Changed(updated, deleted, None if gone is None else np.sort(np.concatenate(gone)))
 
     def _parts_if_changed(self, task: FileScanTask, hits: Hits) -> Iterator[_Part] | None:
-        """The parts of a file, if any of its rows changes.
+        """The parts of a file if any of its rows changes; None otherwise.
 
-        Rows that were read for this check are not read again, unless they are many.
+        Rows that were read for this check are kept in memory up to `KEPT_PARTS_SIZE_BYTES`, and read again above it.
         """
         parts = self._parts(task, hits)
         seen: list[_Part] = []
@@ -228,7 +228,7 @@ class FileRewrite:
             yield _Part(pa.Table.from_batches([batch.select(self._names)]), positions, hits.among(positions))
 
     def _updated(self, part: _Part) -> list[_Updated]:
-        """New values of the rows that each clause updates; none for a clause that updates no row."""
+        """The updated rows of each clause that updates rows."""
         result = []
         hits = part.hits
         for number, clause in enumerate(self._clauses.clauses):
@@ -266,9 +266,10 @@ def _write_all(writer: DataFileWriter, parts: Iterable[pa.Table]) -> None:
 
 
 def completed(clauses: Clauses, values: Mapping[str, pa.ChunkedArray | pa.Array], before: pa.Table | None) -> pa.Table:
-    """Rows of the table from the columns `values`, cast to its types; other columns are taken from `before`.
+    """Rows with the columns `values`, cast to the types of the table. Other columns are taken from `before`.
 
-    For new rows, without `before`, columns without values are left out. Raises `InvalidArgument` that names a column.
+    For new rows `before` is None, and columns without values are left out. Raises `InvalidArgument` with the name of
+    the column for a value that does not fit.
     """
     columns, fields = [], []
     for column in clauses.target:

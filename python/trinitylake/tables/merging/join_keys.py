@@ -47,7 +47,7 @@ def check_unique(rows: pa.Table, columns: Sequence[str]) -> None:
 def _all_differ(column: pa.ChunkedArray) -> bool:
     if not is_whole_number(column.type):
         return bool(pc.count_distinct(column).as_py() == len(column))
-    ascending = np.sort(whole_numbers(column))  # a tenth of the time of hashing them
+    ascending = np.sort(whole_numbers(column))  # takes a tenth of the time of hashing
     return not (ascending[1:] == ascending[:-1]).any()
 
 
@@ -60,7 +60,7 @@ def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:
 
 def _comparable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):  # a UUID, which Arrow can neither group nor join by value
+    if isinstance(kind, pa.BaseExtensionType):  # Arrow cannot group or join by UUIDs
         return _comparable(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type), name)
     if pa.types.is_nested(kind):
         raise InvalidArgument(f"column {name} is a {kind}, which cannot be a key")

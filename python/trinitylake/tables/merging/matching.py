@@ -1,8 +1,8 @@
 """Matches rows of a table with source rows by key: a hash join of the keys, or a look-up of dense keys.
 
-To save memory, only keys and row numbers are joined: the keys of the source with one chunk of the table's keys at a
-time. Other columns are then taken by row number. Integers that are close together are looked up without a join
-(`dense_keys.py`), unless clauses have conditions or values in SQL.
+To save memory, only keys and row numbers are joined: all keys of the source with one chunk of the table's keys at a
+time. Other columns are taken by row number afterwards. Dense integers are looked up without a join (`dense_keys.py`),
+unless clauses have conditions or values in SQL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trinitylake.tables.merging.take_rows import take_rows
 
 #: Minimum number of table rows that are joined at once.
 CHUNK_ROWS = 1_000_000
-#: Maximum number of table rows that are joined at once. A larger source is joined with them more than once.
+#: Maximum number of table rows that are joined at once.
 MAX_CHUNK_ROWS = 8_000_000
 
 
@@ -36,10 +36,10 @@ class Hits:
     """Rows of one file to which a clause applies, in their order.
 
     Attributes:
-        positions: of the rows in the file.
-        source: the numbers of the source rows that they match.
-        clause: the number of the clause.
-        computed: for each clause, values by column.
+        positions: positions of the rows in the file.
+        source: the number of the matching source row, for each row.
+        clause: the number of the clause, for each row.
+        computed: for each clause, computed values by column.
     """
 
     positions: np.ndarray
@@ -127,8 +127,10 @@ def find_matches(
 def _looked_up(
     live: LiveRows, tasks: Sequence[FileScanTask], source: pa.Table, key: str, dense: DenseKeys, clauses: Clauses
 ) -> Matches:
-    """Like `find_matches`, by look-up of unique keys of the source. Each row of the table matches at most one source
-    row, and the first clause applies to every pair, because clauses have no conditions here."""
+    """Like `find_matches`, by look-up of unique keys of the source, for clauses without SQL.
+
+    Each row of the table matches at most one source row. Without conditions, the first clause applies to every pair.
+    """
     matches = Matches(np.zeros(source.num_rows, dtype=bool))
     types = pa.schema([clauses.target.field(key)])
 
@@ -189,7 +191,7 @@ def _joined(one: Hits, other: Hits) -> Hits:
 
 
 def _rows_of(live: LiveRows, tasks: Sequence[FileScanTask], types: pa.Schema) -> Iterator[pa.Table]:
-    """The columns of all files, with the position of the row and the number of the file; files are read ahead."""
+    """The rows of all files, with the position of the row and the number of the file. Files are read ahead."""
     placed = types.append(pa.field(POSITION.name, pa.int64()))
 
     def read(number: int) -> Iterator[pa.Table]:

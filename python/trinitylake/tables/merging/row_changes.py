@@ -1,6 +1,6 @@
-"""Changes of rows that are identified by their file and their number in it.
+"""Changes of rows that are identified by file and position, for statements in SQL.
 
-For statements in SQL: DuckDB finds the rows and computes their new values.
+DuckDB finds the rows and computes their new values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from trinitylake.tables.sql_sandbox import quoted
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-#: Function that takes the columns of the table and returns key values of some of these columns, or None.
+#: Function from the columns of the table to key values of some of these columns, or to None for no keys.
 FoundKeys: TypeAlias = "Callable[[pa.Schema], pa.Table | None]"
 #: The columns with the file and the position of a row.
 FILE, POSITION = "trinitylake:file", row_lineage.POSITION.name
@@ -51,7 +51,7 @@ class FoundRows:
 
     Attributes:
         rows: the columns `FILE` and `POSITION`, and columns with new values.
-        values: for each column of the table that changes, the column of `rows` with its new values; None to delete.
+        values: for each changed column of the table, the column of `rows` with its new values; None to delete the rows.
     """
 
     rows: pa.Table
@@ -100,12 +100,12 @@ def change_rows(
     """Change the rows that `find` finds, in one snapshot.
 
     Args:
-        iceberg: the table; a staged one redoes the statement after a lost race.
+        iceberg: the table. The statement is rebased after a lost race if the table is staged.
         filter: matches all rows that the statement may change.
-        find: finds the changes, given the rows of the files that may hold such rows.
-        statement: its name in conflicts.
+        find: finds the changes in the rows of the files that may hold matching rows.
+        statement: name of the statement in conflicts.
         limits: the declared limits of the table.
-        keys: finds keys, as columns of the table; every changed row has one of them. None if there are no keys.
+        keys: finds keys, one of which every changed row has. None if no keys are known.
 
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
     """
@@ -135,7 +135,7 @@ def rewrite(
 ) -> Rewritten:
     """Change the rows of `found` in the files of `placed`, and write `inserted` rows to new files.
 
-    With `in_place`, delete files are written, and data files are not rewritten (merge-on-read).
+    With `in_place`, delete files are written instead of rewriting data files (merge-on-read).
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
     """
     source, clauses, hits = _hits(found)
@@ -149,7 +149,7 @@ def _tasks(metadata: TableMetadata, io: FileIO, filter: BooleanExpression) -> li
 
 
 def _hits(found: Sequence[FoundRows]) -> tuple[pa.Table, list[Clause], dict[int, Hits]]:
-    """The new values of all rows, their actions, and their positions, by the number of the file."""
+    """The new values of all rows, a clause for each kind of change, and the changed rows by the number of the file."""
     columns: dict[str, list[pa.ChunkedArray]] = {}
     clauses = []
     files, positions, of_clause = [], [], []
@@ -187,7 +187,7 @@ def _hits(found: Sequence[FoundRows]) -> tuple[pa.Table, list[Clause], dict[int,
 
 
 def _one_below_the_other(columns: dict[str, list[pa.ChunkedArray]], counts: Sequence[int]) -> pa.Table:
-    """Rows of all kinds of changes in one table. Columns of one kind are null in rows of the other kinds."""
+    """The rows of all kinds of changes in one table. The columns of one kind are null in rows of other kinds."""
     filled = {}
     for name, (values,) in columns.items():
         number = int(name.partition(".")[0])

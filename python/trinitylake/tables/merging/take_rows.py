@@ -7,10 +7,10 @@ import pyarrow as pa
 
 
 def take_rows(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
-    """The rows with some numbers, in that order.
+    """The rows with the given numbers, in the order of the numbers.
 
-    If a column has several chunks, Arrow's `take` copies all of its strings, however few rows are taken. So the rows
-    are taken from each batch separately.
+    If a column has several chunks, Arrow's `take` copies all of its strings, even for few rows. So the rows are taken
+    from each batch separately.
     """
     if rows.num_columns == 0 or all(column.num_chunks <= 1 for column in rows.columns) or not len(numbers):
         return rows.take(pa.array(numbers, pa.int64()))

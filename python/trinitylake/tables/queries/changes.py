@@ -27,7 +27,7 @@ from trinitylake.tables.queries.statement_text import Delete, MergeInto, Update,
 from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
 
-#: Types of which DuckDB compares any two as whole numbers.
+#: DuckDB compares two values of any of these types as integers.
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 #: Name of the table's rows in a query.
 _TARGET = "trinitylake_target"
@@ -40,8 +40,9 @@ class Changes:
     Args:
         names: resolves the names of other tables.
         table: the changed table.
-        name: its namespace and name.
-        options: of the queries.
+        name: namespace and name of the changed table.
+        sql: the statement, for errors.
+        options: options of the queries.
     """
 
     def __init__(self, names: Names, table: Table, name: NameOf, sql: str, options: QueryOptions) -> None:
@@ -59,7 +60,7 @@ class Changes:
 
     @property
     def types(self) -> dict[str, str]:
-        """Their types for DuckDB."""
+        """The DuckDB types of the columns."""
         return self._source.types
 
     def update(self, statement: Update) -> WriteResult:
@@ -79,7 +80,7 @@ class Changes:
         changes: list[Change] = []
         inserts: list[Change] = []
         sides = {when.side for when in statement.clauses if when.action != "nothing"}
-        keys = None if "target" in sides else self._keys(statement)  # rows that match nothing are in any file
+        keys = None if "target" in sides else self._keys(statement)  # rows without a match may be in any file
         for side, whens in _by_side(statement.clauses).items():
             for number, when in enumerate(whens):
                 earlier = [f"NOT coalesce(({one.condition}\n), false)" for one in whens[:number]]
@@ -105,10 +106,10 @@ class Changes:
         return self._run("merge", changes, inserts, keys)
 
     def _keys(self, statement: MergeInto) -> Callable[[pa.Schema], pa.Table | None] | None:
-        """Function that finds the key values of the other side, which matching rows of the table must have.
+        """Function that finds the key values of the source, which matching rows must have; None for no keys.
 
-        Keys are columns that the condition compares with equality, `t.id = s.id`, and whose types are compared without
-        a cast to a third type.
+        Keys are columns that the condition compares by equality, `t.id = s.id`, if DuckDB compares the two types
+        without a cast to a third type.
         """
         alias = source_name(statement)
         with planning(NEEDS) as connection:
@@ -124,7 +125,7 @@ class Changes:
         names = [name for name in pairs if given[name] == types[name] or {given[name], types[name]} <= _INTEGERS]
         if not names:
             return None
-        # A number that the column cannot hold meets no row.
+        # A number that does not fit the column matches no row, so it becomes NULL.
         picked = ", ".join(
             f"TRY_CAST({quoted(alias)}.{quoted(pairs[name])} AS {types[name]}) AS {quoted(name)}" for name in names
         )
@@ -183,7 +184,7 @@ class Changes:
         return {name: f"CAST(({text}\n) AS {types[name]})" for name, text in known.items()}
 
     def column(self, name: str) -> str:
-        """The table's spelling of a column. Raises `InvalidArgument` for an unknown one."""
+        """The table's spelling of a column name. Raises `InvalidArgument` for an unknown column."""
         names = self._source.names
         if name in names:
             return name
@@ -217,7 +218,8 @@ class Changes:
             )
 
 
-#: The text of a query, given the rows of the table and a SELECT list; that list; and its columns' targets.
+#: Function from the rows of the table and a SELECT list to a query; the SELECT list; and its column for each table
+#: column.
 Change: TypeAlias = "tuple[Callable[[str, str], str], str, dict[str, str] | None]"
 
 
@@ -259,7 +261,7 @@ def _selection(statement: Update | Delete) -> Callable[[str, str], str]:
 
 
 def _filled(before: str, start: str, end: str) -> Callable[[str, str], str]:
-    """Returns a function that fills the table and the selected columns into a query, between `start` and `end`."""
+    """Function from the rows of the table and a SELECT list to the text of a query."""
     return lambda target, picked: f"{before}SELECT {picked} {start}{target}{end}"
 
 

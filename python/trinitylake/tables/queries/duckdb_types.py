@@ -35,7 +35,7 @@ _PRIMITIVE: dict[type[iceberg.IcebergType], str] = {
     VariantType: "VARIANT",
 }
 _UUID = "UUID"
-#: The time that DuckDB needs for a Parquet file doubles with each level of lists and maps.
+#: Maximum nesting for reading files with DuckDB. Its time for a Parquet file doubles with each level of lists and maps.
 _DEPTH = 12
 #: Types that DuckDB reads from Parquet files with the same result as PyIceberg.
 _READ_ALIKE = frozenset(_PRIMITIVE) - {
@@ -48,7 +48,7 @@ _READ_ALIKE = frozenset(_PRIMITIVE) - {
 
 
 def duckdb_type(type: iceberg.IcebergType, column: str) -> str:
-    """The type in SQL. Raises `InvalidArgument` for one that queries do not support."""
+    """The DuckDB type of an Iceberg type. Raises `InvalidArgument` for a type that queries do not support."""
     match type:
         case iceberg.DecimalType():
             return f"DECIMAL({type.precision},{type.scale})"
@@ -67,16 +67,19 @@ def duckdb_type(type: iceberg.IcebergType, column: str) -> str:
 
 
 def is_filtered_alike(type: iceberg.IcebergType) -> bool:
-    """Whether Iceberg's filters on such a column have the same result as DuckDB's. Not for times with a zone and
-    nanoseconds, which DuckDB truncates, and not for nested columns, which PyIceberg cannot filter."""
+    """Whether filters on a column of this type have the same result in Iceberg and DuckDB.
+
+    False for times with a zone and nanoseconds, which DuckDB truncates, and for nested columns, which PyIceberg cannot
+    filter.
+    """
     return type.is_primitive and not isinstance(type, iceberg.TimestamptzNanoType | iceberg.UnknownType | VariantType)
 
 
 def are_read_alike(metadata: TableMetadata) -> bool:
     """Whether DuckDB, given the ids of the columns, reads every Parquet file of a table as Iceberg requires.
 
-    DuckDB finds columns by id, but parts of a nested column by name. So a nested column must not have changed since the
-    table was created, and its parts must have the same names in files.
+    DuckDB finds columns by id, but fields of a nested column by name. So a nested column must not have changed since
+    the table was created, and its fields must have the same names in files.
     """
     if metadata.name_mapping() is not None:  # files without ids
         return False
@@ -87,7 +90,7 @@ def are_read_alike(metadata: TableMetadata) -> bool:
             return False
         if not has_plain_part_names(field.field_type):
             return False
-        # If a column was widened from float to double, DuckDB compares its floats as floats.
+        # In files from before a column was widened to double, DuckDB would compare floats as floats.
         if (not field.field_type.is_primitive or isinstance(field.field_type, iceberg.DoubleType)) and not (
             is_whole_history and all(_is_same(schema, field) for schema in metadata.schemas)
         ):
@@ -111,13 +114,13 @@ def _is_read_alike(type: iceberg.IcebergType, depth: int = 0) -> bool:
 
 
 def _is_same(schema: Schema, field: iceberg.NestedField) -> bool:
-    """Whether a column is missing in another schema or has the same type in it."""
+    """Whether a schema lacks a column, or has it with the same type."""
     there = next((one for one in schema.fields if one.field_id == field.field_id), None)
     return there is None or there.field_type == field.field_type
 
 
 def with_uuids(schema: pa.Schema, types: Sequence[str], connection: Any) -> pa.Schema:
-    """Set the UUID type for columns of a result that DuckDB returns as strings although their type is UUID.
+    """Set Arrow's UUID type for columns of type UUID, which DuckDB returns as strings.
 
     Args:
         schema: of the result.
@@ -132,7 +135,7 @@ def with_uuids(schema: pa.Schema, types: Sequence[str], connection: Any) -> pa.S
 
 
 def _with_uuids(kind: pa.DataType, duckdb_type: Any) -> pa.DataType:
-    """An Arrow type, with UUIDs in the places where the DuckDB type has UUIDs."""
+    """An Arrow type with UUIDs at all places where the DuckDB type has UUIDs."""
     if duckdb_type.id == _UUID.lower():
         return pa.uuid()
     if duckdb_type.id not in ("struct", "list", "array", "map") or _UUID not in str(duckdb_type):

@@ -1,4 +1,4 @@
-"""`information_schema`, SHOW and DESCRIBE without a name: the objects of a lakehouse as rows, as in DuckDB."""
+"""`information_schema`, SHOW, and DESCRIBE without a name, which list the objects of a lakehouse as in DuckDB."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Objects(Protocol):
-    """A state of a lakehouse whose objects are listed."""
+    """A version or transaction whose objects are listed."""
 
     def namespaces(self) -> list[str]:
         """The full names of all namespaces."""
@@ -31,11 +31,9 @@ class Objects(Protocol):
     def views(self) -> list[str]:
         """The full names of all views."""
 
-    def table(self, identifier: Identifier) -> Table:
-        """A table."""
+    def table(self, identifier: Identifier) -> Table: ...
 
-    def view(self, identifier: Identifier) -> Any:
-        """A view."""
+    def view(self, identifier: Identifier) -> Any: ...
 
 
 NAME = "information_schema"
@@ -45,7 +43,7 @@ _TABLE = [("table_catalog", pa.string()), ("table_schema", pa.string()), ("table
 
 
 def rows_of(names: Objects, table: str) -> pa.Table:
-    """The rows of a table of `information_schema`. Raises `InvalidArgument` for one that does not exist."""
+    """The rows of a table of `information_schema`. Raises `InvalidArgument` for an unknown table."""
     if (found := _TABLES.get(table.lower())) is None:
         raise InvalidArgument(f"{NAME} has no table {table}; it has {', '.join(_TABLES)}")
     columns, rows = found
@@ -105,12 +103,12 @@ _TABLES: dict[str, tuple[list[tuple[str, pa.DataType]], Callable[[Objects], Iter
 
 
 def query_of_show(connection: Any, sql: str, default_namespace: str) -> str | None:
-    """The query that answers SHOW TABLES, SHOW VIEWS, SHOW SCHEMAS or DESCRIBE without a name; None for another one.
+    """The query that answers SHOW TABLES, SHOW VIEWS, SHOW SCHEMAS or DESCRIBE without a name; None for other SQL.
 
     Raises `InvalidArgument` for other lists, such as SHOW DATABASES.
     """
     kind = "tables"
-    if [one.word for one in tokens_of(sql)][:2] == ["SHOW", "VIEWS"]:  # which DuckDB reads as DESCRIBE views
+    if [one.word for one in tokens_of(sql)][:2] == ["SHOW", "VIEWS"]:  # DuckDB would describe a table `views`
         kind, sql = "views", _SHOW_VIEWS.sub("SHOW TABLES", sql, count=1)
     tree = tree_of(connection, sql)
     node = tree["statements"][0]["node"] if tree.get("statements") else {}

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 #: Maximum number of characters of an unknown name that an error shows.
 _SHOWN_LENGTH = 200
-#: Prefix of the schemas of rows that are no objects of the lakehouse.
+#: Prefix of DuckDB schemas for rows that are not objects of the lakehouse.
 _OWN_SCHEMA = "trinitylake "
 #: DuckDB's own schemas.
 _RESERVED = frozenset({"information_schema", "pg_catalog"})
-#: Names that DuckDB reads as databases if they precede a table.
+#: Names that DuckDB interprets as databases before a table name.
 _DATABASES = frozenset({"main", "memory", "system", "temp"})
 
 
@@ -44,13 +44,11 @@ class StoredView(Protocol):
 
 
 class Names(information_schema.Objects, Protocol):
-    """A state of a lakehouse in which names are looked up."""
+    """A version or transaction in which names are looked up."""
 
     @property
     def _place(self) -> str:
-        """Text for errors that names the version, such as " in version 14"; empty for the latest version and for
-        transactions.
-        """
+        """Suffix for errors, such as " in version 14"; empty for the latest version and for transactions."""
 
     def _at(self, reference: str) -> Names:
         """A version of the same lakehouse."""
@@ -70,7 +68,7 @@ class NamedObject:
     """A table or view of a query, with its name in DuckDB.
 
     Attributes:
-        of: the table, the SQL of the view with DuckDB's names in it, or the rows of `information_schema`.
+        of: the table, the SQL of the view with DuckDB's names, or the rows of a table of `information_schema`.
     """
 
     schema: str
@@ -91,12 +89,12 @@ class NamedObjects:
     """All objects that a query names, in the order of their dependencies.
 
     Args:
-        connection: of DuckDB, which parses.
-        names: the state of the lakehouse.
-        given: names without a namespace that refer to data of the caller, not to objects of the lakehouse.
-        is_open: whether all other names without a namespace are left to DuckDB.
-        allowing_option: the option that lets a query read external data, for errors; views never can.
-        constants: computes the versions of AT clauses; those of views have no parameters.
+        connection: DuckDB connection for parsing.
+        names: the version or transaction in which names are looked up.
+        given: names without a namespace that refer to data of the caller.
+        is_open: whether DuckDB resolves all other names without a namespace.
+        allowing_option: the option that lets a query read external data, for errors. Views can never read such data.
+        constants: computes the versions of AT clauses. AT clauses of views have no parameters.
 
     Attributes:
         column_names: the folded names of all columns that the query and its views name.
@@ -115,7 +113,7 @@ class NamedObjects:
     _versions: dict[str, Names] = field(default_factory=dict)
 
     def resolve(self, sql: str, default_namespace: str = "", names: Names | None = None) -> Parsed:
-        """Look up all names in a query, in `names` if given; returns the query with DuckDB's names.
+        """Look up all names in a query, in `names` if given. Returns the query with DuckDB's names.
 
         Raises:
             ObjectNotFound: for an unknown name.

@@ -1,4 +1,4 @@
-"""Parameters of queries: numbers for `?`, and the values that a part of a statement needs."""
+"""Parameters of queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbered(sql: str) -> str:
 
 
 def by_name(parameters: Parameters) -> dict[str, Any]:
-    """The values by name. A value without a name has its number as name."""
+    """The values by name. The name of a positional value is its number."""
     if isinstance(parameters, Mapping):
         return dict(parameters)
     return {str(number): value for number, value in enumerate(parameters or (), 1)}
@@ -63,7 +63,7 @@ def replaced(node: Any, values: Mapping[str, Any]) -> Any:
 
 
 def in_sql(value: Any) -> str | None:
-    """A value as SQL literal, for the plan; None for an unsupported type."""
+    """A value as an SQL literal, for planning; None for an unsupported type."""
     match value:
         case None:
             return "NULL"

@@ -1,8 +1,8 @@
 """Parses a query: finds the names in it and their positions, and checks whether the query is allowed.
 
-DuckDB parses; this module checks the syntax tree. This is the second of two rules that confine a query to the
-lakehouse; the first is the connection (`sql_sandbox.py`). A query is one SELECT over tables and views of the lakehouse.
-Functions that read files, settings or memory addresses, or that execute SQL from a string, are refused.
+DuckDB parses the query, and this module checks the syntax tree. Two rules confine a query to the lakehouse: the
+connection has no access to other data (`sql_sandbox.py`), and this module only accepts one SELECT over tables and views
+of the lakehouse. It refuses functions that read files, settings or memory addresses, or that execute SQL from a string.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trinitylake.tables.sql_sandbox import folded, literal, quoted
 
 #: Functions that a query may call in the place of a table.
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
-#: Functions that a query may not call: they read settings of the process, or run SQL from a text.
+#: Functions that a query may not call: they read settings of the process, or execute SQL from a string.
 REFUSED_FUNCTIONS = frozenset(
     {"current_setting", "getenv", "json_serialize_plan", "parse_duckdb_log_message", "which_secret", "write_log"}
 )
@@ -40,11 +40,12 @@ Parts = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class AtClause:
-    """The clause `AT (VERSION => 14)` or `AT (TIMESTAMP => …)` behind a table, from its first byte to the last.
+    """The clause `AT (VERSION => 14)` or `AT (TIMESTAMP => …)` after a table.
 
     Attributes:
+        begin, end: the bytes of the clause in the query.
         unit: "VERSION" or "TIMESTAMP".
-        expression: the SQL behind the arrow.
+        expression: the SQL after `=>`.
     """
 
     begin: int
@@ -59,8 +60,8 @@ class Reference:
 
     Attributes:
         parts: the name as DuckDB reads it.
-        position: the first byte, or None if DuckDB's tree does not have it.
-        at: the version to read, if the text names one.
+        position: index of the first byte; None if DuckDB's tree does not have it.
+        at: the AT clause, if any.
     """
 
     parts: Parts
@@ -73,11 +74,11 @@ class Parsed:
     """A parsed query that is allowed to run.
 
     Attributes:
-        sql: its text.
-        references: the tables and views that it names, in order.
-        columns: columns in it that are qualified with table and namespace.
-        depends_on_time: whether its result depends on the current time.
+        sql: the text of the query.
         tree: DuckDB's syntax tree.
+        references: the named tables and views, in order.
+        columns: the named columns as parts of the name, with the index of the first byte.
+        depends_on_time: whether the result depends on the current time.
     """
 
     sql: str
@@ -93,7 +94,7 @@ class Parsed:
         return bool(table.get("type") == "SHOW_REF")
 
     def renamed(self, new_name: Callable[[Reference], str | None]) -> str:
-        """The text with the tables renamed by `new_name`, which returns None for no change, and without their AT."""
+        """The text with tables renamed by `new_name` (None for no change), and without their AT clauses."""
         changes: list[tuple[int, int, str]] = []
         written_at = _Names(self.sql)
         for reference in self.references:
@@ -123,10 +124,10 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, allowing_option:
     Args:
         connection: of DuckDB, which parses.
         sql: one statement that reads.
-        is_open: whether it may call any function.
-        allowing_option: the option that would allow a refused function, for the error; empty if there is none.
+        is_open: whether the query may call any function.
+        allowing_option: the option that would allow a refused function, for the error; "" for no option.
 
-    Raises `InvalidArgument` for anything but one statement that reads, and for a function that is not allowed.
+        Raises `InvalidArgument` unless the text is one statement that reads, and for a function that is not allowed.
     """
     tree = tree_of(connection, sql)
     if tree["error"]:
@@ -195,7 +196,7 @@ def _parts(node: dict[str, Any], sql: str) -> Parts:
 
 
 def _at_clause(node: dict[str, Any], sql: str) -> AtClause | None:
-    """The AT clause of a table. DuckDB's tree has its expression, but not where the clause is in the text."""
+    """The AT clause of a table. Its position is searched in the text, because DuckDB's tree does not have it."""
     if not (clause := node.get("at_clause")):
         return None
     tokens = tokens_of(sql)
@@ -225,7 +226,7 @@ class Constants:
         self.used: set[str] = set()
 
     def text(self, expression: str, sql: str) -> str:
-        """A value as text.
+        """The value of a constant expression as a string.
 
         Raises `InvalidArgument` for a column, a parameter without a value, and functions that are not allowed.
         """
@@ -248,7 +249,7 @@ def _position(node: dict[str, Any]) -> int | None:
 
 
 def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """Each node of a parsed query, with the names that `WITH` clauses define for it, which do not refer to tables."""
+    """Each node of a syntax tree, with the names that WITH clauses define for it, which are not tables."""
     if isinstance(node, list):
         for child in node:
             yield from _nodes(child, hidden)
@@ -258,7 +259,7 @@ def _nodes(node: Any, hidden: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
             # DuckDB 1.5 wraps the node in a statement, `query`.
             yield from _nodes(entry["value"].get("query") or entry["value"]["query_node"], hidden)
             hidden |= {folded(entry["key"])}
-        # In a recursive query, its own name refers to it only in the second part.
+        # The name of a recursive query refers to the query only in its second part.
         again = {folded(node["cte_name"])} if node.get("type") == "RECURSIVE_CTE_NODE" else set()
         for key, child in node.items():
             if key != "cte_map":
@@ -290,7 +291,7 @@ def _words(tree: dict[str, Any], sql: str) -> str:
 
 
 def shortened(sql: str) -> str:
-    """The text for errors, shortened."""
+    """The SQL in one line of at most 100 characters, for errors."""
     one_line = " ".join(sql.split())
     return repr(one_line if len(one_line) <= 100 else f"{one_line[:99]}…")
 
@@ -300,9 +301,7 @@ class _Names:
         self._text = sql.encode()
 
     def end_of(self, position: int | None, names: list[str]) -> int:
-        """The end of the name with these parts that begins at a position. Raises `InvalidArgument` if another name
-        begins there.
-        """
+        """The end of a name with these parts at `position`. Raises `InvalidArgument` if the text has another name."""
         at = 0 if position is None else position
         for number, name in enumerate(names):
             if number:
@@ -311,7 +310,7 @@ class _Names:
         return at
 
     def _skipped(self, position: int, *spellings: bytes) -> int:
-        """The end of the next token from a position on."""
+        """The end of the next token, which must be one of `spellings`."""
         at = position
         while self._text[at : at + 1].isspace():
             at += 1

@@ -1,6 +1,6 @@
-"""Looks up the values for `PIVOT t ON c USING sum(v)`, which does not list them, and adds them to the statement.
+"""Adds the values of pivoted columns to statements such as `PIVOT t ON c USING sum(v)`, which do not list them.
 
-DuckDB itself runs it as two statements, the first of which creates a type for the values, so it cannot be prepared.
+DuckDB runs such a PIVOT as two statements, and so cannot prepare it. With the values, it is one statement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _END_OF_COLUMNS = {"USING", "GROUP", "ORDER", "LIMIT", "OFFSET"}
 
 
 def columns_without_values(sql: str) -> Iterator[tuple[int, str, str]]:
-    """For each column of a PIVOT statement without values: index of the byte after it, its SQL, and a query for values.
+    """For each column of a PIVOT without values: index of the byte after it, its SQL, and a query for its values.
 
     The statement may begin with WITH. A PIVOT in a subquery or after FROM is left to DuckDB, which requires the values.
     """
@@ -46,7 +46,7 @@ def with_pivot_values(sql: str, values_of: Callable[[str], list[str | None]]) ->
 
     Args:
         sql: any statement.
-        values_of: runs a query, and returns its texts.
+        values_of: runs a query, and returns the strings in its only column.
     """
     text = sql.encode()
     for end, column, query in reversed(list(columns_without_values(sql))):

@@ -1,4 +1,4 @@
-"""Pool of DuckDB connections that plan queries: opening one takes longer than planning in it."""
+"""Pool of DuckDB connections for planning queries, because opening a connection takes longer than planning."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.sql_sandbox import connect
 
-#: Optimizers that planning disables: some would use the contents of the empty tables, others only speed up execution.
-#: Join ordering takes most of the planning time, and many plans with swapped sides cannot be exported as JSON.
+#: Optimizers that planning disables. Some would use that the tables are empty, others only speed up execution. Join
+#: ordering takes most of the planning time, and many plans with swapped join sides cannot be exported as JSON.
 _WITHOUT = (
     "statistics_propagation,empty_result_pullup,join_order,build_side_probe_side,compressed_materialization,"
     "column_lifetime,join_filter_pushdown"
@@ -28,12 +28,11 @@ _idle: defaultdict[int, list[Any]] = defaultdict(list)
 
 @contextmanager
 def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
-    """A DuckDB connection to an empty in-memory database for planning. Its objects are gone after the block.
+    """Context manager: a DuckDB connection to an empty in-memory database for planning. The block may create objects.
 
     Args:
         needs: the feature, for the error if DuckDB is not installed.
-        is_open: whether names in a query may refer to files and hosts that this process can access. If not, the query
-            cannot access any.
+        is_open: whether names in a query may refer to files and hosts that this process can access.
 
     Raises `InvalidArgument` without DuckDB, and with a version whose trees and plans are unknown.
     """
@@ -45,7 +44,7 @@ def planning(needs: str, *, is_open: bool = False) -> Iterator[Any]:
         database = connect(needs=needs, without_optimizers=_WITHOUT, is_plan=True, is_open=is_open)
     is_whole = False
     try:
-        connection = database.cursor()  # with variables and rows of its own
+        connection = database.cursor()  # has its own variables and registered rows
         try:
             connection.execute("BEGIN")
             yield connection

@@ -1,4 +1,4 @@
-"""A prepared query: the objects that it names, its columns, and the filters that reach each table."""
+"""A prepared query: the objects that it names, its columns, and the filters on each table."""
 
 from __future__ import annotations
 
@@ -35,18 +35,14 @@ NEEDS = "SQL over a lakehouse"
 #: Prefix of the names that this module adds to a query.
 OWN_NAME = "trinitylake_"
 _DESCRIBE = "DESCRIBE "
-#: Types that DuckDB exports to Arrow as its own bytes, without their zone, or as months, days and nanoseconds.
+#: Types that only DuckDB has. It exports them to Arrow as bytes, without zone, or as months, days and nanoseconds.
 _TYPES_OF_DUCKDB = frozenset({"BIGNUM", "BIT", "INTERVAL", "TIME WITH TIME ZONE"})
 _QUOTED_LINE = "LINE 1: "
 
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """Limits of one query in DuckDB; a worker process enforces the others.
-
-    Attributes:
-        memory_size_bytes: the memory limit of DuckDB, and the limit of its temporary files.
-    """
+    """Limits of one query in DuckDB. `memory_size_bytes` limits its memory, and the size of its temporary files."""
 
     memory_size_bytes: int
 
@@ -69,8 +65,8 @@ class QueryOptions:
         quotes_rows: whether errors may show DuckDB's messages, which quote values of rows.
         subject: name of the query in errors, instead of its SQL.
         default_namespace: namespace of names without one.
-        is_part: whether the query is a part of a statement, so that it may need only some of the parameters.
-        limits: its limits of memory and time.
+        is_part: whether the query is a part of a statement, which may need only some of the parameters.
+        limits: limits of memory and threads; None for DuckDB's defaults.
     """
 
     parameters: Parameters = None
@@ -136,9 +132,9 @@ class PreparedQuery:
 
     @contextmanager
     def running(self, *, is_shown: bool = False) -> Iterator[RunningQuery]:
-        """Context manager: run the query. Errors are raised here and while its rows are read.
+        """Context manager: run the query. Errors are raised at the start and while its rows are read.
 
-        If the rows `is_shown`, columns with types that only DuckDB has are converted to strings.
+        With `is_shown`, columns with types that only DuckDB has are converted to strings.
         """
         planned = {name: table.planned(self._pushed.get(name)) for name, table in self._tables().items()}
         files = [path for rows in planned.values() for path in rows.files]
@@ -186,7 +182,7 @@ class PreparedQuery:
     def _create(self, connection: Any, planned: Mapping[NameOf, PlannedRows]) -> None:
         """Create all objects of the query: tables without rows, or with their planned rows."""
         for number, (name, given) in enumerate(self._given.items()):
-            if name.startswith(OWN_NAME):  # its rows are looked at by their places
+            if name.startswith(OWN_NAME):  # rows of the changed table, which need no conversion
                 connection.register(name, given)
                 continue
             rows = given
@@ -246,7 +242,7 @@ class PreparedQuery:
         [(plan,)] = connection.execute("SELECT json_serialize_plan(?, optimize := true)", [text]).fetchall()
         columns = {name: table.columns for name, table in tables.items()}
         pushed = pushed_filters(plan, columns)
-        if depends_on_time:  # it will be later when the query runs
+        if depends_on_time:  # the filters of the plan contain the time of planning
             return {name: Pushed(AlwaysTrue(), one.matched_by_nan) for name, one in pushed.items()}
         return pushed
 

@@ -1,8 +1,8 @@
 """Filters that DuckDB's optimizer pushes into the scan of a table, as Iceberg expressions.
 
 A predicate without an exact counterpart is replaced by one that matches more rows, so a filter excludes only rows that
-the query cannot return. In DuckDB NaN equals NaN and is greater than all numbers. But bounds of files and row groups
-ignore NaN, and in Arrow it matches no comparison. So only DuckDB evaluates predicates that NaN satisfies.
+the query does not need. In DuckDB, NaN equals NaN and is greater than all numbers. But bounds of files and row groups
+ignore NaN, and in Arrow NaN matches no comparison. So predicates that NaN satisfies are left to DuckDB.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def pushed_filters(plan: str, columns: Mapping[TableOfPlan, Sequence[str | None]
     """For each table in a plan, the filters that are pushed into its scans.
 
     Args:
-        plan: from DuckDB's `json_serialize_plan`. A plan that failed has no filters.
+        plan: from DuckDB's `json_serialize_plan`. It may be an error, which has no filters.
         columns: Iceberg's names of the columns of each table, in order; None for a column that cannot be filtered.
     """
     found: dict[TableOfPlan, Pushed] = {}
@@ -187,7 +187,7 @@ def _expression(expression: dict[str, Any], name: str) -> BooleanExpression:
 
 
 def _value(constant: dict[str, Any], type: dict[str, Any]) -> Any:
-    """A constant of a plan as value for Iceberg's filters. Raises `NoLiteral`."""
+    """A constant of a plan as a value for Iceberg's filters. Raises `NoLiteral`."""
     value = constant.get("value")
     if constant.get("is_null") or value is None or constant.get("type") != type:
         raise NoLiteral

@@ -1,4 +1,4 @@
-"""Result of `lake.sql(…)`: rows that are computed when they are requested."""
+"""Result of `lake.sql(…)`. Its rows are computed when they are requested."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH_ROWS = 131_072
 
 
 class Query(RowResult):
-    """The rows of a query, over the tables at the time of its creation. It runs each time that rows are read.
+    """The rows of a query over the tables at the time of its creation. The query runs each time that rows are read.
 
     It is an Arrow stream (`__arrow_c_stream__`), which polars, duckdb, pandas and `table.append` can read. Methods that
     read raise `InvalidArgument` for an error of DuckDB at run time, and `CorruptFile` for a missing file.
@@ -91,7 +91,7 @@ class Query(RowResult):
         print(self._text(limit))
 
     def _text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
-        """The first rows as a table, in lines of that width, or with each value on its own line."""
+        """The first rows as a text table with lines of at most `width`, or with each value on its own line."""
         if self._prepared.explain:
             return "\n".join(plan.rstrip() for _, plan in self.fetchall())
         return text_table(self._preview(limit), width, one_by_one=one_by_one)
@@ -103,7 +103,7 @@ class Query(RowResult):
 
     @property
     def _is_without_pytz(self) -> bool:
-        """Whether DuckDB needs the package pytz for the Python values of these types, and it is not installed."""
+        """Whether DuckDB needs the package pytz to make Python values of these types, but it is not installed."""
         return any("TIME ZONE" in type for type in self.types) and find_spec("pytz") is None
 
     def __repr__(self) -> str:
@@ -118,7 +118,10 @@ class Query(RowResult):
 
 
 def _arrow_rows(rows: RunningQuery, limit: int | None) -> list[tuple[Any, ...]]:
-    """All rows, or the first ones, converted through Arrow: DuckDB would return infinite dates as Python's last day."""
+    """All rows, or the first `limit` rows, as Python values.
+
+    They are converted through Arrow, because DuckDB would return infinite dates as Python's last day.
+    """
     found: list[tuple[Any, ...]] = []
     for batch in rows.to_arrow_reader(limit or BATCH_ROWS):
         found += zip(*map(python_values, batch.columns), strict=True)

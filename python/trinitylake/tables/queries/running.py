@@ -1,7 +1,7 @@
-"""A running query: DuckDB computes in a separate thread, so that Ctrl-C ends it.
+"""A running query. DuckDB computes in a separate thread, so that Ctrl-C ends the query.
 
-Python handles Ctrl-C only between its own instructions, of which it executes none while DuckDB computes. DuckDB checks
-for Ctrl-C only between its tasks, and one task may run without end.
+Python handles Ctrl-C only between two of its instructions, so not while DuckDB computes in the same thread. DuckDB
+checks for Ctrl-C only between its tasks, and one task may run without end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import pyarrow as pa
 from trinitylake.tables.sql_sandbox import arrow_result
 
 Result = TypeVar("Result")
-#: Interval between interrupts of a computation: an interrupt between two steps has no effect.
+#: Interval between interrupts of a computation. They are repeated, because an interrupt between two steps has no
+#: effect.
 _AGAIN_SECONDS = 0.05
 
 
@@ -62,7 +63,7 @@ class RunningQuery:
 def interruptible(connection: Any, work: Callable[[], Result]) -> Result:
     """Run `work`, a computation of a DuckDB connection, and return its result.
 
-    An exception that a signal raises meanwhile, such as `KeyboardInterrupt`, ends the computation.
+    An exception that a signal handler raises during `work`, such as `KeyboardInterrupt`, ends the computation.
     """
     if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
         return work()  # signals raise exceptions only in the main thread

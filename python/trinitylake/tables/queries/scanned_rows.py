@@ -18,23 +18,23 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.pyiceberg_patches.variant import without_variants
 
-#: Given names of columns, record batches with these columns.
+#: Function from names of columns to record batches with these columns.
 ReadColumns: TypeAlias = "Callable[[list[str]], Iterable[pa.RecordBatch]]"
 
 
 class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
     """Rows that are read each time DuckDB requests them, with the columns that it requests.
 
-    DuckDB accepts Arrow streams and datasets, but passes the requested columns only to datasets. It calls only their
-    method `scanner`, which is overridden here; the dataset itself is empty.
+    DuckDB accepts Arrow streams and datasets, but passes the requested columns only to datasets. It calls only the
+    method `scanner`, which this class overrides. The dataset itself is empty.
 
     Args:
         schema: of the rows.
         read: reads some of the columns.
-        subject: the table, for errors.
+        subject: returns the name of the table for errors.
 
-    Attributes:
-        failure: the error that ended a read, because DuckDB's own error has only its text.
+        Attributes:
+            failure: the error that ended a read. DuckDB's own error only has its text.
     """
 
     def __init__(self, schema: pa.Schema, read: ReadColumns, subject: Callable[[], str]) -> None:
@@ -62,13 +62,13 @@ class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
 def scanned_rows(
     scan: DataScan, tasks: Sequence[FileScanTask], subject: Callable[[], str], lineage: Sequence[NestedField] = ()
 ) -> ArrowRows:
-    """The rows of some data files of a table, through our own scan, without columns of variants.
+    """The rows of some data files of a table, through our own scan, without variant columns.
 
     Args:
-        scan: of the table, with the filter that the files were planned by.
+        scan: the scan for whose filter the files were planned.
         tasks: the files.
-        subject: the table, for errors.
-        lineage: columns of the row lineage to read as well.
+        subject: returns the name of the table for errors.
+        lineage: lineage columns to read in addition.
     """
     schema = Schema(*without_variants(scan.table_metadata.schema()).fields, *lineage)
 

@@ -37,7 +37,7 @@ _FLOATING = ("FLOAT", "DOUBLE")
 _ID = b"PARQUET:field_id"
 #: Metadata key of Parquet files with geometry columns. DuckDB would read these columns as geometries, not as bytes.
 _OF_SHAPES = b"geo"
-#: Characters that DuckDB treats as a pattern in the path of a file.
+#: Characters that make a path a pattern in DuckDB.
 _OF_A_PATTERN = frozenset("*?[")
 
 
@@ -46,11 +46,11 @@ class PlannedRows:
     """Files and rows that a query reads from a table.
 
     Attributes:
-        subject: name of the table in errors.
+        subject: returns the name of the table for errors.
         matched_by_nan: the numbers of columns with a predicate that NaN satisfies.
         io: access to the files of the table.
-        files: the files that DuckDB reads itself: paths on this machine, and paths below the root.
-        rows_in_files: the number of their rows, for DuckDB's optimizer.
+        files: the files that DuckDB reads itself: paths below the root, by path on this machine.
+        rows_in_files: number of rows in these files, for DuckDB's optimizer.
         scanned_files: the files that our own scan reads.
         scanned: the rows of `scanned_files`, or None.
     """
@@ -65,7 +65,7 @@ class PlannedRows:
     scanned: ArrowRows | None = None
 
     def raise_if_broken(self) -> None:
-        """Raise the error that ended a scan; for a missing file `CorruptFile` or `VersionExpired`."""
+        """Raise the error that ended our own scan, if any, and `CorruptFile` or `VersionExpired` for a missing file."""
         if self.scanned is not None and self.scanned.failure is not None:
             raise self.scanned.failure
         for local, path in self.files.items():
@@ -76,9 +76,9 @@ class PlannedRows:
 
 
 class TableSource:
-    """State of a table at the creation of the query; later writes do not change it.
+    """A table as it is at the creation of the query. Later writes do not change it.
 
-    Raises `InvalidArgument` for a table without columns, or with a column of a type that queries do not know.
+    Raises `InvalidArgument` for a table without columns, and for a column type that queries do not support.
     """
 
     def __init__(self, table: Table) -> None:
@@ -87,7 +87,7 @@ class TableSource:
         self._note_scan = table._note_scan
         self.schema = schema = scan.iceberg.table_metadata.schema()
         self._scan: DataScan = scan.iceberg
-        #: Columns that Arrow has no type for. Only queries that read their values fail.
+        #: Columns for which Arrow has no type. Only queries that read their values fail.
         self._unreadable = variants_in(schema)
         self._subject = scan._subject
         if not schema.fields:
@@ -105,7 +105,7 @@ class TableSource:
         ]
 
     def add_lineage(self, column_names: Container[str]) -> None:
-        """Add the row lineage columns that a query names, in format version 3. `*` then returns them, too."""
+        """Add the lineage columns that a query names, in format version 3. Then `*` also returns them."""
         metadata = self._scan.table_metadata
         if metadata.format_version < ROW_IDS_SINCE:
             return
@@ -137,14 +137,14 @@ class TableSource:
         return f"SELECT {columns}, {quoted(FILE)}, {quoted(POSITION)} FROM {relation}"
 
     def _value(self, name: str) -> str:
-        """The value of a column of our own scan. DuckDB evaluates the error only if a query needs the column."""
+        """SQL for a column of our own scan. For a variant it raises an error if the query needs the column."""
         if name not in self._unreadable:
             return unfiltered(quoted(name))
         text = f"column {name} of table {self.name} is a variant, which SQL queries do not read: name other columns"
         return f"error({literal(text)})"
 
     def planned(self, pushed: Pushed | None) -> PlannedRows:
-        """The files that may contain matching rows; without a filter all files. NaN counts as requested."""
+        """The files that may contain matching rows; all files without a filter."""
         filter = AlwaysTrue() if pushed is None else pushed.filter
         self._note_scan(filter, None)
         scan = self._scan.filter(filter)
@@ -168,7 +168,7 @@ class TableSource:
     def _paths_of(self, task: FileScanTask) -> tuple[str, str] | None:
         """The path of a task's file on this machine and below the root; None if DuckDB cannot read the file itself.
 
-        None also for a file with another size than recorded: our own scan reads it, and reports the damage.
+        Also None for a file whose size is not the recorded size. Our own scan reports the damage.
         """
         if task.delete_files or task.file.file_format != FileFormat.PARQUET:
             return None
@@ -187,7 +187,7 @@ class TableSource:
     def rows(self, planned: PlannedRows, registered: str) -> str:
         """A query for the planned rows. `registered` is the name of the rows that our own scan reads."""
         columns = list(zip(map(quoted, self._names), self._types, strict=True))
-        # Bounds in Parquet leave NaN out.
+        # DuckDB must not skip row groups for predicates that NaN satisfies, because bounds in Parquet ignore NaN.
         in_files = [
             unfiltered(name) if type in _FLOATING and number in planned.matched_by_nan else name
             for number, (name, type) in enumerate(columns)
@@ -227,16 +227,15 @@ class TableSource:
 
 
 def has_columns_by_name(path: str, columns: pa.Schema) -> bool:
-    """Whether a file has each column under its name, with its id and type, and no other that DuckDB confuses with it.
+    """Whether reading a file by column names finds the same columns as reading it by ids.
 
     Iceberg finds columns by id. DuckDB does so if it gets a schema with ids, but then it does not use the bounds of
-    columns to order joins. So files are read by name if this finds the same columns.
-
-    False for a file that cannot be read, and for nested columns.
+    columns to order joins. So files are read by name if possible. False for a file that cannot be read, and for nested
+    columns.
 
     Args:
         path: of a file on this machine.
-        columns: of the table, with ids as Arrow has those of Parquet.
+        columns: of the table, with Arrow's metadata for ids.
     """
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
@@ -250,7 +249,7 @@ def has_columns_by_name(path: str, columns: pa.Schema) -> bool:
 
 
 def _known_by(field: pa.Field) -> tuple[bytes | None, pa.DataType]:
-    """Id and type of a column, with the same type for types that differ only in Arrow."""
+    """Id and type of a column. Strings and bytes with 32-bit and 64-bit offsets have the same type."""
     type = field.type
     if pa.types.is_large_string(type):
         type = pa.string()

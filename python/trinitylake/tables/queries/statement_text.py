@@ -1,6 +1,6 @@
-"""Splits a writing SQL statement into the parts that DuckDB can parse as queries or expressions.
+"""Splits a writing SQL statement into parts that DuckDB can parse as queries or expressions.
 
-DuckDB has parsed the whole statement before, so its syntax is correct, and splits it into tokens.
+DuckDB has already parsed the complete statement, so its syntax is correct. DuckDB also splits it into tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trinitylake.tables.queries.parsed_query import PIVOT_NEEDS_VALUES, shortene
 from trinitylake.tables.queries.tokens import ANY_WORD, first_word, tokens_of
 from trinitylake.tables.sql_sandbox import folded
 
-#: A name or a text in quotes, and comments behind it.
+#: A name or a string in quotes, and comments after it.
 _QUOTED = re.compile(r"""(["'])((?:(?!\1).|\1\1)*)\1(?:\s|--[^\n]*|/\*.*?\*/)*""", re.DOTALL)
 _NAME = re.compile(rf'"(?:[^"]|"")*"|{ANY_WORD.pattern}')
 
@@ -41,7 +41,6 @@ class Cursor:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the cursor is at the end."""
         return self._at >= len(self._tokens)
 
     def peek_word(self, ahead: int) -> str:
@@ -76,14 +75,14 @@ class Cursor:
         return self.peek_sign(1) == sign and self.took(word)
 
     def text(self) -> str:
-        """A text in single quotes."""
+        """Read a string in single quotes, and return its value."""
         if self.sign != "'":
-            raise self.unexpected("expected a text in single quotes")
+            raise self.unexpected("expected a string in single quotes")
         self._at += 1
         return unquoted(self._tokens[self._at - 1].text)
 
     def refuse(self, words: str, why: str) -> None:
-        """Raises `InvalidArgument` if these words come next."""
+        """Raise `InvalidArgument` if these words are next."""
         if self.took(*words.split()):
             raise InvalidArgument(f"{shortened(self.sql)}: {words} is not supported for tables of a lakehouse: {why}")
 
@@ -93,7 +92,7 @@ class Cursor:
         return InvalidArgument(f"{shortened(self.sql)}: {why}, not {there!r}")
 
     def name(self) -> tuple[str, ...]:
-        """A name of one or several parts."""
+        """Read a name of one or several parts."""
         parts = [self._part()]
         while self.sign == ".":
             self._at += 1
@@ -101,7 +100,7 @@ class Cursor:
         return tuple(parts)
 
     def alias(self, *not_these: str) -> str:
-        """An alias after a table, or ""."""
+        """Read an alias after a table; "" if no alias is next."""
         if self.took("AS") or (self.word and self.word not in not_these) or self.sign == '"':
             return self._part()
         return ""
@@ -116,7 +115,7 @@ class Cursor:
         return unquoted(match[0])
 
     def until(self, *words: str) -> str:
-        """The text up to one of these words, outside of brackets; up to the end if there is none."""
+        """Read the text up to one of these words outside of brackets, or up to the end."""
         begin = self._at
         depth = self._tokens[begin].depth if not self.is_at_end else 0
         while not self.is_at_end and not (self._at > begin and self._ends(depth, words)):
@@ -132,7 +131,7 @@ class Cursor:
         return token.word in words
 
     def in_brackets(self) -> list[str]:
-        """The texts between the brackets that come next, split at commas."""
+        """Read the text in the next brackets, and return it split at commas."""
         if self.sign != "(":
             raise self.unexpected("expected (")
         depth = self._tokens[self._at].depth
@@ -151,7 +150,7 @@ class Cursor:
         raise self.unexpected("expected )")
 
     def assignments(self, *until: str) -> dict[str, str]:
-        """Columns and their new values, up to one of these words outside of brackets."""
+        """Read columns and their new values, up to one of these words outside of brackets."""
         found: dict[str, str] = {}
         while True:
             if self.sign == "(":
@@ -175,7 +174,7 @@ class Cursor:
             self._at += 1
 
     def rest(self) -> str:
-        """The rest of the text."""
+        """Read the rest of the text."""
         begin, self._at = self._at, len(self._tokens)
         return self._between(begin, self._at)
 
@@ -292,9 +291,9 @@ Statement = Insert | Update | Delete | MergeInto | CreateTable | CreateView | Cr
 
 
 def statement_of(connection: Any, sql: str) -> Statement | None:
-    """Parse a writing statement; None for anything else, valid or not.
+    """Parse a writing statement; None for other or invalid SQL.
 
-    Raises `InvalidArgument` for more than one statement, and for one that a lakehouse does not support.
+    Raises `InvalidArgument` for more than one statement, and for a statement that a lakehouse does not support.
     """
     import duckdb
 
@@ -331,7 +330,7 @@ def split_explain(sql: str) -> tuple[str, str]:
 
 
 def _with_short_names(sql: str, table: tuple[str, ...]) -> str:
-    """The statement with columns of its table as `t.id` instead of `s.t.id`, because a query replaces the table."""
+    """The statement with columns of its table as `t.id` instead of `s.t.id`, because the table becomes a subquery."""
     tokens, data = tokens_of(sql), sql.encode()
     wanted = [part for name in map(folded, table) for part in (name, ".")]
     names = [folded(unquoted(token.text)) for token in tokens]
@@ -498,7 +497,7 @@ def _drop(cursor: Cursor, before: str) -> Drop:
 
 
 def unquoted(text: str) -> str:
-    """A name without its double quotes, or a text without its single quotes, and without a comment behind them."""
+    """A name or string without its quotes, and without comments after it."""
     match = _QUOTED.fullmatch(text.strip())
     return match[2].replace(match[1] * 2, match[1]) if match is not None else text.strip()
 

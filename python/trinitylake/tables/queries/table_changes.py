@@ -1,4 +1,4 @@
-"""`table_changes('shop.orders', 3, 7)` in the place of a table: the change feed in SQL (`change_feed`)."""
+"""The table function `table_changes('shop.orders', 3, 7)`: the change feed in SQL (`change_feed`)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FUNCTION = "table_changes"
 def with_change_feeds(
     connection: Any, sql: str, names: Names, default_namespace: str, constants: Constants
 ) -> tuple[str, dict[str, ArrowRows]]:
-    """Replace the calls of `table_changes` in a query by names; returns the query and the rows of each name.
+    """Replace the calls of `table_changes` in a query by names. Returns the query and the rows of each name.
 
     Args:
-        connection: of DuckDB, which parses.
+        connection: DuckDB connection for parsing.
         sql: the query.
-        names: where tables are looked up.
+        names: the version or transaction in which tables are looked up.
         default_namespace: of tables without a namespace.
         constants: computes the arguments.
 

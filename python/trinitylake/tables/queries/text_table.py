@@ -11,11 +11,11 @@ from typing import Any
 from trinitylake.printable import printable
 from trinitylake.tables.display_values import shown_text
 
-#: A text that is longer is cut.
+#: Maximum width of a cell. Longer text is cut.
 CELL_MAX_WIDTH = 60
-#: Cells are cut down to this width so that a row fits into a line; rows that do not fit then are printed one by one.
+#: Cells are cut to at least this width so that a row fits into a line. If rows do not fit, they are printed one by one.
 _CELL_MIN_WIDTH = 10
-#: Longer texts are cut in the layout with one value per line.
+#: Maximum width of a value in the layout with one value per line.
 _VALUE_MAX_WIDTH = 1000
 _GAP = "  "
 
@@ -33,12 +33,11 @@ class Preview:
     has_more: bool = False
 
     def texts(self) -> list[list[str]]:
-        """The values as text."""
         return [list(map(shown_text, row)) for row in self.rows]
 
     @property
     def numbers(self) -> list[int]:
-        """The places of the columns with numbers, which are aligned to the right."""
+        """The positions of the columns with numbers, which are aligned to the right."""
         columns = [[value for value in column if value is not None] for column in zip(*self.rows, strict=True)]
         return [place for place, values in enumerate(columns) if values and all(map(_is_number, values))]
 
@@ -54,7 +53,8 @@ def text_table(preview: Preview, width: int | None = None, *, one_by_one: bool =
 
     Args:
         preview: the rows.
-        width: of a line. Cells are cut so that rows fit; if that does not suffice, rows are printed one by one.
+        width: maximum width of a line. Cells are cut so that rows fit. If rows still do not fit, each value is printed
+            on its own line.
         one_by_one: whether to print each value on its own line in any case.
     """
     texts = preview.texts()
@@ -88,7 +88,7 @@ def _one_by_one(preview: Preview, texts: Sequence[Sequence[str]]) -> str:
 
 
 def _narrowed(widths: list[int], available: int) -> list[int]:
-    """Widths of columns for a line: the widest ones are reduced, but not below the minimum."""
+    """Reduce the widest columns so that a row fits, but not below `_CELL_MIN_WIDTH`. If that fails, change nothing."""
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - available
     if excess <= 0 or sum(max(0, one - _CELL_MIN_WIDTH) for one in widths) < excess:
         return widths

@@ -1,4 +1,4 @@
-"""The tokens of a SQL text, as DuckDB splits it."""
+"""Splits SQL into tokens with DuckDB."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Token:
     """A token, with the space and comments up to the next token.
 
     Attributes:
-        start: index of its first byte in the text.
-        text: the token, and what follows up to the next token.
+        start: index of the first byte in the SQL.
+        text: the token, and all characters up to the next token.
         word: the token in upper case if it is an unquoted word, else "".
         depth: number of brackets and of CASE … END around it.
     """
