@@ -5,7 +5,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 /// Size of the steps in which data is decompressed; the limit is checked after each step.
 const STEP_SIZE_BYTES: usize = 1 << 20;
 
-/// The content of a frame; `None` if the frame is damaged or contains more than `limit` bytes.
+/// Returns the content of a frame; `None` if the frame is damaged or contains more than `limit` bytes.
 pub fn decompressed(frame: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut rest = frame;
     let mut decoder = FrameDecoder::new();
@@ -25,7 +25,8 @@ pub fn decompressed(frame: &[u8], limit: usize) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A page of a data file that says nothing of its length held a gigabyte.
+    /// A frame is decompressed up to the limit only. Otherwise a small page of a data file without a stated length
+    /// could take a gigabyte of memory.
     #[test]
     fn a_frame_is_read_up_to_its_limit() {
         let content = b"some rows, ".repeat(300_000);

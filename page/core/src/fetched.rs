@@ -44,7 +44,7 @@ impl Fetched {
         Ok(())
     }
 
-    /// A node and the size of its file. A missing node is added to the nodes to fetch.
+    /// Returns a node and the size of its file. A missing node is added to the nodes to fetch.
     pub fn with_size(&self, path: &str) -> Result<(Arc<Node>, usize)> {
         let mut state = self.state();
         if let Some(found) = state.nodes.get(path) {
@@ -58,7 +58,7 @@ impl Fetched {
         self.with_size(path).map(|(node, _)| node)
     }
 
-    /// Files requested since the last call.
+    /// Returns the paths of the nodes to fetch, and empties the list.
     pub fn take_wanted(&self) -> Vec<String> {
         std::mem::take(&mut self.state().wanted)
     }

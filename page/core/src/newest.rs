@@ -72,7 +72,7 @@ fn search(known: Option<u64>, conversation: &mut Conversation<'_>) -> Result<Opt
     }
 }
 
-/// The last version, if this version or the next one exists.
+/// Returns the newest version, if this version or the next one exists.
 fn upwards(version: u64, conversation: &mut Conversation<'_>) -> Result<Option<u64>, Unheard> {
     let next = VERSION_MAX.min(version + 1);
     match conversation.exist(&[version, next])?[..] {

@@ -12,12 +12,12 @@ use trinitylake_format::key::{ObjectKind, ObjectName};
 pub enum Question {
     /// Stores a node. The bytes of its file accompany the question.
     Keep { path: String },
-    /// The newest version, or the next request of the search. `known` is the result of the last search; `heard`
-    /// contains the answers to the requests of this search, in order.
+    /// Asks for the newest version. The answer is the version, or the next request of the search. `known` is the result
+    /// of the last search; `heard` contains the answers to the requests of this search, in order.
     Newest { known: Option<u64>, heard: Vec<Heard> },
-    /// The newest version, up to `newest`, that was created at `moment` or before (milliseconds since 1970), or the
-    /// next request of the search. `heard` contains the creation times that this search requested, in order; null for a
-    /// missing version.
+    /// Asks for the newest version up to `newest` that was created at `moment` (milliseconds since 1970) or before. The
+    /// answer is the version, or the next request of the search. `heard` contains the creation times that this search
+    /// requested, in order; null for a missing version.
     VersionAt { moment: i64, newest: u64, heard: Vec<Option<u64>> },
     /// Path of the root of a version.
     RootPath { version: u64 },
@@ -27,8 +27,8 @@ pub enum Question {
     Lakehouse { path: String },
     /// Content of the definition of an object. The bytes of its file accompany the question.
     Definition { kind: String, path: String },
-    /// Content of the definition with this path if the root contains it (format §4); otherwise null. Its file need not
-    /// exist.
+    /// Content of the definition with this path if the root contains it (format §4); otherwise null. The file of the
+    /// definition need not exist.
     Held { root: String, kind: String, path: String },
     /// The locations of definitions; null for objects that do not exist.
     Locate { root: String, objects: Vec<Name> },
@@ -76,7 +76,8 @@ pub enum MomentStep {
     Version(u64),
 }
 
-/// A kind of object by its word, and its name, level by level.
+/// The kind and the name of an object. The name is a list of its levels: the parts of the namespace, then the name in
+/// it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Name {
     pub kind: String,
@@ -92,7 +93,7 @@ impl From<ObjectName> for Name {
 }
 
 impl Name {
-    /// Kind, namespace and name: the parts of a key.
+    /// Returns the parts of the object's key: kind, namespace and name.
     pub fn parts(&self) -> Option<(ObjectKind, String, &str)> {
         let kind = kind_of(&self.kind)?;
         if kind == ObjectKind::Namespace {
@@ -162,7 +163,8 @@ pub struct Transaction {
     pub n_changes: Option<usize>,
 }
 
-/// A message does not show whether an object that it sets existed before.
+/// A change of an object by a version. It does not show whether the object existed before, because the message in the
+/// root does not.
 #[derive(Debug, Serialize)]
 pub struct Change {
     #[serde(flatten)]
@@ -174,9 +176,10 @@ pub struct Change {
 pub struct Lakehouse {
     pub name: String,
     pub properties: BTreeMap<String, String>,
-    /// Versions by the names of their tags.
+    /// The tagged versions, by the names of their tags.
     pub snapshots: serde_json::Map<String, serde_json::Value>,
-    /// Present and former roots, as prefixes of locations in Iceberg's metadata. The longest matching root applies.
+    /// Recorded and former root URIs, as prefixes of locations in Iceberg's metadata, longest first. The first one that
+    /// matches applies.
     pub roots: Vec<String>,
 }
 

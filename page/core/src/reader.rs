@@ -31,7 +31,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The JSON reply to a JSON question, which the bytes of a file may accompany.
+    /// Returns the JSON reply to a JSON question. `file` are the bytes that accompany the question, if any.
     pub fn reply(&mut self, question: &[u8], file: Bytes) -> Vec<u8> {
         let answer = serde_json::from_slice(question)
             .map_err(|error| Error::InvalidArgument(format!("that is no question: {error}")))
@@ -152,7 +152,7 @@ impl Reader {
         Ok(metadata.messages_tell_changes().then(|| changes.map(|change| change.object).collect()))
     }
 
-    /// `None` for records of transactions.
+    /// Returns the change of an object; `None` for records of transactions.
     fn change(&self, message: MessageRef<'_>) -> Option<Change> {
         let object = self.names.decode(message.key).filter(|one| one.kind != ObjectKind::TransactionRecord)?;
         Some(Change { object: object.into(), removes: message.value.is_none() })
@@ -169,7 +169,7 @@ impl Reader {
         Ok(found.into_iter().map(|one| one.map(|location| location.as_str().to_string())).collect())
     }
 
-    /// Objects from `start` on, and the start of the next page.
+    /// Returns objects from `start` on, and the start of the next page.
     fn scan(
         &self,
         root: &str,
@@ -192,7 +192,8 @@ impl Reader {
         Ok(keys)
     }
 
-    /// One namespace after the other, because each may contain any number of others.
+    /// Returns the child namespaces from `start` on. Looks for one after the other, because each may contain any number
+    /// of nested namespaces.
     fn namespaces(&self, root: &str, parent: &[String], start: Option<String>, limit: usize) -> Result<Answer> {
         let below = |levels: &[String]| self.names.namespaces_below(Some(levels.join(".").as_str()));
         let all = if parent.is_empty() { self.names.namespaces_below(None)? } else { below(parent)? };
@@ -245,17 +246,17 @@ fn known(kind: &str) -> Result<ObjectKind> {
     kind_of(kind).ok_or_else(|| Error::InvalidArgument(format!("no kind is {kind}")))
 }
 
-/// The smallest key after this key.
+/// Returns the smallest string after this key.
 fn behind(key: &str) -> String {
     format!("{key}\0")
 }
 
-/// The result of a future that never waits: a missing node is an error.
+/// Returns the result of a future that never waits, because a missing node is an error.
 fn now<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     future.now_or_never().unwrap_or_else(|| Err(Error::InvalidArgument("a question cannot wait".to_string())))
 }
 
-/// The HTTP status with which a server would report the error.
+/// Returns the HTTP status with which the server would report the error.
 fn code_of(error: &Error) -> u16 {
     match error {
         Error::InvalidName(_) | Error::FileNotFound { .. } | Error::NotALakehouse(_) | Error::VersionNotFound(_) => 404,

@@ -5,7 +5,7 @@ use trinitylake_format::file_names::root_version;
 
 use super::*;
 
-/// What a search found, and how often it had to wait.
+/// Runs a search. Returns its result, and the number of rounds of requests.
 fn searched(known: Option<u64>, hint: Option<&str>, there: impl Fn(u64) -> bool) -> (Result<u64>, usize) {
     let mut heard = Vec::new();
     loop {
@@ -29,13 +29,14 @@ fn searched(known: Option<u64>, hint: Option<&str>, there: impl Fn(u64) -> bool)
 }
 
 proptest! {
-    /// What was JavaScript asked for one version after the other: 20 rounds where a hint was a thousand versions old.
+    /// The newest version is found in at most ten rounds. Otherwise a page with a hint that is a thousand versions old
+    /// would wait for 20 rounds.
     #[test]
     fn the_newest_version_is_found_in_a_few_rounds(
         oldest in 0..1000_u64, kept in 0..2000_u64, hint in prop::option::of(0..2000_u64), known in prop::option::of(0..2000_u64)
     ) {
         let newest = oldest + kept;
-        // A hint is never ahead, and is written about once a second; and versions are known that were found.
+        // The hint is not above the newest version, and the known version existed at some time.
         let hint = hint.map(|hint| oldest + hint % (kept + 1));
         let known = known.map(|known| known % (newest + 1));
         let start = hint.unwrap_or(0);
@@ -62,7 +63,8 @@ fn a_right_hint_takes_two_rounds_and_a_known_version_one() {
     assert_eq!(searched(Some(12), None, there).1, 1);
 }
 
-/// A page that was open while all that it knew expired went on showing what its browser had kept.
+/// If the known version has expired, the search finds the newest one. Otherwise a page that was open for a long time
+/// would continue to show the expired version.
 #[test]
 fn what_was_known_may_have_expired() {
     let (found, _) = searched(Some(12), Some("90"), |version| (80..=90).contains(&version));

@@ -1,4 +1,4 @@
-//! Answers to the browser compared with the lists of the library, for random trees.
+//! Answers of the reader, compared with expected lists for random trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use super::*;
 const ORDER: usize = 4;
 const ROOT: &str = "_00000000000000000000000000000000.arrow";
 
-/// Files of one version, and which of them were asked for.
+/// The files of one version, and a reader that gets them as the page would fetch them.
 #[derive(Default)]
 struct Files {
     files: BTreeMap<String, Bytes>,
@@ -30,7 +30,7 @@ impl Files {
         self.files.insert(path.to_string(), bytes);
     }
 
-    /// What the page does: it asks, fetches what is wanted, and asks again.
+    /// Asks a question like the page: fetches the files that the reply lists, and asks again.
     fn ask(&mut self, question: &Value) -> Result<Value, String> {
         for _ in 0..1000 {
             let reply = self.reply_to(question, Bytes::new());
@@ -58,7 +58,8 @@ impl Files {
     }
 }
 
-/// Two levels, with messages in the root that the leaves do not know of yet.
+/// A tree of two levels with namespaces. The root has messages that are not flushed yet: `dropped` are deleted, `late`
+/// are created.
 fn lakehouse(namespaces: &BTreeSet<String>, dropped: &BTreeSet<String>, late: &BTreeSet<String>) -> Files {
     let names = NameSizes::default();
     let key = |name: &String| names.namespace_key(name).unwrap();
@@ -118,7 +119,8 @@ fn all_children(files: &mut Files, parent: &[&str], limit: usize) -> Vec<Vec<Str
 }
 
 proptest! {
-    /// The reader in JavaScript that was here before went from `a` on to `a/`, and left out `a-b` where `a.c` was.
+    /// The pages of a list of namespaces contain every namespace once, also if other names sort between a namespace and
+    /// its nested namespaces, such as `a-b` between `a` and `a.c`.
     #[test]
     fn namespaces_are_those_of_a_plain_set(
         first in prop::collection::btree_set("[ab](-[ab])?(\\.[ab](-[ab])?){0,2}", 0..11),
@@ -148,7 +150,7 @@ proptest! {
         prop_assert_eq!(is_there, there.iter().chain(&dropped).map(|name| there.contains(name)).collect::<Vec<_>>());
     }
 
-    /// What is asked comes from the page, but what it asks about was written by others.
+    /// Any question and any bytes of a file get a reply. Other people wrote the files, so they may contain anything.
     #[test]
     fn any_bytes_end_in_a_reply(question in ".{0,40}", file in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut files = Files::default();
@@ -171,11 +173,12 @@ fn a_root_says_what_its_version_did() {
     assert_eq!(transaction["changes"], json!([{ "kind": "namespace", "name": ["c"], "removes": false }]));
     let changes = files.ask(&json!({ "changes": { "root": ROOT } })).unwrap();
     assert_eq!(changes.as_array().unwrap().len(), 2);
-    // The root and nothing else was read for that.
+    // The reader needed only the root.
     assert_eq!(files.rounds, 1);
 }
 
-/// Where a writer had died between a root and the definitions beside it, the page said that they were not there.
+/// A definition is read from the root if the root contains it. Otherwise, if a writer died before it wrote the file,
+/// the page would report a missing definition.
 #[test]
 fn a_definition_is_read_from_the_root_that_holds_it() {
     let definition = NamespaceDef { properties: [("owner".into(), "me".into())].into(), ..NamespaceDef::default() };
@@ -190,7 +193,7 @@ fn a_definition_is_read_from_the_root_that_holds_it() {
     let mut reply_to =
         |kind: &str, path: &str| files.ask(&json!({ "held": { "root": ROOT, "kind": kind, "path": path } }));
     assert_eq!(reply_to("namespace", &held), Ok(json!({ "properties": { "owner": "me" } })));
-    // Written for another path; in no root; of no kind that has definitions.
+    // A definition of another path, a definition that the root does not contain, and kinds without definitions.
     assert_eq!(reply_to("namespace", &exchanged), Ok(Value::Null));
     assert_eq!(reply_to("namespace", "n.binpb"), Ok(Value::Null));
     for kind in ["transaction", "castle"] {
@@ -198,7 +201,8 @@ fn a_definition_is_read_from_the_root_that_holds_it() {
     }
 }
 
-/// An empty file was shown as a namespace without properties, and as a table without columns.
+/// An empty, damaged or exchanged file is an error. Otherwise the page would show an empty file as a namespace without
+/// properties, or as a table without columns.
 #[test]
 fn empty_damaged_and_exchanged_files_are_no_definitions() {
     let path = "0000/0000/0000/00000000-n.binpb";
@@ -215,7 +219,7 @@ fn empty_damaged_and_exchanged_files_are_no_definitions() {
     assert_eq!(whole["answer"], json!({ "properties": {} }));
 }
 
-/// A node that names itself as its child was followed for ever.
+/// A node that is its own child ends in an error. Otherwise the reader would follow it forever.
 #[test]
 fn a_cycle_ends() {
     let mut files = lakehouse(&BTreeSet::new(), &BTreeSet::new(), &BTreeSet::new());
@@ -225,7 +229,7 @@ fn a_cycle_ends() {
     assert!(error.contains("height"), "{error}");
 }
 
-/// The page had a search of its own for the version of a moment.
+/// The search for the version at a time ends after a few requests with the same result as in the library.
 #[test]
 fn the_version_of_a_moment_is_asked_for_step_by_step() {
     let mut reader = Reader::default();
