@@ -250,6 +250,17 @@ def test_an_added_file_has_one_floating_point_partition_value(
         assert lake.table("n.t").count() == 0
 
 
+def test_a_file_of_several_values_is_added_after_its_partition_field_was_removed(lake: tl.Lakehouse) -> None:
+    """Format version 1 keeps a removed field as `void`, and each file was refused: it had several partition values."""
+    properties = {"format-version": "1"}
+    table = lake.create_table("n.t", {"k": "bigint"}, partition_spec=["k"], properties=properties)
+    with table.update_spec() as update:
+        update.remove_field("k")
+    table.refresh()
+    table.iceberg.add_files([written(table, {"k": pa.array([1, 2])})])
+    assert lake.sql("SELECT k FROM n.t ORDER BY k").fetchall() == [(1,), (2,)]
+
+
 def test_a_type_that_arrow_does_not_read_is_no_damage(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader with an unknown compression called the file damaged."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64())]))

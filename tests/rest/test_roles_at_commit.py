@@ -90,12 +90,16 @@ def test_commit_needs_no_role_on_what_others_changed(lakehouse: tl.Lakehouse, tm
     assert lakehouse.exists("shop.new")
 
 
-#: Requests that name things in their bodies, by what they do.
+#: Requests that name things in their bodies or paths, by what they do.
 KEYED: dict[str, tuple[str, dict[str, Any]]] = {
     "create": ("/v1/namespaces/hr/tables", {"name": "new", "schema": COLUMNS}),
     "rename": (
         "/v1/tables/rename",
         {"source": {"namespace": ["hr"], "name": "salaries"}, "destination": {"namespace": ["shop"], "name": "mine"}},
+    ),
+    "properties": (
+        "/v1/namespaces/hr/tables/salaries",
+        {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b"}}]},
     ),
     "commit": (
         "/v1/transactions/commit",
