@@ -42,9 +42,9 @@ impl Placement {
     pub fn check_writable(&self) -> Result<()> {
         match &self.recorded {
             Some(recorded) if !self.is_recorded() => Err(Error::LakehouseMoved(format!(
-                "this lakehouse records that its root is {recorded} and was opened at {}: it can be read here, and \
-                 written once `relocate` has recorded the new root; if the one at {recorded} is still in use, this \
-                 becomes a lakehouse of its own",
+                "this lakehouse has the recorded root {recorded}, but was opened at {}: it can be read, and written to \
+                 after `relocate` has recorded the new root. If the lakehouse at {recorded} is still in use, the two \
+                 are independent from then on",
                 self.present
             ))),
             _ => Ok(()),

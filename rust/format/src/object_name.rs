@@ -31,7 +31,7 @@ pub fn check_name(what: &str, name: &str, max_size_bytes: usize) -> Result<()> {
     }
     if let Some(bad) = name.bytes().find(|byte| *byte < b' ' || *byte == 0x7F) {
         return Err(Error::InvalidName(format!(
-            "{what} name {name:?} holds the control character U+{bad:04X}, which names must not hold"
+            "{what} name {name:?} contains the control character U+{bad:04X}, which is not allowed"
         )));
     }
     check_ends(what, name)

@@ -21,7 +21,7 @@ pub fn key_of(names: NameSizes, text: &str) -> Result<String> {
     let (namespace, name) = text.get(1..).and_then(|rest| rest.split_once(END_OF_NAMESPACE)).ok_or_else(unknown)?;
     match kind.ok_or_else(unknown)? {
         ObjectKind::Namespace if !name.is_empty() => Err(Error::InvalidName(format!(
-            "namespace name {:?} holds the control character U+0001, which names must not hold",
+            "namespace name {:?} contains the control character U+0001, which is not allowed",
             text[1..].strip_suffix(END_OF_NAMESPACE).unwrap_or(&text[1..])
         ))),
         kind => names.key(kind, namespace, name),

@@ -152,7 +152,7 @@ pub async fn build_above(writer: &NodeWriter<'_>, leaves: Vec<Text>, separators:
 
 pub fn does_not_ascend(key: &str) -> Error {
     Error::InvalidArgument(format!(
-        "the keys of a bulk build ascend strictly; {:?} does not follow on the one before",
+        "the keys of a bulk build must ascend strictly; {:?} is not greater than the key before it",
         key.trim_end()
     ))
 }

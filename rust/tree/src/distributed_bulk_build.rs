@@ -111,10 +111,10 @@ pub async fn assemble(
     leaves.sort_by_key(|leaf| leaf.number);
     loose.sort_by_key(|(number, _)| *number);
     if let Some(pair) = leaves.windows(2).find(|pair| pair[0].number == pair[1].number) {
-        return Err(unfit(&format!("leaf {} came twice", pair[0].number)));
+        return Err(unfit(&format!("leaf {} occurs twice", pair[0].number)));
     }
     if let Some(pair) = loose.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        return Err(unfit(&format!("row {} came twice", pair[0].0)));
+        return Err(unfit(&format!("row {} occurs twice", pair[0].0)));
     }
     let (mut written, mut loose) = (leaves.into_iter().peekable(), loose.into_iter().peekable());
     let mut take = |number: usize| {
@@ -150,7 +150,7 @@ pub async fn assemble(
         return Err(unfit(&format!("there is no leaf {} in the plan", leaf.number)));
     }
     if let Some((number, _)) = loose.next() {
-        return Err(unfit(&format!("row {number} is in a leaf already, or too much")));
+        return Err(unfit(&format!("row {number} is already in a leaf, or is not in the plan")));
     }
     if level.nodes == 1 {
         return Ok(missing.pop().map(|(_, leaf)| leaf).unwrap_or_default());

@@ -54,7 +54,10 @@ async fn latest_by(storage: &dyn Storage, clock: Option<&dyn Environment>) -> Re
             // The version may expire before it is read. Then the boundary is above it, and the search starts again.
             Err(Error::FileNotFound { .. }) if look < MAX_SEARCHES => continue,
             Err(Error::FileNotFound { path }) => {
-                return Err(Error::corrupt(path, "this root node file is missing, and so are all that follow it"));
+                return Err(Error::corrupt(
+                    path,
+                    "this root node file is missing, and all later ones are missing as well",
+                ));
             }
             look => look?,
         };

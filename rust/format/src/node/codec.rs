@@ -175,7 +175,7 @@ pub fn decode(bytes: Bytes, path: &str, order: Option<usize>) -> Result<Node> {
     let batch = decode_batch(bytes, path)?;
     let node = Node::from_batch(&batch, path, order)?;
     if let Some(held) = node.other_name(path) {
-        return Err(Error::corrupt(path, format!("it is the node of another name, {held}")));
+        return Err(Error::corrupt(path, format!("it contains the node of another name, {held}")));
     }
     Ok(node)
 }
@@ -225,7 +225,7 @@ impl<'a> Frame<'a> {
             return Err("a node file has no dictionaries".into());
         }
         check_schema(footer.schema().ok_or("the footer has no schema")?)?;
-        let blocks = footer.recordBatches().ok_or("the footer names no record batch")?;
+        let blocks = footer.recordBatches().ok_or("the footer lists no record batches")?;
         if blocks.len() != 1 {
             return Err(format!("a node file has one record batch, this one has {}", blocks.len()));
         }

@@ -57,7 +57,7 @@ pub fn checked<'a>(metadata: &'a [u8], body: &[u8]) -> Result<RecordBatch<'a>, S
         let size = match content.first_chunk::<SIZE_PREFIX_SIZE_BYTES>() {
             Some(prefix) if is_compressed => match i64::from_le_bytes(*prefix) {
                 NOT_COMPRESSED => (content.len() - SIZE_PREFIX_SIZE_BYTES) as u64,
-                size => u64::try_from(size).map_err(|_| format!("{size} is no uncompressed size"))?,
+                size => u64::try_from(size).map_err(|_| format!("{size} is no uncompressed size of a buffer"))?,
             },
             None if is_compressed && !content.is_empty() => {
                 return Err("a compressed buffer is too short to state its size".into());
@@ -69,7 +69,7 @@ pub fn checked<'a>(metadata: &'a [u8], body: &[u8]) -> Result<RecordBatch<'a>, S
     let limit = content_limit_bytes(body.len() as u64);
     if uncompressed > limit {
         return Err(format!(
-            "refused: it says it decompresses from {} to {uncompressed} bytes, the limit is {limit}",
+            "refused: its {} bytes state that they decompress to {uncompressed} bytes; the limit is {limit}",
             body.len()
         ));
     }
@@ -111,7 +111,7 @@ fn content_of<'a>(place: &arrow_ipc::Buffer, body: &'a [u8]) -> Result<&'a [u8],
         .ok()
         .zip(usize::try_from(length).ok())
         .and_then(|(offset, length)| body.get(offset..offset.checked_add(length)?))
-        .ok_or_else(|| format!("a buffer of {length} bytes at {offset} lies outside of the record batch"))
+        .ok_or_else(|| format!("a buffer of {length} bytes at {offset} is outside of the record batch"))
 }
 
 /// Decompresses the buffers of a batch.
@@ -127,7 +127,7 @@ impl Plain {
             None => Ok(Plain::AsTheyAre),
             Some(CompressionType::LZ4_FRAME) => Ok(Plain::Lz4),
             Some(CompressionType::ZSTD) => Ok(Plain::Zstd(Zstd::new()?)),
-            Some(other) => Err(format!("its compression is of an unknown kind, {}", other.0)),
+            Some(other) => Err(format!("unknown compression {}", other.0)),
         }
     }
 
@@ -141,7 +141,7 @@ impl Plain {
             (_, Ok(0)) => return Ok(Buffer::from([])),
             (_, Ok(size)) => size,
             (_, Err(_)) if stated == NOT_COMPRESSED => return Ok(content.slice(SIZE_PREFIX_SIZE_BYTES)),
-            (_, Err(_)) => return Err(format!("{stated} is no uncompressed size")),
+            (_, Err(_)) => return Err(format!("{stated} is no uncompressed size of a buffer")),
         };
         let found = match self {
             Plain::AsTheyAre => return Ok(content),
@@ -176,7 +176,7 @@ fn texts(
         None
     } else {
         if validity.len() < rows.div_ceil(8) {
-            return Err("the validity of its rows is cut off".into());
+            return Err("the validity buffer is too short for its rows".into());
         }
         let nulls = NullBuffer::new(BooleanBuffer::new(validity, 0, rows));
         if nulls.null_count() as i64 != null_count {
@@ -191,7 +191,7 @@ fn texts(
 fn offsets_of(rows: usize, buffer: Buffer) -> Result<OffsetBuffer<i32>, String> {
     let size = (rows + 1) * size_of::<i32>();
     if buffer.len() < size {
-        return Err("the offsets of its texts are cut off".into());
+        return Err("the offset buffer is too short for its rows".into());
     }
     let is_aligned = buffer.as_ptr().align_offset(align_of::<i32>()) == 0;
     // Other writers need not align buffers.

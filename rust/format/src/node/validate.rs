@@ -32,7 +32,7 @@ impl Node {
         let mut height = None;
         for row in 0..table {
             if keys.is_null(row) || values.is_null(row) || !children.is_null(row) || !txns.is_null(row) {
-                return Err(corrupt(format!("row {row} is not a system row, yet stands above the key table")));
+                return Err(corrupt(format!("row {row} is above the key table, but is not a system row")));
             }
             match keys.value(row) {
                 N_KEYS => n_keys = Some(number(N_KEYS, values.value(row)).map_err(corrupt)?),
@@ -64,13 +64,16 @@ impl Node {
 
     fn check(&self, rows: usize) -> Result<(), String> {
         if self.n_keys >= self.order {
-            return Err(format!("{N_KEYS} is {}, a table of {} rows holds fewer", self.n_keys, self.order));
+            return Err(format!(
+                "{N_KEYS} is {}, but a key table of {} rows holds fewer keys",
+                self.n_keys, self.order
+            ));
         }
         let inner = self.children.is_valid(self.table);
         if let Some(height) = self.height
             && (height > 0) != inner
         {
-            return Err(format!("height is {height}, yet the node has {} child", if inner { "a" } else { "no" }));
+            return Err(format!("height is {height}, but the node has {} child", if inner { "a" } else { "no" }));
         }
         for row in self.table + 1..self.table + self.order {
             let filled = row <= self.table + self.n_keys;
@@ -78,7 +81,7 @@ impl Node {
                 return Err(format!("row {row} contradicts {N_KEYS} = {}", self.n_keys));
             }
             if self.children.is_valid(row) != (filled && inner) {
-                return Err(format!("row {row}: a node has a child beside every key or none at all"));
+                return Err(format!("row {row}: a node must have a child next to every key, or no child"));
             }
             if filled && row > self.table + 1 && self.keys.value(row - 1) >= self.keys.value(row) {
                 return Err(format!("the keys of rows {} and {row} do not ascend", row - 1));
@@ -86,7 +89,7 @@ impl Node {
         }
         for row in self.table + self.order..rows {
             if self.keys.is_null(row) || self.txns.is_null(row) || self.children.is_valid(row) {
-                return Err(format!("row {row} stands in the write buffer and is not a message"));
+                return Err(format!("row {row} is in the write buffer, but is not a message"));
             }
         }
         Ok(())

@@ -140,8 +140,8 @@ async fn parts_that_do_not_fit_together_are_refused() {
     assert!(!loose.is_empty());
     refused(&leaves[1..], &loose, "is missing").await;
     refused(&leaves, &loose[1..], "is missing").await;
-    refused(&[&leaves[..], &leaves[..1]].concat(), &loose, "came twice").await;
-    refused(&leaves, &[&loose[..], &loose[..1]].concat(), "came twice").await;
+    refused(&[&leaves[..], &leaves[..1]].concat(), &loose, "occurs twice").await;
+    refused(&leaves, &[&loose[..], &loose[..1]].concat(), "occurs twice").await;
     let mut swapped = leaves.clone();
     let (one, other) = (swapped[0].number, swapped[1].number);
     (swapped[0].number, swapped[1].number) = (other, one);

@@ -473,10 +473,10 @@ fn key_rows_with_a_null_are_refused() {
 fn children_of_some_keys_only_are_refused() {
     let child = Some("child");
     let no_leftmost = [n_keys("1"), NULL_ROW, [Some("a"), Some("v"), child, None], NULL_ROW, NULL_ROW];
-    assert_refused(&no_leftmost, "a child beside every key or none");
+    assert_refused(&no_leftmost, "a child next to every key");
     let leftmost: Cells = [None, None, child, None];
-    assert_refused(&[n_keys("1"), leftmost, key_row("a"), NULL_ROW, NULL_ROW], "a child beside every key or none");
-    assert_refused(&[n_keys("0"), leftmost, leftmost, NULL_ROW, NULL_ROW], "a child beside every key or none");
+    assert_refused(&[n_keys("1"), leftmost, key_row("a"), NULL_ROW, NULL_ROW], "a child next to every key");
+    assert_refused(&[n_keys("0"), leftmost, leftmost, NULL_ROW, NULL_ROW], "a child next to every key");
 }
 
 /// A node with children and height 0, or without children and another height, is refused (failure mode 35).

@@ -62,7 +62,7 @@ impl Effort {
         let winner = winner(latest, 0);
         Error::CommitConflict {
             message: format!(
-                "gave up after {how_often}: {why}, lately {}; try again, or raise max_attempts or the timeout",
+                "gave up after {how_often}: {why}, most recently {}; try again, or raise max_attempts or the timeout",
                 describe(&winner)
             ),
             keys,

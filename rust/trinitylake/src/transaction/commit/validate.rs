@@ -112,7 +112,7 @@ impl Transaction {
             Some(companion) => Err(Failure::Certain(
                 Proof::Overtaken,
                 Error::conflict(format!(
-                    "version {} contains transaction {}, whose rows this transaction appends, too",
+                    "version {} already contains or aborts transaction {}, whose rows this transaction also appends",
                     version.number, companion.id
                 )),
             )),

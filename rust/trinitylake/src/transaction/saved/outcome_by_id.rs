@@ -187,8 +187,8 @@ pub(crate) async fn committed_version(lakehouse: &Lakehouse, latest: &Arc<Versio
         Some(LogEntry { version, undone_by: None }) => Ok(version),
         Some(LogEntry { version, undone_by: Some(rollback) }) => Err(Error::CommitConflict {
             message: format!(
-                "transaction {id} was committed in version {version} and undone by the rollback in version {}; if \
-                 that is to be done again, begin another transaction, under another id",
+                "transaction {id} was committed in version {version} and undone by the rollback in version {}; \
+                 to repeat it, begin a transaction with another id",
                 rollback.number
             ),
             keys: Vec::new(),
