@@ -3,10 +3,10 @@
 pub struct LakehouseDef {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Readers refuse a version above their own.
+    /// Readers refuse a higher version than they know.
     #[prost(uint32, tag = "2")]
     pub major_version: u32,
-    /// Children a tree node may have (N); fixed for the life of the lakehouse.
+    /// Maximum number of children of a tree node (N). It never changes.
     #[prost(uint32, tag = "3")]
     pub order: u32,
     #[prost(uint32, tag = "4")]
@@ -26,13 +26,13 @@ pub struct LakehouseDef {
     pub maximum_version_age_millis: u64,
     #[prost(uint32, tag = "10")]
     pub minimum_versions_to_keep: u32,
-    /// Version -> milliseconds it is kept, where that differs from maximum_version_age_millis.
+    /// Maximum age of single versions in milliseconds, by version, instead of maximum_version_age_millis.
     #[prost(btree_map = "uint64, uint64", tag = "11")]
     pub maximum_version_age_millis_overrides: ::prost::alloc::collections::BTreeMap<
         u64,
         u64,
     >,
-    /// Snapshot name -> path of the root node file it stands for.
+    /// Paths of the root node files of tagged versions, by the names of the tags.
     #[prost(btree_map = "string, string", tag = "12")]
     pub exported_snapshots: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -44,16 +44,16 @@ pub struct LakehouseDef {
     pub txn_ttl_millis: u64,
     #[prost(enumeration = "IsolationLevel", tag = "15")]
     pub default_isolation: i32,
-    /// Root URI of the place where the lakehouse lies; absent = never recorded (format §2).
+    /// The recorded root URI of the lakehouse; absent if none is recorded (format §2).
     #[prost(string, tag = "16")]
     pub root_uri: ::prost::alloc::string::String,
-    /// Where it lay before, oldest first.
+    /// The former root URIs of the lakehouse, oldest first.
     #[prost(string, repeated, tag = "17")]
     pub former_root_uris: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NamespaceDef {
-    /// UUID; constant over the object's life, so that drop and recreate is seen as a change.
+    /// A UUID that never changes, so that dropping an object and creating it again is recognised as a change.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
     #[prost(btree_map = "string, string", tag = "2")]
@@ -80,7 +80,7 @@ pub struct TableDef {
     pub table_type: i32,
     #[prost(enumeration = "TableFormat", tag = "9")]
     pub table_format: i32,
-    /// ICEBERG: `metadata_location` and `previous_metadata_location` as paths below the root.
+    /// For ICEBERG, `metadata_location` and `previous_metadata_location` are paths below the root.
     #[prost(btree_map = "string, string", tag = "10")]
     pub format_properties: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -129,10 +129,10 @@ pub struct Column {
     pub map_value: ::core::option::Option<::prost::alloc::boxed::Box<Column>>,
     #[prost(message, optional, boxed, tag = "9")]
     pub list_element: ::core::option::Option<::prost::alloc::boxed::Box<Column>>,
-    /// CHAR, VARCHAR, FIXED, BINARY: bytes or characters; 0 = no limit.
+    /// Length of CHAR and VARCHAR in characters, of FIXED and BINARY in bytes; 0 means no limit.
     #[prost(uint32, tag = "10")]
     pub length: u32,
-    /// DECIMAL: digits. TIME, TIMETZ, TIMESTAMP, TIMESTAMPTZ: fractional digits of a second.
+    /// Digits of DECIMAL; fractional digits of a second of TIME, TIMETZ, TIMESTAMP and TIMESTAMPTZ.
     #[prost(uint32, tag = "11")]
     pub precision: u32,
     #[prost(uint32, tag = "12")]
@@ -161,14 +161,15 @@ pub struct SqlRepresentation {
     #[prost(string, tag = "2")]
     pub sql: ::prost::alloc::string::String,
 }
-/// A transaction saved for another process to resume (format §8).
+/// A saved transaction, which another process can resume, or the record of a transaction id (format §8).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DistributedTransactionDef {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
     #[prost(enumeration = "IsolationLevel", tag = "2")]
     pub isolation: i32,
-    /// Paths of root node files: of the version the transaction began on, and of the tree as it sees it.
+    /// Path of the root of the version on which the transaction began. `running_root` is the path of a root with the tree
+    /// that the transaction sees.
     #[prost(string, tag = "3")]
     pub beginning_root: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
@@ -182,7 +183,7 @@ pub struct DistributedTransactionDef {
     pub footprint: ::prost::alloc::vec::Vec<u8>,
     #[prost(string, tag = "8")]
     pub commit_message: ::prost::alloc::string::String,
-    /// SQL texts and names of functions that must hold when it commits.
+    /// Checks that must hold when the transaction commits: SQL texts and names of functions.
     #[prost(string, repeated, tag = "9")]
     pub checks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "10")]
@@ -194,19 +195,19 @@ pub struct DistributedTransactionDef {
     >,
     #[prost(enumeration = "DistributedTransactionState", tag = "12")]
     pub state: i32,
-    /// What the layer above the core keeps with the transaction.
+    /// Bytes that the layer above the core stores with the transaction.
     #[prost(bytes = "vec", tag = "13")]
     pub attachment: ::prost::alloc::vec::Vec<u8>,
-    /// By the clock of the store: no file of the transaction itself is older.
+    /// A time by the clock of the store. The transaction wrote no file before it.
     #[prost(uint64, tag = "14")]
     pub files_since_millis: u64,
 }
-/// What a saved transaction wrote and, as far as others could disturb it, read.
+/// What a transaction wrote, read and requires, as keys and ranges.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Footprint {
     #[prost(uint64, tag = "1")]
     pub base_version: u64,
-    /// The version up to which conflicts were looked for.
+    /// The version up to which the transaction was validated.
     #[prost(uint64, tag = "2")]
     pub validated_version: u64,
     #[prost(string, repeated, tag = "3")]
@@ -224,8 +225,8 @@ pub struct Footprint {
     /// Path of a changed lakehouse definition.
     #[prost(string, optional, tag = "9")]
     pub lakehouse_definition: ::core::option::Option<::prost::alloc::string::String>,
-    /// Read, and must not have changed when the transaction commits, whatever its isolation. In a commit intent they
-    /// stand among the required.
+    /// Keys that were read and must not have changed when the transaction commits, at every isolation level. In a commit
+    /// intent they are stored as required keys.
     #[prost(string, repeated, tag = "10")]
     pub keys_watched: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "11")]
@@ -237,7 +238,7 @@ pub mod footprint {
     pub struct Range {
         #[prost(string, tag = "1")]
         pub start: ::prost::alloc::string::String,
-        /// Exclusive; absent = no end.
+        /// The end is exclusive. If it is absent, the range has no end.
         #[prost(string, optional, tag = "2")]
         pub end: ::core::option::Option<::prost::alloc::string::String>,
     }
@@ -245,13 +246,13 @@ pub mod footprint {
     pub struct Write {
         #[prost(string, tag = "1")]
         pub key: ::prost::alloc::string::String,
-        /// Location in the version the write was made on; absent = the object is new.
+        /// Location in the version on which the write is based; absent if the object is new.
         #[prost(string, optional, tag = "2")]
         pub base: ::core::option::Option<::prost::alloc::string::String>,
-        /// The new location; absent = the object is dropped.
+        /// The new location; absent if the object is dropped.
         #[prost(string, optional, tag = "3")]
         pub location: ::core::option::Option<::prost::alloc::string::String>,
-        /// The definition is the transaction's own; else an object only moved.
+        /// Whether the transaction wrote the definition; false for an object that it only renamed or restored.
         #[prost(bool, tag = "4")]
         pub is_own_definition: bool,
         #[prost(uint64, tag = "5")]
@@ -261,12 +262,12 @@ pub mod footprint {
         pub renamed_from: ::core::option::Option<::prost::alloc::string::String>,
     }
 }
-/// A file below `_queue/`: transactions that wait for the leader of a group commit to put them into a root.
+/// A file below `_queue/`: transactions that wait for another process to commit them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CommitIntent {
     #[prost(message, repeated, tag = "1")]
     pub transactions: ::prost::alloc::vec::Vec<IntendedTransaction>,
-    /// Of appends that wait for a process that appends their rows: these rows, as an Arrow IPC stream.
+    /// The rows of queued appends, as an Arrow IPC stream.
     #[prost(bytes = "vec", tag = "2")]
     pub rows: ::prost::alloc::vec::Vec<u8>,
 }
@@ -287,10 +288,10 @@ pub struct IntendedTransaction {
     >,
     #[prost(message, optional, tag = "6")]
     pub footprint: ::core::option::Option<Footprint>,
-    /// No later version may hold it.
+    /// The last version that may contain the transaction.
     #[prost(uint64, tag = "7")]
     pub last_version: u64,
-    /// What it did, in the words of the library.
+    /// Summary of the changes for the log, in one line.
     #[prost(string, tag = "8")]
     pub summary: ::prost::alloc::string::String,
     /// Log entries of transactions whose changes are part of this one.
@@ -455,9 +456,9 @@ impl DataType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DistributedTransactionState {
-    /// May be resumed.
+    /// The transaction can be resumed.
     Open = 0,
-    /// The record of a commit; it holds the id and nothing that could be resumed.
+    /// The record of a committed id, which cannot be resumed.
     Record = 1,
     RolledBack = 2,
 }
