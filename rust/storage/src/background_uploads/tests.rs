@@ -90,7 +90,7 @@ async fn the_barrier_fails_with_the_error_of_an_upload() {
     // The next statement fails at once.
     assert!(matches!(pending.put("third", bytes(1)).await, Err(Error::PermissionDenied(_))));
     assert!(pending.has_failed() && !pending.is_settled());
-    // The failure no longer counts after the file was deleted.
+    // After the failed file was deleted, the transaction can continue.
     pending.delete("second").await.unwrap();
     pending.written().await.unwrap();
 }

@@ -38,8 +38,8 @@ use crate::version::root_metadata::CommittedTransaction;
 /// Maximum total size of the intents that one leader takes: of their rows, and of their log entries.
 const MAX_SIZE_BYTES: usize = 32 << 20;
 const MAX_LOG_SIZE_BYTES: usize = 256 << 10;
-/// Maximum time, in requests, that a leader waits for the next intents of the processes whose appends the last version
-/// committed. These processes first have to notice that version.
+/// A leader waits at most for the duration of this number of requests for new intents of the processes whose appends
+/// the latest version contains. These processes first have to notice that version.
 const GATHER_REQUESTS: u64 = 3;
 /// Number of polls for further intents per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 8;
@@ -50,7 +50,7 @@ pub struct QueuedAppends {
     place: Place,
     /// Key of the table.
     table: String,
-    /// Time after which this process no longer waits for others.
+    /// Time after which this process no longer waits for other processes.
     deadline_millis: u64,
     /// Intents of other processes whose rows the caller appends as well.
     others: Vec<Intent>,
@@ -213,7 +213,7 @@ impl QueuedAppends {
         Ok(())
     }
 
-    /// Log entries of the appends of other processes.
+    /// Returns the log entries of the appends of other processes.
     pub(super) fn entries_of_others(&self) -> impl Iterator<Item = CommittedTransaction> {
         self.others.iter().flat_map(|intent| intent.transactions.iter().cloned().map(of_log_entry))
     }

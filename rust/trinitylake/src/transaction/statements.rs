@@ -186,7 +186,8 @@ impl Transaction {
         Ok(key)
     }
 
-    /// Adds a requirement, unless this transaction writes the key: then every other change of it is a conflict anyway.
+    /// Adds a requirement, unless this transaction writes the key, because a concurrent change of a written key is a
+    /// conflict anyway.
     fn require_unless_written(&mut self, requirement: Requirement, key: &str) {
         if !self.changes.writes.contains_key(key) {
             self.footprint_mut().require(requirement);

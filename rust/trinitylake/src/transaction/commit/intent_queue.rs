@@ -158,7 +158,7 @@ impl Place {
         let (storage, environment) = (publisher.storage().as_ref(), publisher.environment().as_ref());
         if self.request_millis.is_none() {
             let started = environment.elapsed_millis();
-            // The name is unique: a file that exists is this one, after a repeated request.
+            // The name is unique, so an existing file is this intent, which an earlier attempt of the request created.
             storage.put_if_absent(&self.intent.path, self.intent.encode()).await?;
             self.request_millis = Some(environment.elapsed_millis() - started + 1);
         }

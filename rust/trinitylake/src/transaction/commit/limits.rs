@@ -9,8 +9,8 @@ use crate::version::Version;
 /// Number of versions that a late commit reads in parallel.
 pub(crate) const VERSIONS_AT_ONCE: u64 = 32;
 
-/// Limits of a commit, including the repeated calls after its conflicts were resolved. At least one root is tried, and
-/// the answer to a request that was sent is always awaited.
+/// Limits of a commit. Further calls of the commit, after its conflicts were resolved, count as well. At least one root
+/// is tried, and the answer to a request that was sent is always awaited.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitLimits {
     /// Number of roots to try, and number of times that conflicts are returned to the caller.

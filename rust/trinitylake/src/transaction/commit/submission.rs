@@ -44,7 +44,7 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
-    /// The transactions for the log of the root: this one, then its companions.
+    /// Returns the entries for the log: this transaction, then its companions.
     pub(crate) fn transactions(&self) -> impl Iterator<Item = &CommittedTransaction> {
         std::iter::once(&self.info).chain(&self.companions)
     }
