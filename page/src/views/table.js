@@ -89,7 +89,7 @@ function snapshots(found) {
 }
 
 function history(entries) {
-  return grid("Versions that changed the table", ["Version", "Change", "Name", "Committed", "Then", "Rows"], entries.map((one) => [
+  return grid("Versions that changed the table", ["Version", "Change", "Name", "Committed", "Table", "Rows"], entries.map((one) => [
     h("a", { href: link("latest", "version", [String(one.version)]) }, number(one.version)), badge(one.action), shown(one.name.join(".")),
     when(one["created-at-millis"]),
     one.action === "dropped" ? "" : h("a", { href: link(versionState(one.version), "table", one.name) }, "Table in this version"),
