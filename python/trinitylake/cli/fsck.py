@@ -22,7 +22,7 @@ from trinitylake.cli.command import (
     open_lakehouse,
     storage_options,
 )
-from trinitylake.cli.output import counted, emit, grid, progress
+from trinitylake.cli.output import counted, emit, grid, progress, ranges_text
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.lakehouse.fsck import HARMLESS, FsckReport, Versions, with_certificate
 from trinitylake.lakehouse.fsck import fsck as check
@@ -123,7 +123,7 @@ def _picture(report: FsckReport, with_files: bool, dry_run: bool) -> RenderableT
             table.add_row(
                 Text(one.kind, style),
                 Text(one.path),
-                Text(_numbers(one.versions)),
+                Text(ranges_text(one.versions, "-")),
                 Text(", ".join(one.affected)),
                 Text(one.message),
             )
@@ -131,14 +131,3 @@ def _picture(report: FsckReport, with_files: bool, dry_run: bool) -> RenderableT
     if len(report.findings) > _SHOWN:
         parts.append(Text(f"and {len(report.findings) - _SHOWN} more; --json has all", "dim"))
     return Group(*parts)
-
-
-def _numbers(versions: tuple[int, ...]) -> str:
-    """Version numbers as text, with ranges."""
-    ranges: list[tuple[int, int]] = []
-    for version in versions:
-        if ranges and ranges[-1][1] + 1 == version:
-            ranges[-1] = ranges[-1][0], version
-        else:
-            ranges.append((version, version))
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, NamedTuple, Protocol
+from typing import Annotated, BinaryIO, Literal, NamedTuple
 
 import typer
 from rich.text import Text
@@ -79,7 +79,8 @@ def ingest(
     target = lake.table(table)
     name = f"{table}: {'standard input' if file == '-' else file}"
     is_csv = (format or ("csv" if Path(file).suffix.lower() == ".csv" else "json")) == "csv"
-    done = _Progress()
+    done = rejected = end = 0
+    version: int | None = None
     with contextlib.ExitStack() as stack:
         source = _Source(stack.enter_context(_opened(file, follow)), is_csv)
         on_progress = stack.enter_context(counting("ingesting", "rows"))
@@ -119,22 +120,13 @@ def ingest(
                     writer = stack.enter_context(open_writer())
                     parts += reversed(part.halves())
                     continue
-                done = _Progress(done.rows + len(rows.rows), done.rejected + future.rows_rejected, version, part.end)
-                on_progress("ingested", done.rows)
-    text = Text(f"{counted(done.rows - done.rejected, 'row')} ingested into {table}")
-    if done.rejected:
-        text.append(f"\n{counted(done.rejected, 'row')} rejected, see {dead_letter}", "yellow")
-    document = {"table": table, "rows": done.rows - done.rejected, "rejected": done.rejected}
-    emit(document | {"version": done.version, "bytes": done.end}, text, as_json)
-
-
-class _Progress(NamedTuple):
-    """Ingested rows, rejected rows among them, the last version, and the number of bytes up to their end."""
-
-    rows: int = 0
-    rejected: int = 0
-    version: int | None = None
-    end: int = 0
+                done, rejected, end = done + len(rows.rows), rejected + future.rows_rejected, part.end
+                on_progress("ingested", done)
+    text = Text(f"{counted(done - rejected, 'row')} ingested into {table}")
+    if rejected:
+        text.append(f"\n{counted(rejected, 'row')} rejected, see {dead_letter}", "yellow")
+    document = {"table": table, "rows": done - rejected, "rejected": rejected, "version": version, "bytes": end}
+    emit(document, text, as_json)
 
 
 class _Chunk(NamedTuple):
@@ -166,18 +158,8 @@ def _count_lines(records: list[bytes]) -> int:
     return sum(record.count(b"\n") for record in records)
 
 
-class _Input(Protocol):
-    """An input as bytes."""
-
-    def read(self) -> bytes | None:
-        """The next bytes; empty if none have arrived yet; None at the end."""
-
-    def seek(self, end: int) -> bool | None:
-        """Continue after `end` bytes; returns whether a line ends there. None if the input cannot seek."""
-
-
 class _File:
-    """A file that may grow, if it is followed at a path."""
+    """A file that may grow, if it is followed at a path. Its methods are those of `_Pipe`."""
 
     def __init__(self, stream: BinaryIO, followed: Path | None) -> None:
         self._stream, self._followed = stream, followed
@@ -217,17 +199,19 @@ class _Pipe:
         self._parts.put(None)
 
     def read(self) -> bytes | None:
+        """The next bytes; empty if none have arrived yet; None at the end."""
         try:
             return self._parts.get(timeout=_POLL_SECONDS)
         except queue.Empty:
             return b""
 
     def seek(self, end: int) -> bool | None:
+        """Continue after `end` bytes; returns whether a line ends there. None: the input cannot seek."""
         return None
 
 
 @contextlib.contextmanager
-def _opened(file: str, follows: bool) -> Iterator[_Input]:
+def _opened(file: str, follows: bool) -> Iterator[_File | _Pipe]:
     if file == "-":
         yield _Pipe(sys.stdin.buffer)
         return
@@ -242,7 +226,7 @@ def _opened(file: str, follows: bool) -> Iterator[_Input]:
 class _Source:
     """The records of an input. Their lines are unknown after a jump into a file."""
 
-    def __init__(self, input: _Input, has_quotes: bool) -> None:
+    def __init__(self, input: _File | _Pipe, has_quotes: bool) -> None:
         self._line: int | None = 1
         self._input = input
         self._records = Records(has_quotes)

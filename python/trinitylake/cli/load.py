@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Group
@@ -39,23 +39,11 @@ from trinitylake.tables.input_files.text_files import ENCODINGS, TextOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trinitylake.definitions.sql_types import Type
-    from trinitylake.lakehouse.lakehouse import Lakehouse
+    from trinitylake.lakehouse.transaction import Transaction
+    from trinitylake.tables.table import Table
 
 #: Maximum number of rows that `--bad-rows` accepts without `--max-bad-rows`. They are kept in memory.
 _BAD_ROWS_MAX = 10_000
-
-
-class _Target(NamedTuple):
-    """Target table and mode of a load."""
-
-    table: str
-    mode: Literal["append", "overwrite", "upsert"]
-    on: list[str] | None
-    create: bool
-    partition_by: list[str]
-    primary_key: list[str]
-    evolve_schema: bool
 
 
 @command
@@ -151,10 +139,12 @@ def load(
     known = format or format_of(files)
     if declared and known == "parquet":
         raise InvalidArgument("--type is for CSV and JSON: Parquet files have types, which --select can change")
+    known_columns = lake.table(table).schema.columns if select is None and lake.exists(table) else []
+    required = [one.name for one in known_columns if not one.nullable] or primary_key or []
     text_options = TextOptions(
-        types=declared if select is not None else _types_of(lake, table) | declared,
-        nested=[] if select is not None else _nested_of(lake, table),
-        required=[] if select is not None else _required_of(lake, table) or primary_key or [],
+        types={one.name: one.type for one in known_columns if is_convertible(one.type)} | declared,
+        nested=[one.name for one in known_columns if one.type.children],
+        required=required if select is None else [],
         nulls=nulls or (),
         delimiter=delimiter,
         decimal=decimal,
@@ -164,7 +154,6 @@ def load(
         time_zone=time_zone,
         bad_rows_max=max_bad_rows,
     )
-    target = _Target(table, mode, on, create, partition_by or [], primary_key or [], evolve_schema)
     with (
         counting("reading", "rows") as on_progress,
         input_files(files, known, text_options, storage_options(options)) as inputs,
@@ -198,14 +187,22 @@ def load(
             emit(document | {"version": None}, Group(text, picture), as_json)
             return
         rejected = inputs.bad_rows
-
-        def write_bad_rows() -> None:
-            if bad_rows is not None:
+        with (
+            _named(inputs.names.values(), has_select=select is not None),
+            lake.transaction(message=message, author=author, id=id, restart=id is not None) as transaction,
+        ):
+            target = _target(transaction, table, rows.schema, create, partition_by, primary_key, evolve_schema)
+            if mode == "overwrite":
+                target.overwrite(rows)
+            elif mode == "upsert":
+                target.upsert(rows, on)
+            else:
+                target.append(rows, evolve_schema=evolve_schema)
+            if bad_rows is not None:  # before the commit: they are not lost if the command fails after it
                 with bad_rows.open("w", encoding="utf-8") as file:
                     file.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rejected)
-
-        with _named(inputs.names.values(), has_select=select is not None):
-            version, summary = _load(lake, target, rows, message, author, id, write_bad_rows)
+    summary = transaction.summary
+    version = transaction.version if transaction.version != transaction.base_version else None
     text = Text("nothing changed" if version is None else f"version {version}: {summary}")
     if rejected:
         text.append(
@@ -214,63 +211,31 @@ def load(
     emit(document | {"version": version, "summary": summary, "bad_rows": len(rejected)}, text, as_json)
 
 
-def _types_of(lake: Lakehouse, table: str) -> dict[str, Type]:
-    """Types of the columns of an existing table to which text can be converted."""
-    if not lake.exists(table):
-        return {}
-    return {column.name: column.type for column in lake.table(table).schema.columns if is_convertible(column.type)}
-
-
-def _nested_of(lake: Lakehouse, table: str) -> list[str]:
-    """Columns of an existing table with nested types."""
-    return [one.name for one in lake.table(table).schema.columns if one.type.children] if lake.exists(table) else []
-
-
-def _required_of(lake: Lakehouse, table: str) -> list[str]:
-    """Required columns of an existing table."""
-    return [one.name for one in lake.table(table).schema.columns if not one.nullable] if lake.exists(table) else []
-
-
-def _load(
-    lake: Lakehouse,
-    target: _Target,
-    rows: pa.RecordBatchReader,
-    message: str,
-    author: str,
-    id: str | None,
-    write_bad_rows: Callable[[], None],
-) -> tuple[int | None, str]:
-    """Load all rows in one transaction; returns its version, None if nothing changed, and its summary for the log.
-
-    The bad rows are written before the commit, so that they are not lost if the command fails after it.
-    """
-    with lake.transaction(message=message, author=author, id=id, restart=id is not None) as transaction:
-        if transaction.exists(target.table):
-            if target.partition_by or target.primary_key:
-                raise InvalidArgument(f"table {target.table} exists: --partition-by and --primary-key create a table")
-            table = transaction.table(target.table)
-            known = table.schema.names
-            if not target.evolve_schema and (new := [name for name in rows.schema.names if name not in known]):
-                raise InvalidArgument(
-                    f"table {target.table} has no column {new[0]!r}; {hint(new[0], known)}; --evolve-schema adds "
-                    "columns, and --select renames or leaves out some"
-                )
-        else:
-            if not target.create:
-                raise ObjectNotFound(f"table {target.table} does not exist: use --create to create it")
-            transaction.create_namespace(split(target.table)[0], exist_ok=True)
-            table = transaction.create_table(
-                target.table, rows.schema, partition_spec=target.partition_by, primary_key=target.primary_key
-            )
-        if target.mode == "overwrite":
-            table.overwrite(rows)
-        elif target.mode == "upsert":
-            table.upsert(rows, target.on)
-        else:
-            table.append(rows, evolve_schema=target.evolve_schema)
-        write_bad_rows()
-    version = transaction.version if transaction.version != transaction.base_version else None
-    return version, transaction.summary
+def _target(
+    transaction: Transaction,
+    name: str,
+    schema: pa.Schema,
+    create: bool,
+    partition_by: list[str] | None,
+    primary_key: list[str] | None,
+    evolve_schema: bool,
+) -> Table:
+    """The table to load into, which is created if allowed."""
+    if not transaction.exists(name):
+        if not create:
+            raise ObjectNotFound(f"table {name} does not exist: use --create to create it")
+        transaction.create_namespace(split(name)[0], exist_ok=True)
+        return transaction.create_table(name, schema, partition_spec=partition_by, primary_key=primary_key or ())
+    if partition_by or primary_key:
+        raise InvalidArgument(f"table {name} exists: --partition-by and --primary-key create a table")
+    table = transaction.table(name)
+    known = table.schema.names
+    if not evolve_schema and (new := [name for name in schema.names if name not in known]):
+        raise InvalidArgument(
+            f"table {name} has no column {new[0]!r}; {hint(new[0], known)}; --evolve-schema adds columns, and --select "
+            "renames or leaves out some"
+        )
+    return table
 
 
 @contextmanager

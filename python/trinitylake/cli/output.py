@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rich import filesize
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table as Grid
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Width of the output to a pipe: lines are not wrapped, so that programs find whole names and paths.
 PIPE_WIDTH = 10_000
+#: Maximum number of printed lines of one kind.
+LINES_MAX = 20
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (60 * 86400, 86400, "days"))
 
 
@@ -190,10 +193,9 @@ def time_text(time: datetime) -> str:
 def age_text(time: datetime) -> str:
     """An age such as `3 min ago`; the date if it is old."""
     seconds = (datetime.now(UTC) - time).total_seconds()
-    for below, unit, name in _AGES:
-        if 0 <= seconds < below:
-            return f"{int(seconds // unit)} {name} ago"
-    return time.astimezone().strftime("%Y-%m-%d" if seconds >= 0 else "%Y-%m-%d %H:%M")
+    if seconds < 0:
+        return time.astimezone().strftime("%Y-%m-%d %H:%M")
+    return f"{text} ago" if (text := _span_text(seconds)) else time.astimezone().strftime("%Y-%m-%d")
 
 
 def time_left_text(time: datetime) -> str:
@@ -201,22 +203,41 @@ def time_left_text(time: datetime) -> str:
     seconds = (time - datetime.now(UTC)).total_seconds()
     if seconds < 0:
         return "over"
-    for below, unit, name in _AGES:
-        if seconds < below:
-            return f"in {int(seconds // unit)} {name}"
-    return time.astimezone().strftime("%Y-%m-%d")
+    return f"in {text}" if (text := _span_text(seconds)) else time.astimezone().strftime("%Y-%m-%d")
+
+
+def _span_text(seconds: float) -> str:
+    """Such as `3 min`; "" for more than two months."""
+    return next((f"{int(seconds // unit)} {name}" for below, unit, name in _AGES if seconds < below), "")
 
 
 def size_text(size_bytes: int) -> str:
     """A size such as `1.2 MB`."""
-    from rich import filesize
-
     return filesize.decimal(size_bytes)
 
 
 def counted(number: int, noun: str) -> str:
     """`1 node`, `1,200 nodes`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def ranges_text(numbers: Iterable[int], to: str) -> str:
+    """Ascending numbers with ranges, such as `3, 5-9`, where `to` is "-"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join(to.join(map(str, run)) for run in runs)
+
+
+def first_lines(lines: list[Text], noun: str) -> list[Text]:
+    """The first lines, and the number of the other lines."""
+    more = len(lines) - LINES_MAX
+    if more <= 0:
+        return lines
+    return [*lines[:LINES_MAX], Text(f"  and {counted(more, f'more {noun}')}; --json lists all", "dim")]
 
 
 def _json(document: Any, indent: int | None = None) -> str:

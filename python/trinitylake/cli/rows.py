@@ -144,18 +144,11 @@ def line_width() -> int | None:
 def _scan(
     source: Reader, table: str, where: str | None, columns: list[str] | None = None, limit: int | None = None
 ) -> Scan:
-    with _similar_names(source, table):
-        return source.table(table).scan(where, columns or None, limit)
-
-
-@contextmanager
-def _similar_names(source: Reader, table: str) -> Iterator[None]:
-    """Add the most similar name to the error that a table does not exist."""
+    """The scan of a table. The error of an unknown table suggests the most similar name."""
     try:
-        yield
+        return source.table(table).scan(where, columns or None, limit)
     except ObjectNotFound as error:
-        similar = get_close_matches(table, source._similar_names(table), n=1, cutoff=0.8)
-        if similar:
+        if similar := get_close_matches(table, source._similar_names(table), n=1, cutoff=0.8):
             raise ObjectNotFound(f"{error}; did you mean {similar[0]}?") from None
         raise
 

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.optional_dependencies import optional_dependency
@@ -304,11 +305,7 @@ class SqlShell:
         return [one for one in columns if one is not None]
 
     def _prepare_line(self) -> None:
-        if sys.platform == "win32":
-            return  # it has no readline
-        try:
-            import readline
-        except ImportError:
+        if (readline := _readline()) is None:
             return
         found: list[str] = []
 
@@ -331,28 +328,29 @@ class SqlShell:
 
     def _remember(self, entered: str) -> None:
         """Add a statement to the history as one entry, also if it has several lines."""
-        if sys.platform == "win32":
+        if (readline := _readline()) is None or not entered.strip():
             return
-        with suppress(ImportError):
-            import readline
-
-            length = readline.get_current_history_length()
-            if entered.strip() and entered != readline.get_history_item(length):
-                readline.add_history(entered)
+        if entered != readline.get_history_item(readline.get_current_history_length()):
+            readline.add_history(entered)
 
     def _keep_history(self) -> None:
-        if sys.platform == "win32":
+        if (readline := _readline()) is None:
             return
-        with suppress(ImportError, OSError):
-            import readline
-
-            length = readline.get_current_history_length()
-            first = max(1, length + 1 - _HISTORY_ENTRIES)
-            entries = [readline.get_history_item(place) or "" for place in range(first, length + 1)]
-            path = history_path()
+        length = readline.get_current_history_length()
+        first = max(1, length + 1 - _HISTORY_ENTRIES)
+        entries = [readline.get_history_item(place) or "" for place in range(first, length + 1)]
+        path = history_path()
+        with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600)
             path.write_text("".join(f"{one.replace(chr(10), _LINE_BREAK)}\n" for one in entries), encoding="utf-8")
+
+
+def _readline() -> Any:
+    """Python's module for line editing; None where it has none, as on Windows."""
+    with suppress(ImportError):
+        return import_module("readline")
+    return None
 
 
 def history_path() -> Path:
