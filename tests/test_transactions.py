@@ -13,6 +13,7 @@ from pyiceberg.types import LongType
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from waiting import PATIENCE_SECONDS
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 
@@ -423,6 +424,6 @@ def test_transactions_that_changed_the_same_two_tables_do_not_wait_for_each_othe
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=PATIENCE_SECONDS)
     assert not any(thread.is_alive() for thread in threads)
     assert len(ids(lake, "nyc.t")) == len(ids(lake, "nyc.u")) + 3 == 3 + 10 * 3

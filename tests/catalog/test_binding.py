@@ -349,4 +349,4 @@ def test_the_class_is_imported_when_it_is_asked_for() -> None:
         "from trinitylake.iceberg import TrinityLakeCatalog\n"
         "assert 'pyiceberg' in sys.modules and trinitylake.iceberg.load is trinitylake.iceberg.catalog.load\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True)

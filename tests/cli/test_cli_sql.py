@@ -23,6 +23,7 @@ from trinitylake.cli.app import app
 from trinitylake.cli.sql_results import ResultPrinter
 from trinitylake.cli.sql_shell import SqlShell, split_statements
 from trinitylake.tables.queries.query import Query
+from waiting import PATIENCE_SECONDS
 
 
 class Tuples(ResultPrinter):
@@ -235,7 +236,7 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
 
     def until(text: str) -> None:
         nonlocal heard
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE_SECONDS
         while text not in heard:
             ready, _, _ = select.select([main], [], [], max(0.0, end - time.monotonic()))
             assert ready, heard
@@ -279,7 +280,7 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
     until("70")
     say("exit\n")
     until("rolled back")
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE_SECONDS) == 0
     os.close(main)
     history = tmp_path / "state" / "trinitylake" / "sql_history"
     assert "SELECT id + 40\x01FROM shop.items WHERE id = 2;\n" in history.read_text()

@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 import trinitylake as tl
 from trinitylake.cli.app import app
 from trinitylake.tables.ingestion.text_rows import CsvRows, Records
+from waiting import PATIENCE_SECONDS, wait_until
 
 COLUMNS = {
     "id": "bigint",
@@ -186,10 +187,7 @@ def start(lake: tl.Lakehouse, *arguments: str, stdin: int | None = None) -> subp
 
 
 def wait_for(lake: tl.Lakehouse, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while lake.table("raw.events").count() < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: lake.table("raw.events").count() >= count)
 
 
 def test_pipe_that_pauses_is_committed_meanwhile(lake: tl.Lakehouse) -> None:
@@ -200,7 +198,7 @@ def test_pipe_that_pauses_is_committed_meanwhile(lake: tl.Lakehouse) -> None:
     wait_for(lake, 2)
     process.stdin.write(b'd": 2}')
     process.stdin.close()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     assert ids(lake) == [0, 1, 2]
 
 
@@ -221,7 +219,7 @@ def test_killed_follower_writes_each_row_once(lake: tl.Lakehouse, tmp_path: Path
             else:
                 wait_for(lake, choose.randint(count // 2, count))
             process.send_signal(end)
-            assert process.wait(60) == (0 if end == signal.SIGINT else -end)
+            assert process.wait(PATIENCE_SECONDS) == (0 if end == signal.SIGINT else -end)
     assert ids(lake) == list(range(count))
 
 
@@ -248,5 +246,5 @@ def test_follower_of_a_file_that_is_rotated_or_truncated_ends_after_the_last_row
         process.send_signal(signal.SIGCONT)
         wait_for(lake, 2)
         file.write_text("")
-    assert process.wait(60) == 2
+    assert process.wait(PATIENCE_SECONDS) == 2
     assert ids(lake) == ([0, 1, 2] if change == "rotated" else [0, 1])

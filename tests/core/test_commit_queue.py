@@ -10,6 +10,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.errors import InvalidArgument
+from waiting import PATIENCE_SECONDS
 
 PROCESSES = 6
 COMMITS = 25
@@ -38,7 +39,7 @@ def test_processes_with_the_intent_queue_all_commit(tmp_path: Path, properties_d
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(timeout=120)
+        writer.join(PATIENCE_SECONDS)
     assert [writer.exitcode for writer in writers] == [0] * PROCESSES
     assert len(lake.namespaces()) == PROCESSES * COMMITS
     committed = Counter(change.transaction.id for change in lake.changes(since=0))

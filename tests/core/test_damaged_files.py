@@ -269,7 +269,7 @@ def test_a_bomb_is_refused_before_it_costs_memory(bomb: Callable[[], bytes], tmp
     (tmp_path / "bomb").write_bytes(bomb())
     (tmp_path / "node").write_bytes(FILES[ROOT])
     command = [sys.executable, "-c", BOMBS, str(tmp_path / "bomb"), str(tmp_path / "node")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout.split()[-1]) < MEMORY_LIMIT_BYTES, done.stdout
 

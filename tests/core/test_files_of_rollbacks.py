@@ -15,6 +15,7 @@ import pytest
 import trinitylake as tl
 from trinitylake.iceberg import TrinityLakeCatalog
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from waiting import PATIENCE_SECONDS
 
 PARTS = 16
 ROWS = {"key": list(range(PARTS)), "part": list(range(PARTS))}
@@ -105,11 +106,11 @@ class Failing:
     def __call__(self, io: LakehouseFileIO, *args: Any) -> None:
         if next(self.puts) == 1:
             for _ in range(3):
-                assert self.others_are_under_way.acquire(timeout=60)
+                assert self.others_are_under_way.acquire(timeout=PATIENCE_SECONDS)
             self.has_failed.set()
             raise OSError("a disk is full")
         self.others_are_under_way.release()
-        assert self.has_failed.wait(timeout=60)
+        assert self.has_failed.wait(timeout=PATIENCE_SECONDS)
         time.sleep(0.1)
         self.put(io, *args)
 

@@ -23,13 +23,13 @@ import pytest
 
 import s3_server
 import trinitylake as tl
+from waiting import PATIENCE_SECONDS
 
 FORK = multiprocessing.get_context("fork")
 DEEP = 12 if os.environ.get("TRINITYLAKE_DEEP") else 1
 #: 0: as many commits as the test says.
 SOAK_SECONDS = float(os.environ.get("TRINITYLAKE_SOAK_SECONDS", "0"))
 #: A process that is stuck fails the test instead of holding it for ever.
-PATIENCE_SECONDS = 60 * DEEP
 ROWS = pa.schema([("number", pa.int64())])
 
 
@@ -125,7 +125,7 @@ class Killed:
         time.sleep(milliseconds / 1000)
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
-        child.join(PATIENCE_SECONDS)
+        child.join(PATIENCE_SECONDS * DEEP)
         for what, message in messages.all():
             if what == "asked":
                 self.asked.append(message)
@@ -155,7 +155,7 @@ class Killed:
         lake.at().nodes()
 
 
-@pytest.mark.timeout(60 + 60 * DEEP)
+@pytest.mark.timeout(240 + 60 * DEEP)
 def test_a_killed_writer_loses_nothing_and_leaves_no_half_of_a_commit(tmp_path: Path) -> None:
     chosen = random.Random(1)
     doubtful = kills = acknowledged = 0
@@ -183,7 +183,7 @@ def test_a_killed_writer_loses_nothing_and_leaves_no_half_of_a_commit(tmp_path: 
     print(f"{kills} kills, {doubtful} commits done and not acknowledged")
 
 
-@pytest.mark.timeout(60 + 60 * DEEP)
+@pytest.mark.timeout(240 + 60 * DEEP)
 def test_a_killed_writer_leaves_both_tables_of_a_transaction_with_its_rows_or_none(tmp_path: Path) -> None:
     chosen = random.Random(2)
     for number in range(DEEP):
@@ -208,7 +208,7 @@ def test_a_killed_writer_leaves_both_tables_of_a_transaction_with_its_rows_or_no
         lake.table("ns.left").append(pa.table({"number": [1]}, schema=ROWS))
 
 
-@pytest.mark.timeout(120 + 60 * DEEP + 3 * SOAK_SECONDS)
+@pytest.mark.timeout(240 + 60 * DEEP + 3 * SOAK_SECONDS)
 @pytest.mark.parametrize("where", ["disk", "s3"])
 def test_processes_that_commit_at_once_lose_no_increment(tmp_path: Path, where: str) -> None:
     if where == "disk":
@@ -240,7 +240,7 @@ def test_eight_processes_on_tables_of_their_own_never_fail(tmp_path: Path) -> No
     children = [start(lambda pipe, name=name: work(pipe, name)) for name in names]
     versions = sorted(int(version) for _, reading in children for _, version in said(reading))
     for child, _ in children:
-        child.join(PATIENCE_SECONDS)
+        child.join(PATIENCE_SECONDS * DEEP)
         assert child.exitcode == 0
     assert versions == list(range(before + 1, before + 1 + len(names) * commits))
     assert all(lake.table(name).properties["position"] == str(commits - 1) for name in names)
@@ -285,7 +285,7 @@ def soak(lake: tl.Lakehouse, reopen: Callable[[], tl.Lakehouse], commits: int) -
             transactions += 1
             for name in names.split():
                 expected[name] += 1
-        child.join(PATIENCE_SECONDS)
+        child.join(PATIENCE_SECONDS * DEEP)
         assert child.exitcode == 0
     if SOAK_SECONDS:
         assert all(expected.values())

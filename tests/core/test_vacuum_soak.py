@@ -208,7 +208,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield f"s3://{bucket}/lake", options
 
 
-@pytest.mark.timeout(180 + 2 * SECONDS)
+@pytest.mark.timeout(300 + 2 * SECONDS)
 def test_gc_never_deletes_reachable_files(place: tuple[str, dict[str, str]], tmp_path: Path) -> None:
     """The classic error of garbage collection: a sweep deletes the files of a commit that it has not seen."""
     uri, options = place

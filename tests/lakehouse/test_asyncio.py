@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.types import StringType
 
 import trinitylake as tl
+from waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> N
 
     def slowly() -> Iterator[pa.RecordBatch]:
         begun.set()
-        may_end.wait(30)
+        may_end.wait(PATIENCE_SECONDS)
         yield pa.record_batch({"id": [9], "price": [0.0]})
 
     async def work() -> None:
@@ -177,7 +178,7 @@ def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> N
 
     async def main() -> None:
         task = asyncio.create_task(work())
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         task.cancel()
         await asyncio.sleep(0.05)
         assert not task.done(), "the rollback waits for the statement"
@@ -196,7 +197,7 @@ def test_outcome_of_a_cancelled_commit_is_found_by_its_id(shop: tl.Lakehouse, mo
 
     def slow(self: tl.Transaction, **options: Any) -> int:
         begun.set()
-        may_end.wait(30)
+        may_end.wait(PATIENCE_SECONDS)
         return commit(self, **options)
 
     monkeypatch.setattr(tl.Transaction, "commit", slow)
@@ -209,7 +210,7 @@ def test_outcome_of_a_cancelled_commit_is_found_by_its_id(shop: tl.Lakehouse, mo
 
     async def main() -> None:
         task = asyncio.create_task(work())
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

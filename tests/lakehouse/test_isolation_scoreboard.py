@@ -19,6 +19,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake import rest
+from waiting import PATIENCE_SECONDS
 
 FOLDER = Path(__file__).parents[2] / "compatibility"
 sys.path.insert(0, str(FOLDER))
@@ -31,7 +32,7 @@ def scoreboard(url: str, *arguments: str) -> tuple[int, dict[str, Any]]:
     code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import isolation_scoreboard as one; "
     code += "assert 'trinitylake' not in sys.modules; raise SystemExit(one.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, url, "--json", "--rounds=6", "--transactions=40", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.stderr == "" or done.returncode == 3, done.stderr
     return done.returncode, json.loads(done.stdout) if done.stdout else {}
 
@@ -49,7 +50,9 @@ class Faulty:
         self.fault = fault
         self.tables: dict[str, list[dict[str, Any]]] = {}
         self.lock = threading.Lock()
-        self.barriers = {test: threading.Barrier(count, timeout=60) for test, count in self.AT_ONCE.items()}
+        self.barriers = {
+            test: threading.Barrier(count, timeout=PATIENCE_SECONDS) for test, count in self.AT_ONCE.items()
+        }
 
     def meet(self, changes: list[dict[str, Any]]) -> None:
         """Wait for the other commits of the same moment."""

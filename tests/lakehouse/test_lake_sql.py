@@ -609,7 +609,7 @@ def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
     lake.create_namespace("n")
     lake.create_table("n.t", {"k": "bigint"}).append([{"k": 42}])
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "lake"), ENDLESS]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.stdout == "went on\n", result.stderr
 
 

@@ -22,9 +22,9 @@ from trinitylake import _core
 from trinitylake.base import pickling
 from trinitylake.iceberg import TrinityLakeCatalog
 from trinitylake.iceberg_storage.external_tables import load_external
+from waiting import PATIENCE_SECONDS
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
-PATIENCE_SECONDS = 120
 KEYS = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": "sent", "region": "r"}
 SECRETS = [ACCESS_KEY, SECRET_KEY, SESSION_TOKEN]
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")

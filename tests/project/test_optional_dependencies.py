@@ -75,7 +75,6 @@ def test_missing_library_error_names_the_package_to_install(tmp_path: Path) -> N
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
     )
     for (statement, wanted), found in zip(NEEDS.items(), json.loads(done.stdout), strict=True):
         assert found is not None, statement

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import trinitylake as tl
 from trinitylake.rest import RestServer, serve
+from waiting import PATIENCE_SECONDS
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -63,7 +63,7 @@ class Client:
         token = self._server.token if token is None else token
         sent = {"Authorization": f"Bearer {token}"} if token else {}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request(method, path, data, {**sent, **(headers or {})})
             response = connection.getresponse()
@@ -87,11 +87,3 @@ def connect(server: RestServer, warehouse: str | None = None) -> RestCatalog:
     if server.token:
         chosen["token"] = server.token
     return RestCatalog("test", uri=server.url, **chosen)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    """Raises `AssertionError` if it never does."""
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

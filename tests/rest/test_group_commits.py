@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.tables.group_append import WrittenAppend, groups_of
 from trinitylake.tables.table_locks import table_locks
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -48,10 +48,7 @@ def together(lake: tl.Lakehouse, commits: list[Callable[[], object]]) -> list[Ba
     with ThreadPoolExecutor(len(commits)) as threads, table_locks.held([table_id]):
         for commit in commits:
             futures.append(threads.submit(commit))
-            deadline = time.monotonic() + 20
-            while arrived() < len(futures):
-                assert time.monotonic() < deadline
-                time.sleep(0.005)
+            wait_until(lambda: arrived() >= len(futures))
     return [future.exception() for future in futures]
 
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 import trinitylake as tl
-from rest.client import Answer, Client, running, wait_for
+from rest.client import Answer, Client, running
 from rest.conftest import RITA, ROOT, WALT
 from trinitylake.rest import RestServer
 from trinitylake.rest.handlers.ingestion import ARROW_TYPE
+from waiting import wait_until
 
 PATH = "/ingest/shop/events"
 COLUMNS = {"id": "bigint", "name": "varchar", "price": "decimal(20, 10)"}
@@ -233,7 +234,7 @@ def test_idle_writers_are_closed_and_a_stopping_server_commits_what_it_has(shop:
         answers: list[int] = []
         thread = threading.Thread(target=lambda: answers.append(post(client, lines({"id": 3})).code))
         thread.start()
-        wait_for(lambda: any(writer._buffer for writer, _ in writers._writers.values()) or bool(answers))
+        wait_until(lambda: any(writer._buffer for writer, _ in writers._writers.values()) or bool(answers))
     thread.join()
     assert answers == [200]
     assert ids(shop) == [1, 2, 3]

@@ -23,6 +23,7 @@ from trinitylake.rest.maintenance.schedule import MaintenanceSchedule
 from trinitylake.rest.server_metrics import ServerMetrics
 from trinitylake.rest.workers import maintenance_jobs
 from trinitylake.rest.workers.pool import WorkerPool
+from waiting import PATIENCE_SECONDS
 
 TICK_SECONDS = 0.01
 
@@ -78,7 +79,7 @@ def test_scheduled_maintenance_follows_the_policy(lake: tl.Lakehouse, caplog: An
     logging.getLogger("trinitylake.rest.maintenance").addFilter(lambda record: done.set() or True)  # type: ignore[func-returns-value]
     try:
         with running(lake, options=ServerOptions(maintenance_every="1 s")) as server:
-            assert done.wait(60)
+            assert done.wait(PATIENCE_SECONDS)
             with urllib.request.urlopen(f"{server.url}/metrics") as response:
                 text = response.read().decode()
     finally:
@@ -104,10 +105,10 @@ def test_a_run_longer_than_the_period_is_the_only_one() -> None:
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
     schedule.begin()
-    assert work.begun.acquire(timeout=30)
+    assert work.begun.acquire(timeout=PATIENCE_SECONDS)
     assert not work.begun.acquire(timeout=20 * TICK_SECONDS)
     work.may_end.set()
-    assert work.begun.acquire(timeout=30), "the next is due at once"
+    assert work.begun.acquire(timeout=PATIENCE_SECONDS), "the next is due at once"
     schedule.end()
     assert work.most_at_work == 1
 
@@ -119,7 +120,7 @@ def test_an_error_of_one_run_does_not_end_the_schedule(caplog: Any) -> None:
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
     for _ in range(3):
-        assert work.begun.acquire(timeout=30)
+        assert work.begun.acquire(timeout=PATIENCE_SECONDS)
     schedule.end()
     assert runs(metrics, "failed") >= 2
     assert schedule.last_run is not None
@@ -133,7 +134,7 @@ def test_a_shutdown_stops_a_run_between_two_tables() -> None:
     work, metrics = Work(), ServerMetrics()
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
-    assert work.begun.acquire(timeout=30)
+    assert work.begun.acquire(timeout=PATIENCE_SECONDS)
     schedule.end()
     assert work.at_work == 0
     assert runs(metrics, "stopped") == 1
@@ -152,12 +153,12 @@ def test_a_shutdown_waits_a_limited_time_for_maintenance(monkeypatch: pytest.Mon
 
         def run(self, *, progress: Callable[[str, int], object] | None = None) -> Any:
             begun.set()
-            may_end.wait(60)
+            may_end.wait(PATIENCE_SECONDS)
             raise ValueError("late")
 
     schedule = MaintenanceSchedule(Vacuuming(), TICK_SECONDS, ServerMetrics(), WorkerPool())
     schedule.begin()
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE_SECONDS)
     schedule.end()
     may_end.set()
     assert "still runs" in caplog.text

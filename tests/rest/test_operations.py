@@ -27,6 +27,7 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer, ServerOptions, limits
 from trinitylake.rest.http.observation import JsonLines
 from trinitylake.rest.secret_redaction import Redaction, without_secrets
+from waiting import PATIENCE_SECONDS
 
 CANARY = "canary-AKIA-0123456789"
 
@@ -249,7 +250,7 @@ def test_a_shutdown_finishes_running_commits(shop: tl.Lakehouse, monkeypatch: py
 
     def slow(self: Transaction) -> int:
         begun.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE_SECONDS)
         return commit(self)
 
     monkeypatch.setattr(Transaction, "commit", slow)
@@ -258,7 +259,7 @@ def test_a_shutdown_finishes_running_commits(shop: tl.Lakehouse, monkeypatch: py
         client = Client(server)
         asking = threading.Thread(target=lambda: answers.append(client("POST", "/v1/namespaces", {"namespace": ["a"]})))
         asking.start()
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE_SECONDS)
         ending = threading.Thread(target=server.stop)
         ending.start()
         go_on.set()
@@ -281,7 +282,7 @@ def test_one_principal_cannot_occupy_all_threads(
 
     def slow(self: Transaction) -> int:
         if self.properties.get("rest.principal") == "slow":
-            go_on.wait(30)
+            go_on.wait(PATIENCE_SECONDS)
         return commit(self)
 
     monkeypatch.setattr(Transaction, "commit", slow)
@@ -294,7 +295,7 @@ def test_one_principal_cannot_occupy_all_threads(
             return client("POST", "/v1/namespaces/shop/tables", body, token=token).code
 
         waiting = [threads.submit(create, "slow", number) for number in range(4)]
-        done, _ = wait(waiting, 25, FIRST_COMPLETED)
+        done, _ = wait(waiting, PATIENCE_SECONDS, FIRST_COMPLETED)
         assert [one.result() for one in done] == [503]
         assert create("quick", 0) == 200
         go_on.set()
@@ -306,7 +307,7 @@ def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeyp
     commit, together = Transaction.commit, threading.Barrier(8)
 
     def at_once(self: Transaction) -> int:
-        together.wait(30)
+        together.wait(PATIENCE_SECONDS)
         return commit(self)
 
     monkeypatch.setattr(Transaction, "commit", at_once)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterator
 from datetime import date, datetime
@@ -28,6 +27,7 @@ from trinitylake.rest.maintenance import estimates
 from trinitylake.rest.page import history, search
 from trinitylake.rest.workers.page_jobs import texts_of
 from trinitylake.tables.first_rows import first_rows
+from waiting import wait_until
 
 PAGE = "/trinitylake/v1/page"
 #: In every name and word that Rita may not see.
@@ -526,9 +526,8 @@ def test_maintenance_is_estimated_without_deleting_anything(
     )
     files = [path for path, *_ in shop._storage.list("")]
     assert root("maintenance", "POST").code == 200
-    deadline = time.monotonic() + 60
-    while (found := root.found("maintenance"))["state"] == "running" and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: root.found("maintenance")["state"] != "running")
+    found = root.found("maintenance")
     assert found["state"] == "done", found
     assert found["expire"]["versions"] == 0
     assert found["vacuum"]["kept"]["data files"]["files"] == 7

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from rest.conftest import RITA, ROOT, WALT
 from rest.shop import with_tables
 from trinitylake.rest import RestServer, ServerOptions
 from trinitylake.rest.page import answers, rows
+from waiting import wait_until
 
 SQL = "/trinitylake/v1/page/latest/sql"
 ENDLESS = "SELECT count(*) FROM range(1000000000000) a, range(1000000000000) b WHERE a.range * b.range = 7"
@@ -192,10 +192,10 @@ def test_one_principal_does_not_take_all_processes(
     with running(shop, token_file=file, options=ServerOptions(page_shows_rows=True)) as server:
         at_work = server._app.service.workers
         with asking(server, ENDLESS, RITA), asking(server, ENDLESS, RITA):
-            assert until(lambda: at_work.n_at_work == 2)
+            wait_until(lambda: at_work.n_at_work == 2)
             assert ask(server, "SELECT 1", RITA).code == 429
             assert ask(server, "SELECT 1").code == 200
-        assert until(lambda: at_work.n_at_work == 0)
+        wait_until(lambda: at_work.n_at_work == 0)
     assert at_work.n_at_work == 0
 
 
@@ -204,8 +204,8 @@ def test_query_ends_when_its_client_disconnects(page_server: RestServer, monkeyp
     monkeypatch.setattr(answers, "WORK_SECONDS", 1000.0)
     at_work = page_server._app.service.workers
     with asking(page_server, ENDLESS, ROOT):
-        assert until(lambda: at_work.n_at_work == 1)
-    assert until(lambda: at_work.n_at_work == 0)
+        wait_until(lambda: at_work.n_at_work == 1)
+    wait_until(lambda: at_work.n_at_work == 0)
     assert processes(page_server) == []
     assert ask(page_server, "SELECT 1").code == 200
 
@@ -256,10 +256,3 @@ def resident_size_bytes() -> int:
     """Memory of this process."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) << 10
-
-
-def until(is_so: Any) -> bool:
-    deadline = time.monotonic() + 60
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(is_so())

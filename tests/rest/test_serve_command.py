@@ -16,6 +16,7 @@ import trinitylake as tl
 from rest.shop import ROWS
 from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
 from trinitylake.cli.app import app
+from waiting import PATIENCE_SECONDS
 
 
 def announced(process: subprocess.Popen[str]) -> str:
@@ -39,7 +40,7 @@ def test_the_command_serves_until_a_signal(lake: tl.Lakehouse) -> None:
             catalog.create_table("shop.orders", ROWS.schema).append(ROWS)
         finally:
             process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode in (0, -signal.SIGTERM), errors
     assert "Traceback" not in errors
     assert lake.table("shop.orders").scan().to_arrow().num_rows == 3
@@ -64,10 +65,10 @@ def test_the_command_ends_although_a_request_hangs(lake: tl.Lakehouse) -> None:
             catalog = RestCatalog("test", uri=json.loads(announced(process))["url"])
             assert catalog.list_namespaces() == []
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 1
+            assert process.wait(PATIENCE_SECONDS) == 1
         finally:
             process.kill()
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert "the process ends although requests still run" in errors
 
 
@@ -105,6 +106,6 @@ def test_the_command_signs_with_the_options_of_the_storage(lake_on_s3: tl.Lakeho
             assert given.config["s3.access-key-id"] != ACCESS_KEY
         finally:
             process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert SECRET_KEY not in text + errors
     assert SESSION_TOKEN not in text + errors

@@ -12,6 +12,7 @@ from trinitylake.rest.errors import RestError
 from trinitylake.rest.limits import SharedLimit
 from trinitylake.rest.request import body
 from trinitylake.rest.request.body import HEAVY_VALUES, BodyLimits
+from waiting import PATIENCE_SECONDS
 
 LARGE_SIZE_BYTES = 15 << 20
 
@@ -77,12 +78,12 @@ def test_threads_and_coroutines_wait_for_each_other() -> None:
     limit, has_lease, may_end = SharedLimit(1, 1), threading.Event(), threading.Event()
 
     def in_thread() -> None:
-        with limit.lease("thread", wait_seconds=10):
+        with limit.lease("thread", wait_seconds=PATIENCE_SECONDS):
             has_lease.set()
-            may_end.wait(10)
+            may_end.wait(PATIENCE_SECONDS)
 
     async def in_coroutine() -> None:
-        async with limit.lease_async("coroutine", wait_seconds=10):
+        async with limit.lease_async("coroutine", wait_seconds=PATIENCE_SECONDS):
             assert not thread.running() or may_end.is_set()
 
     async def end_soon() -> None:
@@ -94,9 +95,9 @@ def test_threads_and_coroutines_wait_for_each_other() -> None:
 
     with ThreadPoolExecutor(1) as threads:
         thread = threads.submit(in_thread)
-        assert has_lease.wait(10)
+        assert has_lease.wait(PATIENCE_SECONDS)
         asyncio.run(both())
-        thread.result(10)
+        thread.result(PATIENCE_SECONDS)
     assert limit.n_leases == 0
 
 

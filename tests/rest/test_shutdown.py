@@ -21,14 +21,13 @@ from urllib.parse import urlsplit
 import pytest
 
 import trinitylake as tl
-from rest.client import Client, running, wait_for
+from rest.client import Client, running
 from rest.shop import with_tables
-from trinitylake.rest import serve
-from trinitylake.rest.limits import GRACE_SECONDS
+from trinitylake.rest import limits, serve
 from trinitylake.tables.table_locks import table_locks
+from waiting import PATIENCE_SECONDS, wait_until
 
-#: A server whose answers come twelve seconds after the work for them is done, however slow the machine, and that gives
-#: requests one second.
+#: A server that does the work of requests and sends no answer to them, and that gives requests one second.
 SLOW = """
 import sys, time
 from trinitylake.cli.app import app
@@ -38,7 +37,7 @@ limits.GRACE_SECONDS = 1
 answer = App._answer
 def late(self, endpoint, call):
     response = answer(self, endpoint, call)
-    time.sleep(12)
+    time.sleep(600)
     return response
 App._answer = late
 app(sys.argv[1:])
@@ -60,14 +59,14 @@ def slow_server(lake: tl.Lakehouse) -> Iterator[tuple[subprocess.Popen[str], str
                 text += process.stdout.readline()
             yield process, urlsplit(json.loads(text)["url"]).netloc
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(PATIENCE_SECONDS)
         finally:
             process.kill()
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def ask(address: str, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], Any]:
-    connection = http.client.HTTPConnection(address, timeout=60)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_SECONDS)
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
@@ -101,9 +100,7 @@ def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -
         host, _, port = address.partition(":")
         with socket.create_connection((host, int(port))) as half:
             half.sendall(f"POST {TABLE} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 99\r\n\r\n".encode() + b'{"up')
-            deadline = time.monotonic() + 60
-            while commits(lake) < before + 2 and time.monotonic() < deadline:
-                time.sleep(0.05)
+            wait_until(lambda: commits(lake) == before + 2)
             process.send_signal(signal.SIGTERM)
             not_begun = half.makefile("rb").read()
 
@@ -130,16 +127,17 @@ def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -
 
 
 def test_idle_tls_connections_do_not_delay_a_shutdown(
-    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext]
+    lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing TLS waits for the client, and a client with a pooled connection did not answer: each restart of a server
     took thirty seconds. So did one with a client that had stopped in the handshake.
     """
     files, context = tls
+    monkeypatch.setattr(limits, "GRACE_SECONDS", 3600)
     server = serve(lake, **files).start()
     with ExitStack() as connections:
         idle, silent, half = (
-            connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS))
             for _ in range(3)
         )
         asked = connections.enter_context(context.wrap_socket(idle, server_hostname="localhost"))
@@ -147,9 +145,7 @@ def test_idle_tls_connections_do_not_delay_a_shutdown(
         assert asked.recv(65536).startswith(b"HTTP/1.1 200")
         connections.enter_context(context.wrap_socket(silent, server_hostname="localhost"))
         half.sendall(b"\x16\x03\x01")
-        began = time.monotonic()
         server.stop()
-        assert time.monotonic() - began < GRACE_SECONDS / 2
 
 
 @pytest.mark.parametrize("is_slow", [False, True], ids=["at work", "not yet taken"])
@@ -164,15 +160,15 @@ def test_a_shutdown_sends_complete_responses_over_tls(
     with ExitStack() as ends, ThreadPoolExecutor(1) as threads:
         raw = ends.enter_context(socket.socket())
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        raw.settimeout(60)
+        raw.settimeout(PATIENCE_SECONDS)
         raw.connect(("127.0.0.1", server.port))
         connection = ends.enter_context(context.wrap_socket(raw, server_hostname="localhost"))
         with table_locks.held([lake.table("shop.orders").id]):
             connection.sendall(f"GET {TABLE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() if is_slow else POST_COLOR)
             received = connection.recv(100) if is_slow else b""
-            wait_for(lambda: is_slow or bool(server._app._threads.n_leases))
+            wait_until(lambda: is_slow or bool(server._app._threads.n_leases))
             ending = threads.submit(server.stop)
-            wait_for(lambda: server._server.should_exit)
+            wait_until(lambda: server._server.should_exit)
             time.sleep(2)
             assert not ending.done()
         while data := connection.recv(1 << 16):
@@ -180,4 +176,4 @@ def test_a_shutdown_sends_complete_responses_over_tls(
         head, _, body = received.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200")
         assert len(json.loads(body)["metadata"]["properties"]) >= 4000
-        ending.result(GRACE_SECONDS / 2)
+        ending.result(PATIENCE_SECONDS)

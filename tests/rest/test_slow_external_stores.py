@@ -30,6 +30,7 @@ from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
 from trinitylake.rest.workers import foreign_files
 from trinitylake.rest.workers.foreign_files import FileJob
 from trinitylake.rest.workers.pool import WorkerPool
+from waiting import wait_until
 
 OUTSIDE = "/v1/namespaces/shop/tables/outside"
 
@@ -77,19 +78,14 @@ def workers(server: RestServer) -> WorkerPool:
 def assert_free(server: RestServer) -> None:
     """Soon no worker waits for a peer, and no place is taken."""
     outbound = server._app.service.outbound
-    began = time.monotonic()
-    while (workers(server).n_at_work or outbound.limit.n_leases) and time.monotonic() < began + 30:
-        time.sleep(0.05)
-    assert not workers(server).n_at_work
-    assert not outbound.limit.n_leases
+    wait_until(lambda: not workers(server).n_at_work and not outbound.limit.n_leases)
 
 
 def in_the_end(ask: Callable[[], Answer]) -> Answer:
     """The answer when no call waits any more."""
-    deadline = time.monotonic() + 60
-    while (answer := ask()).code in (503, 504) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return answer
+    answers: list[Answer] = []
+    wait_until(lambda: answers.append(ask()) or answers[-1].code not in (503, 504))
+    return answers[-1]
 
 
 def test_external_files_are_read_with_the_settings_of_the_server(server: RestServer) -> None:

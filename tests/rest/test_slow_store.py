@@ -21,6 +21,7 @@ from slow_s3 import SlowS3, slow_s3
 from trinitylake.iceberg_storage import metadata
 from trinitylake.rest import RestServer
 from trinitylake.rest.limits import MAX_THREADS_OF_ONE
+from waiting import wait_until
 
 ORDERS = "/v1/namespaces/shop/tables/orders"
 #: Seconds that a request to the store has, and those that its repetitions have together.
@@ -94,12 +95,6 @@ def test_requests_end_and_probes_respond(server: RestServer, store: SlowS3, in_h
     errors = {answer.error for _, answer in answers if answer.code != 200}
     assert "ServiceUnavailableException" in errors
     store.dripping = set()
-    deadline = time.monotonic() + 30
-    while client("GET", ORDERS).code != 200 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert client("GET", ORDERS).code == 200
+    wait_until(lambda: client("GET", ORDERS).code == 200)
     assert client("POST", "/v1/namespaces", {"namespace": ["well"]}).code == 200
-    deadline = time.monotonic() + 10
-    while code_of(server, "/readyz") != 200 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert code_of(server, "/readyz") == 200
+    wait_until(lambda: code_of(server, "/readyz") == 200)

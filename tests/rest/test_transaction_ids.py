@@ -28,6 +28,7 @@ from rest.conftest import RITA, ROOT, WALT
 from trinitylake import core
 from trinitylake.rest import RestServer, ServerOptions
 from trinitylake.rest.handlers.transactions import MAX_BEGIN_SIZE_BYTES
+from waiting import wait_until
 
 WANDA = "the-token-of-wanda-0123456789"
 
@@ -271,9 +272,7 @@ def test_an_idle_transaction_is_saved(shop: tl.Lakehouse, writers: Path) -> None
         client = Client(server)
         assert begin(client, "idle", WALT).code == 201
         assert write(client, "idle", "red", WALT).code == 200
-        deadline = time.monotonic() + 20
-        while not shop.transactions.list() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(shop.transactions.list)
         assert [one.id for one in shop.transactions.list()] == ["idle"]
         assert server.transactions.count == 0
         table = client("GET", "/v1/txn~idle/namespaces/shop/tables/orders", token=WALT)

@@ -22,6 +22,7 @@ from trinitylake.rest import limits
 from trinitylake.rest.errors import RestError
 from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied, WorkerPool, worker_environment
 from trinitylake.rest.workers.worker import Job
+from waiting import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -91,20 +92,20 @@ def test_an_error_of_a_job_is_raised_and_the_worker_continues(pool: WorkerPool) 
 
 
 @pytest.mark.parametrize(
-    ("statement", "error"),
+    ("statement", "seconds", "error"),
     [
-        (HANG, TimeoutError),
-        ("import os; os.abort()", WorkerDied),
-        ("import os; os._exit(0)", WorkerDied),
-        (f"result = bytes({limits.MAX_RESULT_SIZE_BYTES} + 1)", WorkerDied),
+        (HANG, 1, TimeoutError),
+        ("import os; os.abort()", 60, WorkerDied),
+        ("import os; os._exit(0)", 60, WorkerDied),
+        (f"result = bytes({limits.MAX_RESULT_SIZE_BYTES} + 1)", 60, WorkerDied),
     ],
 )
 def test_a_worker_that_exceeds_a_limit_or_crashes_is_replaced(
-    pool: WorkerPool, statement: str, error: type[Exception]
+    pool: WorkerPool, statement: str, seconds: float, error: type[Exception]
 ) -> None:
     process = evaluate(pool, PROCESS)
     with pytest.raises(error):
-        evaluate(pool, statement, seconds=3)
+        evaluate(pool, statement, seconds=seconds)
     assert not is_running(process)
     assert evaluate(pool, PROCESS) != process
 
@@ -129,11 +130,11 @@ def test_a_job_whose_client_disconnected_is_killed(pool: WorkerPool) -> None:
 def test_progress_restarts_the_time_limit(pool: WorkerPool) -> None:
     evaluate(pool, PROCESS)
     seen: list[str] = []
-    statement = "import time\nfor step in 'abcd':\n    time.sleep(0.8)\n    report(step)"
-    evaluate(pool, statement, seconds=2, on_progress=seen.append)
+    statement = "import time\nfor step in 'abcd':\n    time.sleep(1.5)\n    report(step)"
+    evaluate(pool, statement, seconds=5, on_progress=seen.append)
     assert seen == list("abcd")
     with pytest.raises(TimeoutError):
-        evaluate(pool, statement.replace("0.8", "600"), seconds=2)
+        evaluate(pool, statement.replace("1.5", "600"), seconds=1)
 
 
 def test_jobs_of_one_owner_leave_workers_for_others(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +185,7 @@ def test_a_worker_without_server_ends_at_its_time_limit(pool: WorkerPool) -> Non
     evaluate(pool, PROCESS)
     [worker] = pool._workers
     worker._connection.send_bytes(pickle.dumps((Evaluate(HANG), 0.5, 1 << 30)))
-    assert worker.process.wait(30) == -signal.SIGALRM
+    assert worker.process.wait(PATIENCE_SECONDS) == -signal.SIGALRM
 
 
 #: Takes pieces of fifty kilobytes of the core's memory, and keeps them, within 64 MiB.
@@ -211,6 +212,6 @@ def test_memory_of_the_core_counts_towards_the_limit(tmp_path: Path, monkeypatch
 
     def ends_with(pieces: int) -> int:
         program = [sys.executable, "-c", PROGRAM, str(pieces)]
-        return subprocess.run(program, env=environment, timeout=60, check=False).returncode
+        return subprocess.run(program, env=environment, check=False).returncode
 
     assert (ends_with(100), ends_with(5000)) == (0, -signal.SIGABRT)

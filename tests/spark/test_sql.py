@@ -318,7 +318,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_driver_that_is_killed_leaves_nothing(shop: tl.Lakehouse) -> None:
     """The driver's server with a client in a transaction; the client of a real driver is its JVM."""
     version = shop.version
-    done = subprocess.run([sys.executable, "-c", KILLED_DRIVER, shop.uri], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", KILLED_DRIVER, shop.uri], capture_output=True, text=True)
     assert (done.stdout.strip(), done.returncode) == ("written", -signal.SIGKILL), done.stderr
     assert shop.version == version
     assert shop.transactions.list() == []

@@ -15,6 +15,7 @@ import trinitylake as tl
 from trinitylake.iceberg_storage import file_writer
 from trinitylake.iceberg_storage.data_files import data_file_writer
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
+from waiting import PATIENCE_SECONDS
 
 #: Enough that parts of a file are stored before it is finished.
 ROWS = pa.table({"id": np.random.default_rng(1).integers(0, 1 << 62, 300_000)})
@@ -39,7 +40,7 @@ def test_discard_removes_files_that_wait_for_a_thread_to_finish_them(
     finish, may_finish = data_file_writer._OpenFile.finish, threading.Event()
 
     def slow(file: Any) -> Any:
-        assert may_finish.wait(30)
+        assert may_finish.wait(PATIENCE_SECONDS)
         return finish(file)
 
     parts = pa.table({"id": ROWS["id"], "part": np.arange(len(ROWS)) % 3})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import time
+import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,21 +15,36 @@ from trinitylake.tables import table_locks
 from trinitylake.tables.table_locks import TableLocks
 
 
+#: What calls of `acquire` returned.
+ACQUIRED: list[bool] = []
+
+
+class RecordingLock:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.release = self._lock.release
+
+    def acquire(self, timeout: float) -> bool:
+        ACQUIRED.append(self._lock.acquire(timeout=timeout))
+        return ACQUIRED[-1]
+
+
 @pytest.fixture(autouse=True)
-def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_locks, "TIMEOUT_SECONDS", 0.1)
+def recorded_with_a_short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_locks, "TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(table_locks._Lock, "__init__", lambda self: setattr(self, "lock", RecordingLock()))
 
 
 def is_free(locks: TableLocks, *table_ids: str) -> bool:
-    """Whether another thread gets the locks without waiting for a timeout."""
+    """Whether another thread gets the locks, instead of continuing without one after the timeout."""
 
-    def seconds() -> float:
-        began = time.monotonic()
+    def acquires_all() -> bool:
+        ACQUIRED.clear()
         with locks.held(table_ids):
-            return time.monotonic() - began
+            return all(ACQUIRED)
 
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(seconds).result() < table_locks.TIMEOUT_SECONDS
+        return thread.submit(acquires_all).result()
 
 
 def test_a_lock_excludes_other_threads_from_its_tables_only() -> None:
@@ -60,9 +75,9 @@ def test_a_held_lock_is_not_collected() -> None:
 def test_a_reserved_lock_is_free_for_the_reserving_thread_only(table_ids: Iterable[str]) -> None:
     locks = TableLocks()
     with locks.reserved(table_ids):
-        began = time.monotonic()
+        ACQUIRED.clear()
         with locks.held(["a", "b"]):
-            assert time.monotonic() - began < table_locks.TIMEOUT_SECONDS
+            assert ACQUIRED == []
         assert not is_free(locks, "a")
         assert not is_free(locks, "b")
     assert is_free(locks, "a", "b")

@@ -25,6 +25,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.tables.ingestion import table_writer
+from waiting import PATIENCE_SECONDS
 
 COLUMNS = {"id": "bigint", "name": "varchar", "at": "timestamptz", "price": "decimal(9, 2)"}
 
@@ -63,12 +64,12 @@ def test_writes_of_many_threads_share_a_version(lake: tl.Lakehouse) -> None:
 def test_rows_are_committed_after_max_delay_rows_or_bytes(lake: tl.Lakehouse) -> None:
     table = lake.table("raw.events")
     with table.writer(max_delay="50 ms") as writer:
-        assert writer.write([{"id": 1}]).result(timeout=10) == lake.version
+        assert writer.write([{"id": 1}]).result(timeout=PATIENCE_SECONDS) == lake.version
     with table.writer(max_delay="1 hour", max_rows=3) as writer:
         futures = [writer.write([{"id": 2}]), writer.write([{"id": 3}, {"id": 4}])]
-        assert futures[0].result(timeout=10) == futures[1].result(timeout=10)
+        assert futures[0].result(timeout=PATIENCE_SECONDS) == futures[1].result(timeout=PATIENCE_SECONDS)
     with table.writer(max_delay="1 hour", max_size_bytes=1000) as writer:
-        assert writer.write([{"id": 5, "name": "x" * 1000}]).result(timeout=10)
+        assert writer.write([{"id": 5, "name": "x" * 1000}]).result(timeout=PATIENCE_SECONDS)
     assert ids(lake) == [1, 2, 3, 4, 5]
 
 
@@ -140,7 +141,7 @@ def test_rejected_rows_are_in_the_dead_letter_table_in_the_same_version(lake: tl
     assert "raw.events" in transaction.summary
     assert "raw.dead" in transaction.summary
     with lake.table("raw.events").writer(dead_letter_table="raw.dead") as writer:
-        assert writer.write(pa.table({"nope": [1, 2]})).result(timeout=10) == lake.version
+        assert writer.write(pa.table({"nope": [1, 2]})).result(timeout=PATIENCE_SECONDS) == lake.version
     assert lake.table("raw.dead").count() == 4
     assert ids(lake) == [1]
 
@@ -442,7 +443,7 @@ def test_write_waits_while_the_buffer_is_full(lake: tl.Lakehouse, monkeypatch: p
     commit, may_commit = Transaction.commit, threading.Event()
 
     def slow(self: Transaction, **options: Any) -> int:
-        assert may_commit.wait(30)
+        assert may_commit.wait(PATIENCE_SECONDS)
         return commit(self, **options)
 
     monkeypatch.setattr(Transaction, "commit", slow)
@@ -627,7 +628,7 @@ def test_forked_child_leaves_the_rows_to_its_parent(tmp_path: Path) -> None:
         writer.write([{"id": 1}])
         child = context.Process(target=_in_child, args=(writer, answers))
         child.start()
-        assert answers.get(timeout=60) == "done"
+        assert answers.get(timeout=PATIENCE_SECONDS) == "done"
         child.join()
     assert child.exitcode == 0
     assert ids(lake) == [1]
@@ -647,7 +648,7 @@ writer.write([{{"id": 1}}])
 {end}
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], env=dict(os.environ), capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program], env=dict(os.environ), capture_output=True, text=True, check=False
     )
     assert done.returncode == {"pass": 0, "raise SystemExit(3)": 3}.get(end, 1), done.stderr
     assert ids(lake) == ([] if "_exit" in end else [1]), done.stderr
