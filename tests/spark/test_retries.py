@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import trinitylake as tl
+from free_port import free_port
 from trinitylake.spark import BatchTransaction, foreach_batch
 from trinitylake.spark.batch_write import BatchWriter
 from trinitylake.spark.options import Options
@@ -83,9 +83,7 @@ def run_job(lake: tl.Lakehouse, marks: Path, *master: str) -> set[str]:
 @contextmanager
 def cluster_on_two_hosts(folder: Path) -> Iterator[str]:
     """A master with a worker on each of two loopback addresses; Spark starts no second attempt of a task on a host."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = str(found.getsockname()[1])
+    port = str(free_port())
     master = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     small = ["--webui-port", "0", "--host"]

@@ -291,6 +291,7 @@ def test_a_lone_append_does_not_wait_for_the_last_group(events: tl.Lakehouse) ->
     groups = groups_of(events._core, events.table("raw.events").id, Batch)
     groups._last_size, groups._last_seconds, groups._last_end = 5, 1e6, time.monotonic() - 1e6
     appending(events, rows(9))()  # or it would wait for hours
+    assert ids(events) == [0, 1, 2, 3, 4, 9]
 
 
 def test_a_group_is_bounded(events: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

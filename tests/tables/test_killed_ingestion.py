@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import threading
 import time
 import urllib.error
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from free_port import free_port
 from killed_processes import Reaper, Store, kills, store_on
 from trinitylake import rest
 from trinitylake.cli.app import app
@@ -78,12 +78,6 @@ def serve(store: Store, port: int) -> None:
     server = rest.serve(store.open(), port=port)
     server.start()
     time.sleep(1000)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.mark.timeout(3600)

@@ -14,7 +14,6 @@ import trinitylake as tl
 from trinitylake.tables import table_locks
 from trinitylake.tables.table_locks import TableLocks
 
-
 #: What calls of `acquire` returned.
 ACQUIRED: list[bool] = []
 

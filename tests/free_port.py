@@ -1,0 +1,16 @@
+"""A port for a server that another process starts later."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import suppress
+
+
+def free_port() -> int:
+    """A port on loopback that the system gives neither to an outgoing connection nor to a server without a port."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a hundred ports are in use")
