@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
+
+# A program that a shell starts in the background ignores SIGINT, and so would all processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STORAGES = ("memory", "disk")
 SPARK = "tests/spark/"
