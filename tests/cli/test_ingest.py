@@ -134,6 +134,24 @@ def test_second_run_continues_after_the_stored_bytes(lake: tl.Lakehouse, tmp_pat
     assert "another --producer" in refused.output
 
 
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_second_run_refuses_an_input_with_other_bytes(lake: tl.Lakehouse, tmp_path: Path, is_pipe: bool) -> None:
+    """A log was rotated while no command ran. When the new file was larger, and a row ended at the stored position, the
+    next run skipped all its rows before that without an error."""
+    files = [tmp_path / "events.1", tmp_path / "events"]
+    texts = ["".join(f'{{"id": {id}}}\n' for id in range(begin, begin + 300)) for begin in (1000, 2000)]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    half = texts[0][: len(texts[0]) // 2]
+    run(lake, "-", "--producer", "p", input=half)
+    former, latest = ("-", "-") if is_pipe else map(str, files)
+    refused = run(lake, latest, "--producer", "p", input=texts[1] if is_pipe else None, code=2)
+    assert "does not begin with them" in " ".join(refused.output.split())
+    run(lake, former, "--producer", "p", input=texts[0] if is_pipe else None)
+    run(lake, latest, "--producer", "q", input=texts[1] if is_pipe else None)
+    assert ids(lake) == [*range(1000, 1300), *range(2000, 2300)]
+
+
 def test_wrong_arguments_are_usage_errors(lake: tl.Lakehouse, tmp_path: Path) -> None:
     assert "--follow needs a file" in run(lake, "--follow", code=2).output
     assert "cannot be read" in run(lake, str(tmp_path / "none"), code=2).output

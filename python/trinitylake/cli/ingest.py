@@ -8,6 +8,7 @@ import queue
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from trinitylake.cli.command import Author, Json, Message, Options, Root, comman
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import counted, counting, emit
 from trinitylake.errors import InvalidArgument
+from trinitylake.tables.ingestion.producers import Producer
 from trinitylake.tables.ingestion.rejected_rows import TextRows
 from trinitylake.tables.ingestion.text_rows import CsvRows, Records, json_rows
 
@@ -29,6 +31,8 @@ _POLL_SECONDS = 0.1
 _PART_SIZE_BYTES = 1 << 20
 #: Size of the collected rows that starts a commit before the delay has passed.
 _CHUNK_SIZE_BYTES = 16 << 20
+#: Number of bytes before the position of a producer that identify its input.
+_CHECKED_SIZE_BYTES = 4096
 
 
 @command
@@ -100,14 +104,15 @@ def ingest(
             rows_of = CsvRows(target.schema.names, delimiter, nulls or ())
             if header:
                 rows_of.read_header(source.header())
-        source.skip_to(last or 0)
+        if producer is not None and last is not None:
+            source.skip_to(last, Producer(lake.begin()._state(), producer, target.id).checksum)
         if follow:
             stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         for chunk in source.chunks(delay_seconds):
             parts = [chunk]
             while parts:
                 part = parts.pop()
-                rows = rows_of(part.records, part.line or 1)
+                rows = rows_of(part.records, part.line or 1)._replace(checksum=_checksum(part.tail))
                 future = writer.write(rows, sequence=None if producer is None else part.end)
                 try:
                     version = future.result()
@@ -135,23 +140,34 @@ class _Chunk(NamedTuple):
     Attributes:
         line: number of the line where the first record begins; None if it is unknown.
         begin: position of the first byte.
+        before: the last bytes before that position.
     """
 
     records: list[bytes]
     line: int | None
     begin: int
+    before: bytes
 
     @property
     def end(self) -> int:
         """Position after the last byte."""
         return self.begin + sum(map(len, self.records))
 
+    @property
+    def tail(self) -> bytes:
+        """The last bytes up to the end."""
+        return (self.before + b"".join(self.records))[-_CHECKED_SIZE_BYTES:]
+
     def halves(self) -> tuple[_Chunk, _Chunk]:
         """The records in two chunks."""
         half = len(self.records) // 2
-        first = _Chunk(self.records[:half], self.line, self.begin)
+        first = self._replace(records=self.records[:half])
         line = None if self.line is None else self.line + _count_lines(first.records)
-        return first, _Chunk(self.records[half:], line, first.end)
+        return first, _Chunk(self.records[half:], line, first.end, first.tail)
+
+
+def _checksum(tail: bytes) -> str:
+    return f"{zlib.crc32(tail):08x}"
 
 
 def _count_lines(records: list[bytes]) -> int:
@@ -181,9 +197,10 @@ class _File:
             return not os.path.samestat(os.fstat(self._stream.fileno()), followed.stat())
         return False
 
-    def seek(self, end: int) -> bool | None:
-        self._stream.seek(end - 1)
-        return self._stream.read(1) == b"\n"
+    def seek(self, end: int) -> bytes | None:
+        size = min(end, _CHECKED_SIZE_BYTES)
+        self._stream.seek(end - size)
+        return self._stream.read(size)
 
 
 class _Pipe:
@@ -205,8 +222,8 @@ class _Pipe:
         except queue.Empty:
             return b""
 
-    def seek(self, end: int) -> bool | None:
-        """Continue after `end` bytes; returns whether a line ends there. None: the input cannot seek."""
+    def seek(self, end: int) -> bytes | None:
+        """Continue after `end` bytes; returns the last bytes before that. None: the input cannot seek."""
         return None
 
 
@@ -232,6 +249,7 @@ class _Source:
         self._records = Records(has_quotes)
         self._ended: list[bytes] = []
         self._end = 0
+        self._before = b""
         self._is_at_end = False
 
     def header(self) -> bytes:
@@ -244,12 +262,13 @@ class _Source:
         self._pass([record])
         return record.rstrip(b"\r\n")
 
-    def skip_to(self, end: int) -> None:
-        """Skip the first `end` bytes. Raises `InvalidArgument` if no record ends there."""
+    def skip_to(self, end: int, checksum: str) -> None:
+        """Skip the first `end` bytes. Raises `InvalidArgument` if no record ends there, or they are other bytes."""
         if end <= self._end:
             return
-        if (is_record_end := self._input.seek(end)) is not None:
-            self._line = None
+        if (before := self._input.seek(end)) is not None:
+            self._line, self._before = None, before
+            is_record_end = len(before) == min(end, _CHECKED_SIZE_BYTES) and before.endswith(b"\n")
             self._ended, self._records.rest, self._end, self._is_at_end = [], b"", end, False
         else:
             while self._end < end and (self._ended or not self._is_at_end):
@@ -258,10 +277,10 @@ class _Source:
                 else:
                     self._read()
             is_record_end = self._end == end
-        if not is_record_end:
+        if not is_record_end or checksum not in ("", _checksum(self._before)):
             raise InvalidArgument(
-                f"the producer has ingested {end:,} bytes, but no row of this input ends there: give this input "
-                "another --producer"
+                f"the producer has ingested {end:,} bytes, and this input does not begin with them: give it another "
+                "--producer; after a log rotation, ingest the rest of the former file first"
             )
 
     def chunks(self, delay_seconds: float) -> Iterator[_Chunk]:
@@ -281,7 +300,7 @@ class _Source:
             size_bytes += sum(map(len, self._ended))
             self._ended = []
             if chunk and (self._is_at_end or size_bytes >= _CHUNK_SIZE_BYTES or time.monotonic() >= due):
-                yield _Chunk(chunk, self._line, self._end)
+                yield _Chunk(chunk, self._line, self._end, self._before)
                 self._pass(chunk)
                 chunk, size_bytes = [], 0
         if failure is not None:
@@ -289,6 +308,7 @@ class _Source:
 
     def _pass(self, records: list[bytes]) -> None:
         self._end += sum(map(len, records))
+        self._before = (self._before + b"".join(records))[-_CHECKED_SIZE_BYTES:]
         if self._line is not None:
             self._line += _count_lines(records)
 

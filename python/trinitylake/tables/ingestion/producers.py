@@ -21,12 +21,14 @@ class Producer:
 
     Attributes:
         sequence: the greatest sequence number whose rows the table has; None for no number.
+        checksum: of the input before that number; empty if it is unknown.
     """
 
     def __init__(self, transaction: _core.Transaction, name: str, table_id: str) -> None:
         self._name = name
         self._stored = StoredPosition(transaction, f"{PRODUCERS}.{name}", table_id)
-        sequence, _, self._writer = (self._stored.text or f"{_NO_SEQUENCE} {_NO_WRITER}").partition(" ")
+        sequence, _, claim = (self._stored.text or f"{_NO_SEQUENCE} {_NO_WRITER}").partition(" ")
+        self._writer, _, self.checksum = claim.partition(" ")
         if not (sequence.isdecimal() or sequence == _NO_SEQUENCE):
             raise InvalidArgument(
                 f"property {table_id} of namespace {PRODUCERS}.{name} is {self._stored.text!r}, which does not begin "
@@ -50,8 +52,9 @@ class Producer:
     def claim(self, writer: str | None) -> None:
         """Store the id of a writer, unless it is already stored. None removes a claim."""
         if self._writer != writer:
-            self.store(self.sequence, writer)
+            self.store(self.sequence, writer, self.checksum)
 
-    def store(self, sequence: int | None, writer: str | None) -> None:
+    def store(self, sequence: int | None, writer: str | None, checksum: str = "") -> None:
         """Store a sequence number and the id of a writer; None for a server, which claims no producer."""
-        self._stored.store(f"{_NO_SEQUENCE if sequence is None else sequence} {writer or _NO_WRITER}")
+        words = _NO_SEQUENCE if sequence is None else str(sequence), writer or _NO_WRITER, checksum
+        self._stored.store(" ".join(words).rstrip())

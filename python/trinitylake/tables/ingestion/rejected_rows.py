@@ -29,11 +29,13 @@ class TextRows(NamedTuple):
         rows: for each record a dictionary, or the error that explains why the record is not a row.
         texts: the records as text, without line breaks.
         lines: number of the line, from 1, where each record begins.
+        checksum: of the input up to the end of the records, stored with the sequence number of the producer.
     """
 
     rows: Sequence[Mapping[str, Any] | InvalidArgument]
     texts: Sequence[str]
     lines: Sequence[int]
+    checksum: str = ""
 
 
 class RejectedRow(NamedTuple):
@@ -66,20 +68,22 @@ class EventRows:
         count: the number of rows, without those in `rejected`.
         size_bytes: the memory of the rows.
         rejected: rows that cannot be converted to Arrow.
+        checksum: that of `TextRows`; else empty.
     """
 
-    __slots__ = ("_lines", "_texts", "count", "error", "parts", "rejected", "size_bytes")
+    __slots__ = ("_lines", "_texts", "checksum", "count", "error", "parts", "rejected", "size_bytes")
 
     def __init__(self, data: Any, schema: Callable[[], Schema], fits: Callable[[pa.Schema], bool] | None) -> None:
         self._texts: Sequence[str] | None = None
         self._lines: Sequence[int] = ()
+        self.checksum = ""
         self.rejected: list[RejectedRow] = []
         self.error: InvalidArgument | None = None
         self.parts: list[tuple[Sequence[int], pa.Table]] = []
         rows: Any = data
         numbers: Sequence[int] = ()
         if isinstance(data, TextRows):
-            self._texts, self._lines = data.texts, data.lines
+            self._texts, self._lines, self.checksum = data.texts, data.lines, data.checksum
             rows, numbers = self._of_texts(data, fits is not None)
         elif isinstance(data, Iterator) and not hasattr(data, "__arrow_c_stream__"):
             rows = list(data)

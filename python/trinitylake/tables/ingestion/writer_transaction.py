@@ -235,8 +235,9 @@ def stage(
         staged.rejected = {write: len(bad) for write, bad in rejected.items()}
         _append_dead_letters(transaction, target.dead_letter_table, rejected)
     staged.advanced = {write.producer: write.sequence for write in new if write.sequence is not None}
+    checksums = {write.producer: write.rows.checksum for write in new}
     for name, sequence in staged.advanced.items():
-        producers[name].store(sequence, target.writer)
+        producers[name].store(sequence, target.writer, checksums[name])
     return staged
 
 
