@@ -16,6 +16,8 @@ use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::{LakehouseDefinition, proto};
 pub use crate::storage::memory_files::MemoryFiles;
 use crate::storage::{FileInfo, PutOutcome, Storage};
+use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
+use crate::transaction::commit::submission::Submission;
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 use crate::version::Version;
 
@@ -184,6 +186,20 @@ pub async fn commit(transaction: &mut Transaction) -> Result<u64> {
         Outcome::Committed(version) => Ok(version),
         Outcome::Conflicts(conflicts) => panic!("unexpected conflicts: {conflicts:?}"),
     }
+}
+
+/// Leaves an intent of the transaction, like a process that dies while it waits.
+pub async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction, last_version: u64) {
+    transaction.write_files().await.unwrap();
+    let submission = Submission { last_version: Some(last_version), ..transaction.submission() };
+    lead_in_queue(lakehouse, submission).await;
+}
+
+/// Waits in the queue until the submission may create a root.
+pub async fn lead_in_queue(lakehouse: &Arc<Lakehouse>, submission: Submission) {
+    let path = lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None);
+    let waited = wait_in_queue(lakehouse.publisher(), path, &[submission], u64::MAX).await;
+    assert!(matches!(waited, Waited::Lead(_)));
 }
 
 pub async fn add_namespace(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64> {

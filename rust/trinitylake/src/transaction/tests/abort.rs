@@ -13,8 +13,7 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
-use crate::tests::fixture::{MemoryFiles, add_namespace, begin, commit, create, names, open, text};
-use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
+use crate::tests::fixture::{MemoryFiles, add_namespace, begin, commit, create, leave_intent, names, open, text};
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::{
@@ -184,23 +183,6 @@ async fn a_root_created_before_the_rollback_is_committed() {
     }
 }
 
-/// Leaves an intent of the transaction, like a process that dies while it waits.
-async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction) {
-    transaction.write_files().await.unwrap();
-    let mut submission = transaction.submission();
-    submission.last_version = Some(20);
-    assert!(matches!(
-        wait_in_queue(
-            lakehouse.publisher(),
-            lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None),
-            &[submission],
-            u64::MAX
-        )
-        .await,
-        Waited::Lead(_)
-    ));
-}
-
 async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {
     let limits = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
     let outcome = creating(lakehouse, namespace, None).await.commit(limits).await.unwrap();
@@ -215,7 +197,7 @@ async fn a_rolled_back_intent_is_not_committed() {
         let mut waiting = creating(&owner, "waiting", Some("job")).await;
         waiting.save().await.unwrap();
         waiting.record_chosen_id().await.unwrap();
-        leave_intent(&owner, &mut waiting).await;
+        leave_intent(&owner, &mut waiting, 20).await;
         let other = open(files, &environment).await;
         if is_rolled_back {
             let mut operator = Transaction::resume(&other, "job").await.unwrap();
@@ -240,7 +222,7 @@ async fn the_owner_of_an_intent_can_roll_it_back() {
     // Adds the requirement that a transaction has after a lost race.
     let key = waiting.record_key().unwrap();
     waiting.footprint_mut().require(crate::transaction::footprint::Requirement::Absent(key));
-    leave_intent(&owner, &mut waiting).await;
+    leave_intent(&owner, &mut waiting, 20).await;
     assert_eq!(waiting.rollback().await.unwrap(), ROLLED_BACK);
     add_in_queue(&other, "a").await;
     add_in_queue(&other, "b").await;

@@ -12,9 +12,10 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
+    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, lead_in_queue, leave_intent, names,
+    open, text,
 };
-use crate::transaction::commit::intent_queue::{Waited, wait_in_queue, waiting_intents};
+use crate::transaction::commit::intent_queue::waiting_intents;
 use crate::transaction::commit::submission::Submission;
 use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
 
@@ -35,41 +36,13 @@ async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64
     }
 }
 
-/// Leaves an intent of the transaction, like a process that dies while it waits.
-async fn leave_intent(lakehouse: &Arc<Lakehouse>, transaction: &mut Transaction, last_version: u64) {
-    transaction.write_files().await.unwrap();
-    let mut submission = transaction.submission();
-    submission.last_version = Some(last_version);
-    assert!(matches!(
-        wait_in_queue(
-            lakehouse.publisher(),
-            lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None),
-            &[submission],
-            u64::MAX
-        )
-        .await,
-        Waited::Lead(_)
-    ));
-}
-
 /// An intent is written after all files that it references. Otherwise a leader may commit a reference to a definition
 /// that is never written.
 #[tokio::test]
 async fn an_intent_references_only_existing_files() {
     let (files, first, _) = two().await;
     let mut transaction = creating(&first, "n").await;
-    let mut early = transaction.submission();
-    early.last_version = Some(9);
-    assert!(matches!(
-        wait_in_queue(
-            first.publisher(),
-            first.commits().intent_path(first.environment().as_ref(), None),
-            &[early],
-            u64::MAX
-        )
-        .await,
-        Waited::Lead(_)
-    ));
+    lead_in_queue(&first, Submission { last_version: Some(9), ..transaction.submission() }).await;
     assert_eq!(intents(&files), Vec::<String>::new());
     leave_intent(&first, &mut transaction, 9).await;
     assert_eq!(intents(&files).len(), 1);
@@ -216,19 +189,8 @@ async fn an_unreadable_intent_is_removed_without_a_wait() {
     files.delete(&stale).await.unwrap();
 
     let mut late = creating(&other, "late").await;
-    late.write_files().await.unwrap();
-    let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
-    assert!(matches!(
-        wait_in_queue(
-            other.publisher(),
-            other.commits().intent_path(other.environment().as_ref(), None),
-            &[submission],
-            u64::MAX
-        )
-        .await,
-        Waited::Lead(_)
-    ));
+    leave_intent(&other, &mut late, 20).await;
     assert_eq!(other.environment().elapsed_millis(), before, "the writer waited");
     let first = &intent_named("")[..28];
     assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
@@ -249,18 +211,8 @@ async fn foreign_files_in_the_queue_are_ignored() {
     assert_eq!(waiting_intents(other.publisher(), &[queued]).await, [intent_named("one")]);
     files.delete(&intent_named("one")).await.unwrap();
 
-    let submission = Submission { last_version: Some(20), ..late.submission() };
     let before = other.environment().elapsed_millis();
-    assert!(matches!(
-        wait_in_queue(
-            other.publisher(),
-            other.commits().intent_path(other.environment().as_ref(), None),
-            &[submission],
-            u64::MAX
-        )
-        .await,
-        Waited::Lead(_)
-    ));
+    leave_intent(&other, &mut late, 20).await;
     assert_eq!(other.environment().elapsed_millis(), before, "the writer waited");
     assert!(foreign.iter().all(|path| files.has(path)), "a foreign file was removed");
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crate::environment::testing::TestEnvironment;
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
-use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, open, text};
-use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
+use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, leave_intent, open, text};
 use crate::transaction::{CommitLimits, Coordination, Isolation, Transaction, TransactionOptions};
 use crate::version::summary_format::{Rows, TableChange};
 
@@ -81,19 +80,7 @@ async fn a_queued_transaction_keeps_its_own_summary() {
     let (files, lakehouse) = lake().await;
     let mut waiting = begin(&lakehouse, Isolation::Snapshot).await;
     waiting.create(Namespace, "waiting", "", text("waiting")).await.unwrap();
-    waiting.write_files().await.unwrap();
-    let mut submission = waiting.submission();
-    submission.last_version = Some(10);
-    assert!(matches!(
-        wait_in_queue(
-            lakehouse.publisher(),
-            lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None),
-            &[submission],
-            u64::MAX
-        )
-        .await,
-        Waited::Lead(_)
-    ));
+    leave_intent(&lakehouse, &mut waiting, 10).await;
     let leader = open(files, &TestEnvironment::seeded(2)).await;
     // The first commit lists the queue, which is not empty; the second one leads.
     for namespace in ["first", "second"] {

@@ -13,8 +13,9 @@ use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
-use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, names, open, text};
-use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, add_table, begin, commit, create, leave_intent, names, open, text,
+};
 use crate::transaction::{CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions};
 use crate::version::publisher::{Race, Unpublished};
 
@@ -203,20 +204,8 @@ async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed
     let Outcome::Conflicts(conflicts) = transaction.commit(CommitLimits::default()).await.unwrap() else { panic!() };
     transaction.rebase(&conflicts.tables[0], text("theirs and ours")).unwrap();
 
-    transaction.write_files().await.unwrap();
-    let mut submission = transaction.submission();
-    submission.last_version = Some(20);
+    leave_intent(&lakehouse, &mut transaction, 20).await;
     transaction.state.sending(Some(20));
-    assert!(matches!(
-        wait_in_queue(
-            lakehouse.publisher(),
-            lakehouse.commits().intent_path(lakehouse.environment().as_ref(), None),
-            &[submission],
-            u64::MAX
-        )
-        .await,
-        Waited::Lead(_)
-    ));
     let other = open(files, &environment).await;
     let in_queue = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
     for namespace in ["a", "b"] {

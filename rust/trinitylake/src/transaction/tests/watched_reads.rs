@@ -10,10 +10,9 @@ use crate::key::ObjectKind::{self, Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::tests::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, leave_intent, names, open, text,
 };
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
-use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::{CommitLimits, Conflicts, Coordination, Outcome, Transaction, TransactionOptions};
 
 /// A lakehouse with namespace `a`, table `a.x` and view `a.v`.
@@ -204,19 +203,7 @@ async fn an_intent_is_not_committed_after_a_change_of_what_it_watches() {
         let mut waiting = creating(&owner, "waiting", &[(View, "a", "v")]).await;
         let range = owner.known().config.names.objects_in(Table, Some("a")).unwrap();
         waiting.footprint_mut().watched.ranges.add(&range);
-        waiting.write_files().await.unwrap();
-        let mut submission = waiting.submission();
-        submission.last_version = Some(20);
-        assert!(matches!(
-            wait_in_queue(
-                owner.publisher(),
-                owner.commits().intent_path(owner.environment().as_ref(), None),
-                &[submission],
-                u64::MAX
-            )
-            .await,
-            Waited::Lead(_)
-        ));
+        leave_intent(&owner, &mut waiting, 20).await;
         if is_changed {
             add_table(&other, "a", "y").await.unwrap();
         }
