@@ -13,7 +13,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.iceberg_storage import file_writer
-from trinitylake.iceberg_storage.data_files import data_file_writer
+from trinitylake.iceberg_storage.data_files import data_file_writer, partitioned_rows
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from waiting import PATIENCE_SECONDS
 
@@ -91,3 +91,30 @@ def test_a_stream_that_was_given_up_takes_nothing(lake: tl.Lakehouse) -> None:
         assert not data_files(lake)
         assert stream.write(b"x" * (256 << 10)) == 256 << 10
         assert not data_files(lake)
+
+
+@pytest.mark.parametrize("size_bytes", [1, 2_000, 1 << 20])
+def test_rows_of_a_partition_keep_their_order_however_they_are_copied(
+    lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, size_bytes: int
+) -> None:
+    """Rows are copied in the order of their partitions, some at a time, which may end within a partition or exactly at
+    its end.
+    """
+    monkeypatch.setattr(partitioned_rows, "_COPY_SIZE_BYTES", size_bytes)
+    parts = [None, 1, 2, 2, 1, None, 3, 2] * 50
+    rows = pa.table(
+        {
+            "id": pa.array(range(400), pa.int64()),
+            "part": pa.array(parts, pa.int32()),
+            "text": [None if number % 5 == 0 else "x" * (number % 7) for number in range(400)],
+            "nested": pa.array([[{"a": [number]}] * (number % 3) for number in range(400)]),
+        }
+    )
+    chunked = pa.Table.from_batches(rows.to_batches(max_chunksize=37))
+    table = lake.create_table("a.parts", rows.schema, partition_spec=["part"])
+    table.append(chunked)
+    for part in (None, 1, 2, 3):
+        mine = [row for row in rows.to_pylist() if row["part"] == part]
+        found = table.scan("part IS NULL" if part is None else f"part = {part}")
+        assert found.to_arrow().to_pylist() == mine
+        assert len(list(found.iceberg.plan_files())) == 1
