@@ -29,13 +29,13 @@ class _ExecutorCheck(TableCheck):
     def __init__(self, session: SparkSession, storage: _core.Storage, reads_data: bool) -> None:
         super().__init__(storage, reads_data)
         self._context: Any = session.sparkContext
-        self._new_check = partial(_new_check, StorageForTasks(storage), reads_data)
+        self._task = partial(_checked, StorageForTasks(storage), reads_data)
 
     def check_all(self, tables: Sequence[FoundTable]) -> list[Finding]:
         n_tasks = min(len(tables), self._context.defaultParallelism * TASKS_PER_CORE)
         findings: list[Finding] = []
         shared = self._context.parallelize(tables, n_tasks)
-        for found, done in shared.mapPartitions(partial(_checked, self._new_check)).collect():
+        for found, done in shared.mapPartitions(self._task).collect():
             findings += found
             self.looked_for += done["looked_for"]
             self.incomplete |= done["incomplete"]
@@ -44,13 +44,9 @@ class _ExecutorCheck(TableCheck):
         return findings
 
 
-def _new_check(carried: StorageForTasks, reads_data: bool) -> TableCheck:
-    return TableCheck(carried.storage.uncached(), reads_data)
-
-
 def _checked(
-    new_check: Callable[[], TableCheck], tables: Iterable[FoundTable]
+    carried: StorageForTasks, reads_data: bool, tables: Iterable[FoundTable]
 ) -> Iterator[tuple[list[Finding], dict[str, Any]]]:
-    check = new_check()
+    check = TableCheck(carried.storage.uncached(), reads_data)
     findings = check.check_all(list(tables))
     yield findings, {"looked_for": check.looked_for, "incomplete": check.incomplete, "names": dict(check.names)}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,37 +38,37 @@ DECODED_KEY = "struct<kind: string, namespace: string, name: string>"
 
 def optimize_path(path: ColumnOrName) -> Column:
     """Spread a file path over the prefixes of an object store (§3): string to string."""
-    return _udf(_optimize_path, "string")(path)
+    return _udf("optimize_path")(path)
 
 
 def root_path(version: ColumnOrName) -> Column:
     """The file name of the root node of a version (§3): bigint to string."""
-    return _udf(_root_path, "string")(version)
+    return _udf("root_path")(version)
 
 
 def root_version(path: ColumnOrName) -> Column:
     """Version in the name of a root node, as bigint; null for any other text. The inverse of `root_path`."""
-    return _udf(_root_version, "bigint")(path)
+    return _udf("root_version")(path)
 
 
 def namespace_key(namespace: ColumnOrName, config: HasKeySizes | None = None) -> Column:
     """The key of a namespace (§4). `config` is a `KeySizes` or the definition of a lakehouse."""
-    return _udf(partial(_key, "namespace", KeySizes.of(config)), "string")(namespace)
+    return _udf("namespace_key", config)(namespace)
 
 
 def table_key(namespace: ColumnOrName, table: ColumnOrName, config: HasKeySizes | None = None) -> Column:
     """The key of a table (§4). A name that no key can hold fails the query with `InvalidName`."""
-    return _udf(partial(_key, "table", KeySizes.of(config)), "string")(namespace, table)
+    return _udf("table_key", config)(namespace, table)
 
 
 def view_key(namespace: ColumnOrName, view: ColumnOrName, config: HasKeySizes | None = None) -> Column:
     """The key of a view (§4); see `table_key`."""
-    return _udf(partial(_key, "view", KeySizes.of(config)), "string")(namespace, view)
+    return _udf("view_key", config)(namespace, view)
 
 
 def decode_key(key: ColumnOrName, config: HasKeySizes | None = None) -> Column:
     """The inverse of the key functions: a struct of kind, namespace and name (empty for a namespace)."""
-    return _udf(partial(_decode_key, KeySizes.of(config)), DECODED_KEY)(key)
+    return _udf("decode_key", config)(key)
 
 
 def bucket_of(value: ColumnOrName, buckets: int | Column) -> Column:
@@ -77,7 +77,7 @@ def bucket_of(value: ColumnOrName, buckets: int | Column) -> Column:
     `buckets` is a number, or a column that holds the same number in every row. Takes every type that Iceberg can
     put into buckets: integers, decimals, dates, timestamps, strings and binary.
     """
-    return _udf(_bucket_of, "int")(value, _sql.lit(buckets) if isinstance(buckets, int) else buckets)
+    return _udf("bucket_of")(value, _sql.lit(buckets) if isinstance(buckets, int) else buckets)
 
 
 def register_functions(spark: SparkSession, config: HasKeySizes | None = None, prefix: str = "") -> list[str]:
@@ -88,24 +88,30 @@ def register_functions(spark: SparkSession, config: HasKeySizes | None = None, p
         config: what decides the width of keys: a `KeySizes` or `lake.at().definition`; by default those of the format.
         prefix: goes before each name, for a session where one of them is taken.
     """
+    names = list(_functions(config))
+    for name in names:
+        spark.udf.register(prefix + name, _udf(name, config))
+    return [prefix + name for name in names]
+
+
+def _functions(config: HasKeySizes | None) -> dict[str, tuple[Callable[..., pa.Array], str]]:
+    """The functions on Arrow columns by their names, with the types of their results."""
     sizes = KeySizes.of(config)
-    by_name: dict[str, tuple[Callable[..., pa.Array], str]] = {
-        "optimize_path": (_optimize_path, "string"),
+    return {
+        "optimize_path": (core.optimize_paths, "string"),
         "root_path": (_root_path, "string"),
         "root_version": (_root_version, "bigint"),
-        "namespace_key": (partial(_key, "namespace", sizes), "string"),
-        "table_key": (partial(_key, "table", sizes), "string"),
-        "view_key": (partial(_key, "view", sizes), "string"),
+        "namespace_key": (partial(core.encode_namespace_keys, config=sizes), "string"),
+        "table_key": (partial(core.encode_table_keys, config=sizes), "string"),
+        "view_key": (partial(core.encode_view_keys, config=sizes), "string"),
         "decode_key": (partial(_decode_key, sizes), DECODED_KEY),
         "bucket_of": (_bucket_of, "int"),
     }
-    for name, (function, return_type) in by_name.items():
-        spark.udf.register(prefix + name, _udf(function, return_type))
-    return [prefix + name for name in by_name]
 
 
-def _udf(function: Callable[..., pa.Array], return_type: str) -> Callable[..., Column]:
-    """An Arrow UDF of a function that may be partial. Spark derives the kind of a UDF from its type hints."""
+def _udf(name: str, config: HasKeySizes | None = None) -> Callable[..., Column]:
+    """A function as an Arrow UDF. Spark derives the kind of a UDF from its type hints, which a partial has not."""
+    function, return_type = _functions(config)[name]
 
     def on_columns(*columns: pa.Array) -> pa.Array:
         return function(*columns)
@@ -116,27 +122,12 @@ def _udf(function: Callable[..., pa.Array], return_type: str) -> Callable[..., C
     return udf
 
 
-def _optimize_path(paths: pa.Array) -> pa.Array:
-    return core.optimize_paths(paths)
-
-
 def _root_path(versions: pa.Array) -> pa.Array:
-    return pa.array(
-        [None if version is None else core.root_path(version) for version in versions.to_pylist()], pa.string()
-    )
+    return pa.array([None if one is None else core.root_path(one) for one in versions.to_pylist()], pa.string())
 
 
 def _root_version(paths: pa.Array) -> pa.Array:
     return pa.array([None if path is None else core.root_version(path) for path in paths.to_pylist()], pa.int64())
-
-
-def _key(kind: Literal["namespace", "table", "view"], sizes: KeySizes, *names: pa.Array) -> pa.Array:
-    encoders: dict[str, Callable[..., pa.StringArray]] = {
-        "namespace": core.encode_namespace_keys,
-        "table": core.encode_table_keys,
-        "view": core.encode_view_keys,
-    }
-    return encoders[kind](*names, sizes)
 
 
 def _decode_key(sizes: KeySizes, keys: pa.Array) -> pa.Array:

@@ -10,17 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.errors import translated
@@ -34,47 +24,38 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
-_LONG, _STRING, _TIMESTAMP = LongType(), StringType(), TimestampType()
-_TRANSACTION = StructType(
-    [
-        StructField("id", _STRING),
-        StructField("isolation", _STRING),
-        StructField("message", _STRING),
-        StructField("author", _STRING),
-        StructField("began_at_version", _LONG),
-        StructField("properties", MapType(_STRING, _STRING)),
-    ]
-)
-_SCHEMAS: dict[Metadata, dict[str, DataType]] = {
+#: Columns of each table, with Spark's names of their types.
+_COLUMNS: dict[Metadata, dict[str, str]] = {
     "log": {
-        "version": _LONG,
-        "created_at": _TIMESTAMP,
-        "rollback_from": _LONG,
-        "message": _STRING,
-        "author": _STRING,
-        "transactions": ArrayType(_TRANSACTION),
+        "version": "bigint",
+        "created_at": "timestamp",
+        "rollback_from": "bigint",
+        "message": "string",
+        "author": "string",
+        "transactions": "array<struct<id: string, isolation: string, message: string, author: string, "
+        "began_at_version: bigint, properties: map<string, string>>>",
     },
-    "objects": {"kind": _STRING, "namespace": _STRING, "name": _STRING, "location": _STRING},
-    "changes": {"version": _LONG, "created_at": _TIMESTAMP, "change": _STRING, "kind": _STRING, "name": _STRING},
-    "count": {"rows": _LONG},
+    "objects": {"kind": "string", "namespace": "string", "name": "string", "location": "string"},
+    "changes": {"version": "bigint", "created_at": "timestamp", "change": "string", "kind": "string", "name": "string"},
+    "count": {"rows": "bigint"},
     "files": {
-        "content": _STRING,
-        "file_path": _STRING,
-        "file_format": _STRING,
-        "spec_id": IntegerType(),
-        "partition": _STRING,
-        "record_count": _LONG,
-        "file_size_in_bytes": _LONG,
-        "snapshot_id": _LONG,
-        "sequence_number": _LONG,
+        "content": "string",
+        "file_path": "string",
+        "file_format": "string",
+        "spec_id": "int",
+        "partition": "string",
+        "record_count": "bigint",
+        "file_size_in_bytes": "bigint",
+        "snapshot_id": "bigint",
+        "sequence_number": "bigint",
     },
 }
 _CONTENTS = ("data", "position deletes", "equality deletes")
 
 
-def schema_of(metadata: Metadata) -> StructType:
-    """The columns of a metadata table."""
-    return StructType([StructField(name, kind) for name, kind in _SCHEMAS[metadata].items()])
+def schema_of(metadata: Metadata) -> str:
+    """The columns of a metadata table, as DDL."""
+    return ", ".join(f"{name} {kind}" for name, kind in _COLUMNS[metadata].items())
 
 
 @one_line_errors
@@ -87,7 +68,7 @@ class MetadataReader(DataSourceReader):
             raise InvalidArgument("metadata tables show committed versions: they cannot be read in a transaction")
         self._metadata = options.metadata
         self._options = options
-        known = list(_SCHEMAS[options.metadata])
+        known = list(_COLUMNS[options.metadata])
         names = [spelled(name, known) for name in schema.fieldNames()]
         if unknown := [name for name in names if name not in known]:
             raise InvalidArgument(f"the metadata table has no column {unknown[0]!r}; it has {', '.join(known)}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from trinitylake.base.arguments import moment
 from trinitylake.errors import CommitConflict, InvalidArgument
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from trinitylake.tables.table import Table
 
 Metadata = Literal["log", "objects", "files", "changes", "count"]
-METADATA: tuple[Metadata, ...] = ("log", "objects", "files", "changes", "count")
 
 #: Prefix of the name of a storage option, such as `storage.aws_region`.
 STORAGE_PREFIX = "storage."
@@ -35,6 +34,16 @@ _OF_SPARK = {"path", "checkpointlocation", "queryname", "serialization.format"}
 SAVE_ATTEMPTS = 10
 #: Size of the data files of one read task, if no option sets another size.
 SPLIT_SIZE_BYTES = 128 << 20
+#: Options that are whole numbers, with the least one.
+_LEAST = {"version": 0, "since": 0, "split_size_bytes": 1, "max_versions_per_trigger": 1, "max_files_per_trigger": 1}
+_SWITCH = ("true", "false")
+#: Options with few values.
+_CHOICES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("merge_schema", "pushdown", "changes", "ignore_changes"), _SWITCH),
+    "durability": ("fsync", "none"),
+    "partition_overwrite_mode": ("static", "dynamic"),
+    "metadata": get_args(Metadata),
+}
 
 
 @dataclass(frozen=True)
@@ -107,41 +116,18 @@ class Options:
         root = given.pop("root", "") or os.environ.get("TRINITYLAKE_ROOT", "")
         if not root:
             raise InvalidArgument('no lakehouse: set option("root", "<uri>") or TRINITYLAKE_ROOT')
-        parsed = cls(
-            root=root,
-            table=table,
-            storage=checked_storage_options(storage),
-            durability=cast(
-                'Literal["fsync", "none"] | None', _choice("durability", given.pop("durability", None), "fsync", "none")
-            ),
-            version=_number("version", _one_of(given, "version", "versionAsOf"), 0),
-            timestamp=_one_of(given, "timestamp", "timestampAsOf"),
-            txn=given.pop("txn", None),
-            id=given.pop("id", None),
-            columns=given.pop("columns", None),
-            filter=given.pop("filter", None),
-            partition_overwrite_mode=cast(
-                'Literal["static", "dynamic"] | None',
-                _choice("partitionOverwriteMode", given.pop("partitionoverwritemode", None), "static", "dynamic"),
-            ),
-            partition_by=given.pop("partitionby", None),
-            merge_schema=_choice("mergeSchema", given.pop("mergeschema", None), "true", "false") == "true",
-            pushdown=_choice("pushdown", given.pop("pushdown", None), "true", "false") == "true",
-            metadata=cast("Metadata | None", _choice("metadata", given.pop("metadata", None), *METADATA)),
-            since=_number("since", given.pop("since", None), 0),
-            split_size_bytes=_number("split_size_bytes", given.pop("splitsizebytes", None), 1) or SPLIT_SIZE_BYTES,
-            max_versions_per_trigger=_number("max_versions_per_trigger", given.pop("maxversionspertrigger", None), 1),
-            max_files_per_trigger=_number("max_files_per_trigger", given.pop("maxfilespertrigger", None), 1),
-            changes=_choice("changes", given.pop("changes", None), "true", "false") == "true",
-            ignore_changes=_choice("ignore_changes", given.pop("ignorechanges", None), "true", "false") == "true",
-            message=given.pop("message", ""),
-            author=given.pop("author", ""),
-        )
-        if given:
-            names = {name.replace("_", ""): name for name in cls.__dataclass_fields__}
-            near = [names[one] for name in given for one in difflib.get_close_matches(name, names, n=1)]
+        for name, alias in (("version", "versionAsOf"), ("timestamp", "timestampAsOf")):
+            if (value := given.pop(alias.lower(), None)) is not None:
+                if name in given:
+                    raise InvalidArgument(f"{name} and {alias} are the same option: give only one")
+                given[name] = value
+        names = {name.replace("_", ""): name for name in cls.__dataclass_fields__ if name != "storage"}
+        if unknown := sorted(given.keys() - names.keys()):
+            near = [names[one] for name in unknown for one in difflib.get_close_matches(name, names, n=1)]
             hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(names.values())}"
-            raise InvalidArgument(f"unknown option {', '.join(sorted(given))}; {hint}")
+            raise InvalidArgument(f"unknown option {', '.join(unknown)}; {hint}")
+        values: dict[str, Any] = {names[key]: _converted(names[key], value) for key, value in given.items()}
+        parsed = cls(root=root, table=table, storage=checked_storage_options(storage), **values)
         if len([one for one in (parsed.version, parsed.timestamp, parsed.txn) if one is not None]) > 1:
             raise InvalidArgument("give only one of the options version, timestamp and txn")
         if parsed.timestamp is not None:
@@ -206,14 +192,6 @@ def zoned(timestamp: datetime | str) -> datetime:
     return time
 
 
-def _one_of(given: dict[str, str], name: str, other_name: str) -> str | None:
-    """The value of an option that has two names. Raises `InvalidArgument` if both are given."""
-    found = [value for key in (name, other_name) if (value := given.pop(key.lower(), None)) is not None]
-    if len(found) == 2:
-        raise InvalidArgument(f"{name} and {other_name} are the same option: give only one")
-    return found[0] if found else None
-
-
 def options_for(
     root: str | PathLike[str],
     table: str,
@@ -239,9 +217,18 @@ def source_options(
     return {**options, "root": fspath(root), "table": table}
 
 
-def _number(name: str, value: str | None, least: int) -> int | None:
-    if value is None:
-        return None
+def _converted(name: str, value: str) -> str | int | bool:
+    """The value of an option. Raises `InvalidArgument` if it does not fit."""
+    if name in _LEAST:
+        return _number(name, value, _LEAST[name])
+    if name not in _CHOICES:
+        return value
+    if (choice := value.lower()) not in _CHOICES[name]:
+        raise InvalidArgument(f"option {name} must be one of {', '.join(_CHOICES[name])}, got {value!r}")
+    return choice == "true" if _CHOICES[name] is _SWITCH else choice
+
+
+def _number(name: str, value: str, least: int) -> int:
     try:
         number = int(value)
     except ValueError:
@@ -249,9 +236,3 @@ def _number(name: str, value: str | None, least: int) -> int | None:
     if number < least:
         raise InvalidArgument(f"option {name} must be at least {least}, got {number}")
     return number
-
-
-def _choice(name: str, value: str | None, *choices: str) -> str | None:
-    if value is None or value.lower() in choices:
-        return value if value is None else value.lower()
-    raise InvalidArgument(f"option {name} must be one of {', '.join(choices)}, got {value!r}")

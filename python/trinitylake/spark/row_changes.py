@@ -132,12 +132,8 @@ def merge(
     keys = None if on is None else list(texts(on, "on"))
 
     def run(matched: Sequence[Clause], not_matched: Sequence[Clause], by_source: Sequence[Clause]) -> WriteResult:
-        statement = _Statement(frame.sparkSession, options, txn if isinstance(txn, Transaction) else None, "merge")
-        if statement.is_done:
-            return WriteResult(0, 0, 0)
-        with running(statement.plan, statement.name):
-            reports = statement.merge(frame, keys, matched, not_matched, by_source)
-        return statement.commit(reports)
+        statement = _Statement(frame.sparkSession, options, txn, "merge")
+        return statement.run(lambda: statement.merge(frame, keys, matched, not_matched, by_source))
 
     return SparkMerge(run)
 
@@ -162,8 +158,8 @@ def update(
     arguments, and errors, are those of `merge`.
     """
     options = options_for(root, table, txn, id, message, author, storage_options, durability)
-    clause = Clause("update", filter, dict(set))
-    return _change(spark, options, txn if isinstance(txn, Transaction) else None, "update", clause)
+    statement = _Statement(spark, options, txn, "update")
+    return statement.run(lambda: statement.change(Clause("update", filter, dict(set))))
 
 
 def delete(
@@ -181,34 +177,28 @@ def delete(
 ) -> WriteResult:
     """SQL's DELETE on executors. The arguments, and errors, are those of `update`."""
     options = options_for(root, table, txn, id, message, author, storage_options, durability)
-    return _change(spark, options, txn if isinstance(txn, Transaction) else None, "delete", Clause("delete", filter))
-
-
-def _change(
-    spark: SparkSession, options: Options, transaction: Transaction | None, name: str, clause: Clause
-) -> WriteResult:
-    statement = _Statement(spark, options, transaction, name)
-    if statement.is_done:
-        return WriteResult(0, 0, 0)
-    with running(statement.plan, statement.name):
-        reports = statement.change(clause)
-    return statement.commit(reports)
+    statement = _Statement(spark, options, txn, "delete")
+    return statement.run(lambda: statement.change(Clause("delete", filter)))
 
 
 class _Statement:
     """One MERGE, UPDATE or DELETE on one state of a table."""
 
-    def __init__(self, spark: SparkSession, options: Options, transaction: Transaction | None, name: str) -> None:
-        if transaction is not None:
-            transaction.save()  # tasks read files that it wrote: they have to be on the storage
+    def __init__(self, spark: SparkSession, options: Options, txn: str | Transaction | None, name: str) -> None:
+        self._transaction = txn if isinstance(txn, Transaction) else None
+        if self._transaction is not None:
+            self._transaction.save()  # tasks read files that it wrote: they have to be on the storage
         self._spark = spark
-        self._transaction = transaction
         self.name = name
         self.plan, self.table, self.is_done = planned(options)
         self._schema: Schema = self.plan.metadata.schema()
 
-    def commit(self, reports: Sequence[WrittenFiles]) -> WriteResult:
-        """Commit the files that the tasks reported; returns the numbers of changed rows and the version."""
+    def run(self, tasks: Callable[[], Sequence[WrittenFiles]]) -> WriteResult:
+        """Run the tasks and commit the files that they report; returns the numbers of changed rows and the version."""
+        if self.is_done:
+            return WriteResult(0, 0, 0)
+        with running(self.plan, self.name):
+            reports = tasks()
         version = commit_write(self.plan, reports, transaction=self._transaction)
         return committed(result_of(reports), version)
 
@@ -329,11 +319,7 @@ class _Statement:
 
         `clauses` are with what they are for, and the columns of the source.
         """
-        number = f.lit(None).cast("int")
-        for place, (clause, applies, _) in reversed(list(enumerate(clauses))):
-            condition = applies if clause.condition is None else applies & f.expr(clause.condition)
-            number = f.when(condition, f.lit(place)).otherwise(number)
-        rows = rows.withColumn(CLAUSE, number)
+        rows = rows.withColumn(CLAUSE, _first_that_applies((applies, clause) for clause, applies, _ in clauses))
         of_clause = [self._values(rows, clause, given) for clause, _, given in clauses]
         values: dict[str, Column] = {}
         for place, given_values in enumerate(of_clause):
@@ -381,11 +367,7 @@ class _Statement:
 
     def _inserted(self, new: DataFrame, given: Sequence[str], clauses: Sequence[Clause]) -> list[DataFrame]:
         """A frame of pickled `WrittenFiles` for each clause that inserts rows."""
-        number = f.lit(None).cast("int")
-        for place, clause in reversed(list(enumerate(clauses))):
-            condition = f.lit(True) if clause.condition is None else f.expr(clause.condition)
-            number = f.when(condition, f.lit(place)).otherwise(number)
-        new = new.withColumn(CLAUSE, number)
+        new = new.withColumn(CLAUSE, _first_that_applies((f.lit(True), clause) for clause in clauses))
         parts = []
         for place, clause in enumerate(clauses):
             values = self._values(new, clause, given)
@@ -403,6 +385,15 @@ class _Statement:
 
 
 _NESTED = (spark_types.StructType, spark_types.ArrayType, spark_types.MapType)
+
+
+def _first_that_applies(clauses: Iterable[tuple[Column, Clause]]) -> Column:
+    """The number of the first clause whose conditions hold for a row; null if there is none."""
+    number = f.lit(None).cast("int")
+    for place, (applies, clause) in reversed(list(enumerate(clauses))):
+        condition = applies if clause.condition is None else applies & f.expr(clause.condition)
+        number = f.when(condition, f.lit(place)).otherwise(number)
+    return number
 
 
 def _as_columns_of(frame: DataFrame, schema: Schema) -> DataFrame:

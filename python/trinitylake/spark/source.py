@@ -47,7 +47,7 @@ class TrinityLakeDataSource(DataSource):
         """The name for `format(...)`."""
         return "trinitylake"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """The columns of the table or metadata table; only the columns in `.schema(...)` if that was called."""
         options = Options.parse(self.options)
         if options.metadata is not None:

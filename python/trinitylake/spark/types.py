@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import json
 import re
@@ -11,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg import types as iceberg
-from pyiceberg.schema import Schema, SchemaVisitor, visit
+from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -24,9 +23,7 @@ _IN_UTC: Any = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_s
 
 def spark_schema(schema: Schema) -> spark.StructType:
     """An Iceberg schema as Spark's, with nullability. Raises `InvalidArgument` for a type that Spark lacks."""
-    result = visit(schema, _ToSpark())
-    assert isinstance(result, spark.StructType)
-    return result
+    return _spark_struct(schema.fields)
 
 
 def spelled(name: str, known: Iterable[str]) -> str:
@@ -115,7 +112,7 @@ def _unassignable(
     given: spark.DataType, wanted: iceberg.IcebergType, name: str
 ) -> tuple[str, spark.DataType, iceberg.IcebergType] | None:
     """Name and both types of the first part that does not fit; None if all parts fit."""
-    parts: builtins.list[tuple[spark.DataType, iceberg.IcebergType, str]] = []
+    parts: list[tuple[spark.DataType, iceberg.IcebergType, str]] = []
     if isinstance(given, spark.StructType) and isinstance(wanted, iceberg.StructType):
         fields = {field.name: field.field_type for field in wanted.fields}
         found = [(one, spelled(one.name, fields)) for one in given.fields]
@@ -198,32 +195,25 @@ _ASSIGNABLE: dict[type[iceberg.IcebergType], tuple[type[spark.DataType], ...]] =
 }
 
 
-class _ToSpark(SchemaVisitor[spark.DataType]):
-    def schema(self, schema: Schema, struct_result: spark.DataType) -> spark.DataType:
-        return struct_result
+def _spark_type(kind: iceberg.IcebergType) -> spark.DataType:
+    match kind:
+        case iceberg.StructType():
+            return _spark_struct(kind.fields)
+        case iceberg.ListType():
+            return spark.ArrayType(_spark_type(kind.element_type), not kind.element_required)
+        case iceberg.MapType():
+            return spark.MapType(_spark_type(kind.key_type), _spark_type(kind.value_type), not kind.value_required)
+        case iceberg.DecimalType():
+            return spark.DecimalType(kind.precision, kind.scale)
+    if (known := _PRIMITIVE.get(type(kind))) is None:
+        raise InvalidArgument(f"Spark has no type for {kind} columns: name the others in the option columns")
+    return known
 
-    def struct(self, struct: iceberg.StructType, field_results: builtins.list[spark.DataType]) -> spark.DataType:
-        return spark.StructType(
-            [
-                spark.StructField(field.name, result, not field.required, {"comment": field.doc} if field.doc else None)
-                for field, result in zip(struct.fields, field_results, strict=True)
-            ]
+
+def _spark_struct(fields: Iterable[iceberg.NestedField]) -> spark.StructType:
+    struct = spark.StructType()
+    for field in fields:
+        struct.add(
+            field.name, _spark_type(field.field_type), not field.required, {"comment": field.doc} if field.doc else None
         )
-
-    def field(self, field: iceberg.NestedField, field_result: spark.DataType) -> spark.DataType:
-        return field_result
-
-    def list(self, list_type: iceberg.ListType, element_result: spark.DataType) -> spark.DataType:
-        return spark.ArrayType(element_result, not list_type.element_required)
-
-    def map(
-        self, map_type: iceberg.MapType, key_result: spark.DataType, value_result: spark.DataType
-    ) -> spark.DataType:
-        return spark.MapType(key_result, value_result, not map_type.value_required)
-
-    def primitive(self, primitive: iceberg.PrimitiveType) -> spark.DataType:
-        if isinstance(primitive, iceberg.DecimalType):
-            return spark.DecimalType(primitive.precision, primitive.scale)
-        if (known := _PRIMITIVE.get(type(primitive))) is None:
-            raise InvalidArgument(f"Spark has no type for {primitive} columns: name the others in the option columns")
-        return known
+    return struct
