@@ -31,7 +31,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, IcebergType, TimestampNanoType, TimestamptzNanoType, TimeType, UUIDType
+from pyiceberg.types import DecimalType, IcebergType, TimestampNanoType, TimestamptzNanoType, UUIDType
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from trinitylake.iceberg_storage.column_summary import scaled
@@ -133,11 +133,7 @@ def transformed(column: pa.ChunkedArray, transform: Transform[Any, Any], type: I
                 return pc.utf8_slice_codeunits(plain, 0, width)
             return pc.binary_slice(plain, 0, width)
         case BucketTransform():
-            if isinstance(type, DecimalType):
-                return transform.pyarrow_transform(type)(aligned(column))
-            if not isinstance(type, TimeType):
-                return transform.pyarrow_transform(type)(column)
-            return _by_value(plain, transform.transform(type), pa.int32())
+            return transform.pyarrow_transform(type)(aligned(column) if isinstance(type, DecimalType) else column)
         case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
             return _units(plain, transform, type)
     return pa.chunked_array([pa.nulls(len(plain), pa.int32())])
