@@ -1,4 +1,4 @@
-"""TrinityLake: a lakehouse that is nothing but files, with transactions over any number of tables.
+"""TrinityLake: a lakehouse that consists only of files, with transactions over any number of tables.
 
     import trinitylake as tl
 
@@ -8,7 +8,7 @@
         txn.create_table("nyc.flights", data).append(data)
     lake.table("nyc.flights").scan(filter="month = 1").to_arrow()
 
-Importing this package loads nothing but the errors, starts no thread and opens no connection.
+Importing this package imports only the errors, starts no thread and opens no connection.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ __all__ = [
     "struct_of",
 ]
 
-# Loaded when they are first asked for: name -> module.
+# Modules of the names that are imported at their first use.
 _LAZY = {
     "Column": "trinitylake.definitions",
     "Lakehouse": "trinitylake.lakehouse",

@@ -1,8 +1,8 @@
 """Functions of the format over Arrow columns: file names, keys and nodes.
 
-They call the Rust core without a handle, a thread or a connection, so all of them are safe in a PySpark UDF. Where an
-array is expected, whatever pyarrow can read is accepted: a pyarrow, polars or numpy array, a list, any object with the
-Arrow C data interface. The results are pyarrow arrays. Section numbers are those of `docs/format.md`.
+The functions call the Rust core and need no handle, thread or connection, so all of them are safe in a PySpark UDF. An
+argument that is an array can be anything that pyarrow can read: a pyarrow, polars or numpy array, a list, any object
+with the Arrow C data interface. The results are pyarrow arrays. Section numbers (§) are of `docs/format.md`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class KeySizes(NamedTuple):
 
     @classmethod
     def of(cls, config: HasKeySizes | None) -> KeySizes:
-        """The name sizes of a lakehouse as plain numbers, which can be sent to other processes; None for defaults."""
+        """The sizes of `config`, which can be pickled; the defaults for None."""
         if config is None:
             return cls()
         return cls(
@@ -74,10 +74,10 @@ class NodeFile:
     Attributes:
         path: the path the file was read from, or "".
         height: 0 for a leaf; None for an inner node whose writer did not record it.
-        n_keys: the keys of the node's own table.
-        system: the system rows.
-        table: the node key table, (key, value, pnode), exactly `order` rows; the first holds the leftmost child.
-        buffer: the write buffer, (key, value, txn), oldest message first; a null value is a delete.
+        n_keys: number of keys in the node key table.
+        system: the system rows, values by key.
+        table: the node key table (key, value, pnode) with exactly `order` rows; the first row has the leftmost child.
+        buffer: the write buffer (key, value, txn), oldest message first; a null value is a delete.
     """
 
     path: str
@@ -89,7 +89,7 @@ class NodeFile:
     _node: _core.NodeFile = field(repr=False, compare=False)
 
     def search(self, key: str) -> tuple[Answer, str | None]:
-        """Search this node for a key; see `search_node`."""
+        """Search this node for a key, as `search_node` does."""
         answer, value = self._node.search(key)
         return cast(Answer, answer), value
 
@@ -100,7 +100,7 @@ Answer = Literal["message", "row", "child", "absent"]
 def optimize_paths(paths: Any) -> pa.StringArray:
     """Spread file paths over object-store prefixes (§3): (n,) strings to (n,) strings.
 
-    Each becomes `aaaa/bbbb/cccc/dddddddd-<path with "/" as "-">`, where the letters are the 20 low bits of its
+    A path becomes `aaaa/bbbb/cccc/dddddddd-<path with "/" as "-">`, where the letters are the 20 low bits of the path's
     MurmurHash3. Only writers use this; a reader never parses such a path. Nulls stay null.
     """
     return _array(_core.optimize_paths(_strings(paths)))
@@ -124,27 +124,27 @@ def encode_namespace_keys(namespaces: Any, config: HasKeySizes | None = None) ->
 def encode_table_keys(namespaces: Any, tables: Any, config: HasKeySizes | None = None) -> pa.StringArray:
     """The keys of tables (§4): (n,) and (n,) names to (n,) keys of 4 + namespace size + table size bytes.
 
-    `namespaces` may be one string for all. `config` is a `KeySizes` or a lakehouse definition; without one the
+    `namespaces` may be one string for all tables. `config` is a `KeySizes` or a lakehouse definition; by default the
     defaults of the format apply. Raises `InvalidName` for the first invalid name.
     """
     return _object_keys("table", namespaces, tables, config)
 
 
 def encode_view_keys(namespaces: Any, views: Any, config: HasKeySizes | None = None) -> pa.StringArray:
-    """The keys of views (§4); see `encode_table_keys`."""
+    """The keys of views (§4); arguments, shapes and errors as for `encode_table_keys`."""
     return _object_keys("view", namespaces, views, config)
 
 
 def decode_keys(keys: Any, config: HasKeySizes | None = None) -> pa.RecordBatch:
     """Decode keys into the columns kind, namespace and name: the inverse of the encoders.
 
-    The name of a namespace row is empty. Raises `InvalidArgument` for a text that is not a key of these sizes.
+    The name of a namespace row is empty. Raises `InvalidArgument` for a string that is not a key of these sizes.
     """
     return _batch(_core.decode_keys(_strings(keys), KeySizes.of(config)))
 
 
 def read_node(data: bytes, path: str = "") -> NodeFile:
-    """Decode and check one node file (§5). Raises `CorruptFile`, with `path` in it, for anything else."""
+    """Decode and check one node file (§5). Raises `CorruptFile`, with `path`, if `data` is not a valid node file."""
     node = _core.read_node(data, path)
     return NodeFile(
         path=node.path,
@@ -160,14 +160,15 @@ def read_node(data: bytes, path: str = "") -> NodeFile:
 def search_node(node: NodeFile, key: str) -> tuple[Answer, str | None]:
     """Search one node for a key (§5, "Reading a key").
 
-    ("message", location or None for a delete): the last buffer message decides. ("row", location): the key table
-    has it. ("child", path): ask that node. ("absent", None): a leaf without it.
+    The answer is ("message", location or None for a delete) if the write buffer has the key; ("row", location) if the
+    key table has the key; ("child", path) if the search continues in that node; ("absent", None) if a leaf does not
+    have it.
     """
     return node.search(key)
 
 
 def merge_messages(buffers: Sequence[Any]) -> pa.RecordBatch:
-    """Merge write buffers, the newest last, into one row per key in key order: the newest message wins (§5)."""
+    """Merge write buffers, the newest last, into one row per key, in key order; the newest message remains (§5)."""
     return _batch(_core.merge_messages([_batch(buffer) for buffer in buffers]))
 
 
@@ -175,7 +176,7 @@ def encode_definition_file(path: str, definition: bytes) -> bytes:
     """The content of a definition file: checksum and path, then the serialized definition (format §6).
 
     Args:
-        path: of the file, below the root of the lakehouse.
+        path: path of the file below the root of the lakehouse.
         definition: the serialized protobuf message.
     """
     return _core.encode_definition_file(path, definition)

@@ -1,8 +1,9 @@
 """Errors, grouped by what the caller should do next.
 
-Every error is a `TrinityLakeError` and carries `kind`, a stable snake_case word that programs may rely on
-(the command line prints it with `--json`, `docs/reference/errors.md` lists it). The message is for people and may
-change. The Rust core raises these classes by name. All of them can be pickled, so they reach the driver of an engine.
+Every error is a `TrinityLakeError` and has a `kind`, a word in snake_case that does not change, so that programs can
+use it (the command line prints it with `--json`, `docs/reference/errors.md` lists all). The message is for people and
+may change. The Rust core raises these classes by name. All errors can be pickled, so that an engine's executors can
+send them to its driver.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ class TrinityLakeError(Exception):
     kind: ClassVar[str] = "error"
 
     def __init__(self, message: str = "") -> None:
-        if len(message) > _MAX_CHARACTERS:  # it quotes a long name or value
+        if len(message) > _MAX_CHARACTERS:  # the message quotes a long name or value
             message = f"{message[: _MAX_CHARACTERS - 1000]} … {message[-900:]}"
         super().__init__(message)
 
     @property
     def message(self) -> str:
-        """The text without the class name."""
+        """The message without the class name."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
@@ -88,7 +89,8 @@ class InvalidArgument(TrinityLakeError, ValueError):
 class CommitConflict(TrinityLakeError):
     """Another transaction committed a conflicting change first. Run the transaction again on the new version.
 
-    `keys` names the conflicting objects, such as `"table nyc.flights"`; `winners` are the transactions that won.
+    `keys` are the conflicting objects, such as `"table nyc.flights"`; `winners` are the transactions that committed
+    first.
     """
 
     kind = "commit_conflict"
@@ -106,7 +108,7 @@ class ProducerFenced(TrinityLakeError):
 
 
 class RefusedObject(NamedTuple):
-    """An object that cannot be registered, and why: `error_kind` is the kind of the error."""
+    """An object that cannot be registered, and the kind and message of the error."""
 
     kind: str
     name: str
@@ -125,7 +127,7 @@ class RegistrationFailed(TrinityLakeError):
 
     @classmethod
     def of(cls, objects: Sequence[RefusedObject], count: int | None = None) -> RegistrationFailed:
-        """The error for `count` objects, of which some are given; the message names the first ten."""
+        """The error for `count` objects, of which `objects` are the first; the message names at most ten."""
         count = len(objects) if count is None else count
         lines = [f"{one.kind} {one.name}: {one.message}" for one in objects[:10]]
         more = [f"and {count - len(lines)} more"] if count > len(lines) else []
@@ -158,13 +160,13 @@ class TransactionClosed(TrinityLakeError):
 
 
 class VersionNotFound(TrinityLakeError, LookupError):
-    """No version has that number, or none is old enough for the timestamp."""
+    """No version has that number, or there was no version yet at that time."""
 
     kind = "version_not_found"
 
 
 class VersionExpired(TrinityLakeError, LookupError):
-    """The version has expired by retention."""
+    """The version has expired, so its files may be deleted."""
 
     kind = "version_expired"
 
@@ -186,7 +188,7 @@ class UnsupportedVersion(TrinityLakeError):
 
 
 class StorageError(TrinityLakeError):
-    """The storage failed. `retryable`: whether the same call may succeed later."""
+    """The storage failed. `retryable` tells whether the same call may succeed later."""
 
     kind = "storage_error"
 

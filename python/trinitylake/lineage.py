@@ -6,8 +6,8 @@
     with recorded(lake, lake.transaction(message="nightly"), OpenLineageClient(), job="nightly") as txn:
         txn.table("shop.totals").overwrite(totals_of(txn.table("shop.orders").scan()))
 
-Outputs come from the log of the lakehouse, inputs from the tables that the transaction opened. No SQL is parsed and no
-dataset has to be listed.
+The outputs are the tables and views that the transaction changed according to the log, the inputs are the tables that
+it read. So nobody has to list datasets, and no SQL is parsed.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def recorded(
     Args:
         lake: the lakehouse.
         transaction: an open transaction, from `lake.transaction(...)`, `begin` or `resume`.
-        client: sends the events.
+        client: the client that sends the events.
         job: the name of the job.
         namespace: the namespace of the job.
-        parent: the parent run, such as that of an orchestrator's task.
+        parent: the parent run, such as the run of an orchestrator's task.
 
-    Raises the error of the block or the commit, after the event FAIL. Also raises if an event cannot be sent: START
-    before the transaction does anything, COMPLETE after it was committed.
+        Raises the error of the block or the commit, after sending FAIL. If an event cannot be sent, its error is
+        raised: for START before the block runs, for COMPLETE after the commit.
     """
     facet = job_type_job.JobTypeJobFacet("BATCH", "TRINITYLAKE", "TRANSACTION")
     run = _Run(lake, transaction, client, Job(namespace, job, {"jobType": facet}), parent)
@@ -123,7 +123,7 @@ class _Run:
         self._id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._root}#{transaction.id}"))
 
     def emit(self, state: RunState, error: BaseException | None = None) -> None:
-        """Send the event of a state."""
+        """Send the event for a state of the run."""
         self._client.emit(
             RunEvent(
                 eventType=state,
@@ -152,7 +152,7 @@ class _Run:
     def _inputs(self) -> Iterator[InputDataset]:
         base = self._lake.at(version=self._transaction.base_version)
         for name in self._transaction.tables_read:
-            if _found(base, name)[1] == "table":  # otherwise the transaction created it, so it is no input
+            if _found(base, name)[1] == "table":  # a table that the transaction created is not an input
                 yield self._dataset(InputDataset, name, base, base.version)
 
     def _outputs(self) -> Iterator[OutputDataset]:
@@ -178,9 +178,7 @@ class _Run:
                 yield dataset
 
     def _dataset(self, kind: type[AnyDataset], name: str, reader: Reader, version: int) -> AnyDataset:
-        """A table or view as a dataset. Its name is the one that people know; its location, the name for engines, is a
-        symlink.
-        """
+        """A table or view as a dataset, named by root and full name, with a symlink to the folder of a table."""
         facets: dict[str, DatasetFacet] = {
             "dataSource": datasource_dataset.DatasourceDatasetFacet(self._lake.name or None, self._root),
             "version": dataset_version_dataset.DatasetVersionDatasetFacet(str(version)),
@@ -198,7 +196,7 @@ class _Run:
 
 
 def _found(reader: Reader, name: str) -> tuple[Identifier, str | None]:
-    """The object with a full name, and its kind. A name may contain dots, so every split of the text is tried."""
+    """The object with a full name, and its kind. Names may contain dots, so every split of the full name is tried."""
     levels = name.split(".")
     for own in range(1, len(levels)):
         identifier = ".".join(levels[:-own]), ".".join(levels[-own:])
@@ -209,7 +207,7 @@ def _found(reader: Reader, name: str) -> tuple[Identifier, str | None]:
 
 
 def _place(location: str) -> symlinks_dataset.Identifier:
-    """A folder in OpenLineage's form: its bucket and the path in the bucket; on a local disk, `file` and the path."""
+    """A folder in OpenLineage's form: the bucket and the path in the bucket, or `file` and the path on a local disk."""
     scheme, _, path = location.partition("://")
     if scheme == "file":
         return symlinks_dataset.Identifier("file", path, "LOCATION")

@@ -1,7 +1,7 @@
-"""Escaping of untrusted text for terminals, as in summaries of the log (format §4).
+"""Escapes untrusted text for terminals, by the same rule as summaries of the log (format §4).
 
-Names and messages may contain escape sequences, marks of writing direction and invisible characters. They are printed
-as codes.
+Names and messages may contain escape sequences, marks of writing direction and invisible characters. Such characters
+are printed as codes.
 """
 
 from __future__ import annotations

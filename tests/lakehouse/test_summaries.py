@@ -333,5 +333,5 @@ def test_autocommit_statements_accept_message_and_author(shop: tl.Lakehouse) -> 
         ):
             with pytest.raises(tl.InvalidArgument, match=r"pass them to lake\.transaction"):
                 statement()
-    with pytest.raises(tl.InvalidArgument, match="message must be text"):
+    with pytest.raises(tl.InvalidArgument, match="message must be a string"):
         shop.create_namespace("m", message=3)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Helpers that every layer uses. Of this package, they import only the errors.
+"""Helpers that every layer uses. Of `trinitylake`, they import only the errors and `_core`.
 
 `arguments` checks arguments, `qualified_names` parses names of objects, `durations` parses "7 days", `properties`
 changes properties, `commit_info` is the description of a commit, `secret_values` resolves references to secrets,

@@ -24,33 +24,33 @@ from trinitylake.base.properties import OWN_PROPERTY_PREFIX
 from trinitylake.errors import InvalidArgument, InvalidLocation, VersionNotFound
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-#: Returns the value, possibly converted, or raises.
+#: Function of a value and its parameter's name that returns the value, possibly converted, or raises an error.
 Rule: TypeAlias = Callable[[Any, str], Any]
 
-#: The largest number of a version: the name of a root has at most 63 binary digits (format §3).
+#: The largest version number: the name of a root has at most 63 binary digits (format §3).
 MAX_VERSION = (1 << 63) - 1
 _MAX_COUNT = (1 << 64) - 1
-#: Types of query parameters in addition to text and None.
+#: Types of query parameters in addition to strings, decimals, lists, dictionaries and None.
 _PARAMETER_TYPES = (bool, int, float, date, time, timedelta, bytes, bytearray, UUID)
 #: Digits of DuckDB's longest DECIMAL; a longer decimal is passed as a DOUBLE.
 _DECIMAL_DIGITS = 38
 
 
 def text(value: Any, what: str) -> str:
-    """Text that can be encoded in UTF-8. Raises `InvalidArgument`."""
+    """A string that can be encoded in UTF-8. Raises `InvalidArgument`."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{what} must be text, got {_shown(value)}")
+        raise InvalidArgument(f"{what} must be a string, got {_shown(value)}")
     if value.isascii():
         return value
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"{what} is not valid UTF-8 text: {error.reason}") from None
+        raise InvalidArgument(f"{what} cannot be encoded in UTF-8: {error.reason}") from None
     return value
 
 
 def whole_number(value: Any, what: str, *, minimum: float = 0, maximum: float = _MAX_COUNT) -> int:
-    """A number between two limits, both included. Raises `InvalidArgument`."""
+    """A whole number from `minimum` to `maximum`, both included. Raises `InvalidArgument`."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -71,23 +71,23 @@ def flag(value: Any, what: str) -> bool:
 
 
 def texts(values: Any, what: str) -> tuple[str, ...]:
-    """One text or several, read once. Raises `InvalidArgument`."""
+    """One string or several, as a tuple. Raises `InvalidArgument`."""
     if isinstance(values, str):
         return (text(values, what),)
     if isinstance(values, Mapping) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"{what} must be text or several texts, got {_shown(values)}")
+        raise InvalidArgument(f"{what} must be a string or several strings, got {_shown(values)}")
     return tuple(text(value, what) for value in values)
 
 
 def text_mapping(values: Any, what: str) -> dict[str, str]:
-    """A mapping of text to text, copied. Raises `InvalidArgument`."""
+    """A copy of a mapping of strings to strings. Raises `InvalidArgument`."""
     if not isinstance(values, Mapping):
-        raise InvalidArgument(f"{what} must map text to text, got {_shown(values)}")
+        raise InvalidArgument(f"{what} must map strings to strings, got {_shown(values)}")
     return {text(key, f"a name in {what}"): text(value, f"{key!r} in {what}") for key, value in values.items()}
 
 
 def location(value: Any, what: str = "the root") -> str:
-    """A URI or a path as text; a `pathlib.Path` is a path. Raises `InvalidArgument` and `InvalidLocation`."""
+    """A URI or path as a string, also from a `pathlib.Path`. Raises `InvalidArgument` and `InvalidLocation`."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if not isinstance(value, str):
@@ -100,12 +100,12 @@ def location(value: Any, what: str = "the root") -> str:
 
 
 def metadata_uri(value: Any, what: str) -> str:
-    """A URI; a `pathlib.Path` becomes one. Raises as `location` does."""
+    """A URI; a `pathlib.Path` becomes a `file://` URI. Raises the errors of `location`."""
     return f"file://{os.path.abspath(value)}" if isinstance(value, os.PathLike) else location(value, what)
 
 
 def locations(values: Any, what: str) -> tuple[str, ...]:
-    """One URI or path, or several, read once. Raises `InvalidArgument`."""
+    """One or several URIs or paths, as a tuple of strings. Raises `InvalidArgument` and `InvalidLocation`."""
     if isinstance(values, str | os.PathLike):
         return (location(values, what),)
     if isinstance(values, Mapping) or not isinstance(values, Iterable):
@@ -122,7 +122,7 @@ def version_number(value: Any, what: str) -> int:
 
 
 def moment(value: Any, what: str) -> datetime:
-    """A datetime from a datetime, a date (its start) or ISO 8601 text. Raises `InvalidArgument`."""
+    """A datetime from a datetime, a date (its start) or an ISO 8601 string. Raises `InvalidArgument`."""
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
@@ -130,11 +130,11 @@ def moment(value: Any, what: str) -> datetime:
     try:
         return datetime.fromisoformat(value)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{what} must be a datetime, a date or ISO 8601 text, got {_shown(value)}") from error
+        raise InvalidArgument(f"{what} must be a datetime, a date or ISO 8601 string, got {_shown(value)}") from error
 
 
 def versions(value: Any, what: str) -> int | tuple[int, int] | Literal["all"]:
-    """One version, the first and the last of some, or "all". Raises `InvalidArgument`."""
+    """The number of a version, the first and last number of a range, or "all". Raises `InvalidArgument`."""
     match value:
         case "all":
             return "all"
@@ -146,7 +146,7 @@ def versions(value: Any, what: str) -> int | tuple[int, int] | Literal["all"]:
 
 
 def version_reference(value: Any, what: str) -> int | str | date:
-    """A reference to a version as `Lakehouse.at` takes it: a number, text, a date or a datetime.
+    """A reference to a version for `Lakehouse.at`: a number, a string, a date or a datetime.
 
     Raises `InvalidArgument`.
     """
@@ -202,7 +202,7 @@ def _parameter(value: Any, what: str) -> Any:
 
 
 def _decimal(value: Decimal) -> Decimal | float:
-    """Convert a decimal for DuckDB, which ignores the exponent of 1E+3 and the sign of -Infinity."""
+    """Convert a decimal for DuckDB, which would ignore the exponent of 1E+3 and the sign of -Infinity."""
     if value.is_nan():
         return math.nan
     if value.is_infinite() or value.adjusted() >= _DECIMAL_DIGITS:
@@ -220,7 +220,7 @@ def several(values: Any, what: str) -> tuple[Any, ...]:
 
 
 def options(values: Any, what: str) -> dict[str, str]:
-    """A mapping of text to text, numbers and booleans, such as storage options. Raises `InvalidArgument`."""
+    """Storage options and the like, as strings: strings, whole numbers and booleans. Raises `InvalidArgument`."""
     as_text = {key: str(one).lower() if isinstance(one, bool) else one for key, one in mapping(values, what).items()}
     return text_mapping({key: str(one) if isinstance(one, int) else one for key, one in as_text.items()}, what)
 
@@ -233,19 +233,19 @@ def mapping(values: Any, what: str) -> Mapping[Any, Any]:
 
 
 def query(value: Any, what: str) -> str | dict[str, str]:
-    """SQL, or SQL by dialect. Raises `InvalidArgument`."""
+    """SQL as a string, or a mapping of dialects to SQL. Raises `InvalidArgument`."""
     return text_mapping(value, what) if isinstance(value, Mapping) else text(value, what)
 
 
 def user_properties(values: Any, what: str) -> dict[str, str]:
-    """Properties of an object, none of which is the library's own. Raises `InvalidArgument`."""
+    """Properties of an object. Raises `InvalidArgument`, also for names that are reserved for the library."""
     properties = text_mapping(values, what)
     user_names(properties, what)
     return properties
 
 
 def user_names(values: Any, what: str) -> tuple[str, ...]:
-    """Names of properties, none of which is the library's own. Raises `InvalidArgument`."""
+    """Names of properties. Raises `InvalidArgument`, also for names that are reserved for the library."""
     names = texts(values if not isinstance(values, Mapping) else list(values), what)
     if own := [name for name in names if name.startswith(OWN_PROPERTY_PREFIX)]:
         raise InvalidArgument(
@@ -312,7 +312,7 @@ _RULES: dict[str, Rule] = {
 }
 
 
-#: Our names for arguments of PyIceberg.
+#: Arguments of PyIceberg's methods, with the names of the same arguments here.
 _OF_PYICEBERG = {
     "row_filter": "filter",
     "selected_fields": "columns",
@@ -322,15 +322,15 @@ _OF_PYICEBERG = {
 
 
 def checked(function: Function) -> Function:
-    """Check the arguments that have a rule, except default values, and None if the type allows it.
+    """Decorator that applies the rules of `_RULES` to arguments, except to default values and to an allowed None.
 
-    Errors of libraries become errors of this package (`foreign_errors.py`).
+    Errors of libraries in the function become errors of this package (`foreign_errors.py`).
     """
     return checked_as()(function)
 
 
 def checked_as(**others: Rule) -> Callable[[Function], Function]:
-    """Like `checked`, with other rules for some parameters."""
+    """Like `checked`, with different or additional rules for some parameters."""
 
     def decorate(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
@@ -380,7 +380,7 @@ def _hint_of(name: str, defaults: Mapping[str, Any]) -> str:
 
 
 def hint(name: str, names: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the name that is probably meant, or all names."""
+    """The end of an error message about an unknown name: the most similar name, or else all names."""
     names = list(names)
     near = [one for one in names if one.lower() == name.lower()] or difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"

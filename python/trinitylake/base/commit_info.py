@@ -1,4 +1,4 @@
-"""Description of a commit: message and author."""
+"""Message and author of a commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CommitInfo(NamedTuple):
     author: str = ""
 
     def refuse(self) -> None:
-        """Raise `InvalidArgument` if a statement inside of a transaction has a message or an author."""
+        """Raise `InvalidArgument` if there is a message or an author: statements in a transaction have none."""
         if self.message or self.author:
             raise InvalidArgument(
                 "message= and author= are for statements outside of transactions: "

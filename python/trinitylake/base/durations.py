@@ -1,4 +1,4 @@
-"""Durations as text, such as "7 days", "36 h" or "1 week 2 days"."""
+"""Durations as strings, such as "7 days", "36 h" or "1 week 2 days"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from trinitylake.errors import InvalidArgument
 
-#: A `timedelta`, or text such as "7 days".
+#: A `timedelta`, or a string such as "7 days".
 Duration: TypeAlias = timedelta | str
 
 _UNITS = (
@@ -26,24 +26,24 @@ _MAX_MILLIS = (1 << 62) - 1
 
 
 def milliseconds(value: Any, what: str = "a duration") -> int:
-    """A `timedelta`, or text such as "7 days", "36 h" or "1 week 2 days", in milliseconds. Raises `InvalidArgument`."""
+    """Milliseconds of a `timedelta` or of a string such as "7 days" or "1 week 2 days". Raises `InvalidArgument`."""
     if isinstance(value, timedelta):
         millis = value // timedelta(milliseconds=1)
     elif isinstance(value, str):
         text = value.strip().lower()
         parts = _PART.findall(text)
         if not parts or _PART.sub("", text).strip(" ,") or any(unit not in _MILLIS for _, unit in parts):
-            raise InvalidArgument(f'{what} must be a timedelta or text such as "7 days" or "36 h", got {value!r}')
+            raise InvalidArgument(f'{what} must be a timedelta or a string such as "7 days" or "36 h", got {value!r}')
         millis = round(sum(float(number) * _MILLIS[unit] for number, unit in parts))
     else:
-        raise InvalidArgument(f'{what} must be a timedelta or text such as "7 days", got {value!r}')
+        raise InvalidArgument(f'{what} must be a timedelta or a string such as "7 days", got {value!r}')
     if not 0 <= millis <= _MAX_MILLIS:
         raise InvalidArgument(f"{what} must be between 0 and 100 million years, got {value!r}")
     return millis
 
 
 def duration_text(millis: int) -> str:
-    """Text of a duration with its two largest units, such as "2 days 3 hours"."""
+    """A duration in words with its two largest units, such as "2 days 3 hours"."""
     parts: list[str] = []
     for name, size, _ in _UNITS:
         count, millis = divmod(millis, size)

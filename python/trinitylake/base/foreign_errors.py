@@ -1,8 +1,8 @@
 """Converts errors of libraries to errors of this package, so that callers get no other errors.
 
-Arrow, PyIceberg, pydantic and others raise errors from `KeyError` to `OverflowError` for an unsuitable input. Callers
-get `InvalidArgument` instead. Errors of the caller's code (an iterator of rows, a callback, the body of a `with`) pass
-unchanged.
+For an unsuitable input, Arrow, PyIceberg, pydantic and others raise many kinds of errors, such as `KeyError` and
+`OverflowError`. Callers get `InvalidArgument` instead. Errors of the caller's own code (an iterator of rows, a
+callback, the body of a `with`) are not converted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 
-#: Function that returns the error to raise in the place of an error; None keeps the error.
+#: Function that returns the error to raise instead of the given error; None keeps the given error.
 Mapping: TypeAlias = Callable[[Exception], Exception | None]
 
 #: Packages whose errors are mapped.
@@ -22,7 +22,7 @@ _LIBRARIES = frozenset(
     {"trinitylake", "pyiceberg", "pyarrow", "pydantic", "pydantic_core", "pyparsing", "duckdb", "_duckdb"}
     | {"numpy", "pandas", "polars", "fsspec", "zoneinfo", "decimal", "uuid"}
 )
-#: The last line of an error that Arrow's C streams, and pydantic while it builds a class, make of a Ctrl-C.
+#: The last line of the error into which Arrow's C streams, and pydantic while it builds a class, convert a Ctrl-C.
 _INTERRUPTED = re.compile(r"\n *KeyboardInterrupt(: )?\n?\Z")
 _OF_INPUTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError, RecursionError)
 
@@ -30,7 +30,7 @@ _OF_INPUTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeErro
 class errors_as:
     """Context manager that converts the errors of its block with a mapping function.
 
-    It is a class, because a generator takes several times as long, in each commit.
+    It is a class, because a generator would take several times as long, and each commit uses it.
     """
 
     __slots__ = ("_mapping",)
@@ -46,18 +46,19 @@ class errors_as:
     ) -> None:
         if isinstance(error, Exception) and (other := self._mapping(error)) is not None:
             raise other from error
-        if error is not None and type(error).__name__ == "PanicException":  # of Rust, and no `Exception`
+        # PyO3 raises this class for a panic in Rust; it is not an `Exception`.
+        if error is not None and type(error).__name__ == "PanicException":
             raise InvalidArgument(f"a library written in Rust cannot process these values: {error}") from error
 
 
 def own_error(error: Exception, subject: str | Callable[[], str] = "") -> TrinityLakeError | None:
-    """Map an error of a library, with `subject` before its message; None for other errors.
+    """The `InvalidArgument` for an error of a library, with `subject` before its message; None for other errors.
 
-    Raises `KeyboardInterrupt` for an error that a library made of one: some pass only its text.
+    Raises `KeyboardInterrupt` for an error into which a library has converted a `KeyboardInterrupt`.
     """
     if isinstance(error, TrinityLakeError):
         return None
-    if (own := getattr(error, "as_own", None)) is not None:  # an internal error of this package
+    if (own := getattr(error, "as_own", None)) is not None:  # internal errors of this package convert themselves
         made: TrinityLakeError = own()
         return made
     if isinstance(error.__cause__, KeyboardInterrupt) or _INTERRUPTED.search(str(error)):
@@ -66,15 +67,17 @@ def own_error(error: Exception, subject: str | Callable[[], str] = "") -> Trinit
         return None
     text = f"no value of {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
     if (details := getattr(error, "errors", None)) is not None and "pydantic" in type(error).__module__:
-        text = "; ".join(one["msg"].removeprefix("Value error, ") for one in details())  # without addresses of its site
-    if type(error).__module__.partition(".")[0] == "pyarrow" and len(error.args) > 1:  # the last one names the column
+        # `str(error)` would contain links to pydantic's web site.
+        text = "; ".join(one["msg"].removeprefix("Value error, ") for one in details())
+    # The last argument of Arrow's error names the column.
+    if type(error).__module__.partition(".")[0] == "pyarrow" and len(error.args) > 1:
         text = ": ".join(map(str, error.args[::-1]))
     about = subject() if callable(subject) else subject
     return InvalidArgument(f"{about}: {text}" if about else text)
 
 
 def _is_of_a_library(error: Exception) -> bool:
-    """Whether a library raised the error because of its input, not the caller's code or a storage."""
+    """Whether a library raised the error because of its input; not an error of the caller's code or of a storage."""
     if isinstance(error, OSError):
         return False
     if not isinstance(error, _OF_INPUTS):

@@ -1,8 +1,9 @@
 """Import hook of the command line and of worker processes: hides or delays modules that they do not need.
 
-If pandas is installed, Arrow imports it to convert its first list. PyIceberg imports the parsers of its configuration
-file and of its filters. `pyarrow.compute` makes 300 functions, and PyIceberg 190 pydantic models, most of them for
-writers. Each of these takes longer than a small command; pandas takes half of the time of a first query.
+If pandas is installed, Arrow imports it when it converts its first list. PyIceberg imports the parsers of its
+configuration file and of its filters. `pyarrow.compute` creates 300 functions, and PyIceberg 190 pydantic models, most
+of which only writers need. Each of these takes longer than a small command; the import of pandas takes half of the time
+of a first query.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _lock = RLock()
 
 
 class ImportHook:
-    """Hides pandas, and delays modules and models until their first use. An entry of `sys.meta_path`."""
+    """An entry of `sys.meta_path` that hides pandas, and delays modules and models until their first use."""
 
     def find_spec(self, name: str, path: Any = None, _: Any = None) -> ModuleSpec | None:
         """The spec of a lazy module; None for other modules. Raises `ModuleNotFoundError` for pandas."""
@@ -33,7 +34,7 @@ class ImportHook:
 
 
 def _delay_models() -> None:
-    """Let PyIceberg's models build their validators at first use, if pydantic does so under a lock (from 2.14 on)."""
+    """Let PyIceberg's models build their validators at first use: with pydantic 2.14 or newer, which locks this."""
     import pydantic
     from pyiceberg.typedef import IcebergBaseModel, IcebergRootModel
 
@@ -50,18 +51,21 @@ class _LazyLoader:
         return _LazyModule(self._spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module executes itself."""
+        """Nothing to do: `_LazyModule` executes the module at the first access."""
 
 
 class _LazyModule(ModuleType):
-    """Lazy module that is executed only once, also by several threads, unlike with `importlib.util.LazyLoader`."""
+    """A module that the first access to an attribute executes.
+
+    If several threads access it, it is executed only once, unlike with `importlib.util.LazyLoader`.
+    """
 
     def __init__(self, spec: ModuleSpec) -> None:
         super().__init__(spec.name)
         self._unused: ModuleSpec | None = spec
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # of the import system
+        if name.startswith("__"):  # attributes that the import system looks for
             raise AttributeError(name)
         with _lock:
             if (spec := self._unused) is not None and spec.loader is not None:

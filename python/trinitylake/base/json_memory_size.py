@@ -1,15 +1,15 @@
-"""Estimate of the memory of parsed JSON, which is up to thirty times its text (`[{},{},…]`)."""
+"""Estimates the memory of parsed JSON, which can be thirty times the size of the JSON text (`[{},{},…]`)."""
 
 from __future__ import annotations
 
-#: Upper limit per value: a map in a schema takes 4.9 KB and consists of seventeen values.
+#: Upper limit of the memory of one value: a map type in a schema has 17 values, and takes 4.9 KB.
 _VALUE_SIZE_BYTES = 300
-#: Size of the pieces in which a text is scanned.
+#: Size of the pieces in which a JSON text is scanned.
 _PIECE_SIZE_BYTES = 1 << 20
 
 
 def count_values(text: bytes | bytearray) -> int:
-    """Number of values, without parsing. Commas in texts count as well, so the result may be too high."""
+    """Number of values in a JSON text, without parsing. It can be too high, because commas in strings count, too."""
     if len(text) <= _PIECE_SIZE_BYTES:
         return len(text) - len(text.translate(None, b",[{:"))
     pieces = (text[begin : begin + _PIECE_SIZE_BYTES] for begin in range(0, len(text), _PIECE_SIZE_BYTES))
@@ -17,5 +17,5 @@ def count_values(text: bytes | bytearray) -> int:
 
 
 def parsed_size_bytes(text: bytes | bytearray) -> int:
-    """Upper limit of the memory of the parsed text."""
+    """Upper limit of the memory of the JSON text and its parsed values."""
     return len(text) + _VALUE_SIZE_BYTES * count_values(text)

@@ -1,4 +1,4 @@
-"""HTML for notebooks: escaping, tables, a frame with colours, and a text for errors.
+"""HTML for notebooks: escaping, tables, a frame with colours, and the display of errors.
 
 Anything that is not `Markup` is untrusted text and is escaped. Only this module creates `Markup`. The result has no
 script, no event handler and no external resource.
@@ -18,17 +18,17 @@ Item = TypeVar("Item")
 #: Maximum number of items that notebooks show.
 ITEMS_SHOWN = 200
 
-#: Longer texts are truncated, because a notebook stores its output.
+#: Longer strings are truncated, because a notebook stores its output.
 TEXT_MAX_LENGTH = 500
-#: Invisible characters and those that change the text around them: control characters, marks of writing direction, line
-#: separators, and halves of surrogate pairs, which are not valid UTF-8.
+#: Unicode categories of characters that are invisible or change the text around them: control characters, marks of
+#: writing direction, line separators, and halves of surrogate pairs, which are not valid UTF-8.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _KEPT = frozenset("\n\t")
 #: Elements without content.
 _VOID = frozenset({"br", "circle", "line", "path", "rect"})
 
-#: Colours of the themes of JupyterLab and VS Code, otherwise of the system. The frame sets its own background, so that
-#: text and background always fit.
+#: The colours of the theme of JupyterLab or VS Code, or else of the system. The frame sets its own background, so that
+#: text is always readable on it.
 _STYLE = """\
 .trinitylake{--tl-l:#fff;--tl-i:#1f2328;--tl-q:#59636e;--tl-b:#d1d9e0;--tl-a:#0a58ca;--tl-r:#b42318;--tl-g:#1a7f37}
 @media (prefers-color-scheme:dark){.trinitylake{--tl-l:#0d1117;--tl-i:#e6edf3;--tl-q:#9da7b1;--tl-b:#3d444d;\
@@ -52,13 +52,13 @@ div.trinitylake .number{text-align:right;font-variant-numeric:tabular-nums}
 
 
 class Markup(str):
-    """HTML from this module, which is not escaped again."""
+    """HTML from this module, which `escaped` does not escape again."""
 
     __slots__ = ()
 
 
 def escaped(value: object) -> Markup:
-    """Escape a text for HTML, and truncate it to `TEXT_MAX_LENGTH` characters.
+    """Escape the string of a value for HTML, and truncate it to `TEXT_MAX_LENGTH` characters.
 
     Invisible characters and marks of writing direction are written as in Python: `\\x1b`, `\\u202e`.
     """
@@ -73,7 +73,10 @@ def escaped(value: object) -> Markup:
 
 
 def element(tag: str, *children: object, **attributes: object) -> Markup:
-    """An element; `class_` stands for `class`, `_` in other names for `-`. Children and values are escaped."""
+    """An HTML element. `class_` stands for the attribute `class`, and `_` in other names for `-`.
+
+    Children and values of attributes are escaped.
+    """
     written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escaped(value)}"' for name, value in attributes.items() if value != ""
     )
@@ -83,7 +86,7 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
 
 
 def joined(parts: Iterable[object]) -> Markup:
-    """Concatenate parts, each escaped."""
+    """Concatenate the escaped parts."""
     return Markup("".join(map(escaped, parts)))
 
 
@@ -117,7 +120,7 @@ def listed(names: Sequence[str], is_cut: bool) -> Markup:
 
 
 def heading(kind: str, name: str, note: str = "") -> Markup:
-    """The title of a representation: what the handle is, its name, and a note."""
+    """The title of a representation: the kind of the handle, its name, and a note."""
     quiet = element("span", f" {note}", class_="quiet") if note else Markup("")
     return element("div", f"{kind} {name}".rstrip(), quiet, class_="title")
 
@@ -132,7 +135,7 @@ def framed(*parts: object) -> str:
 
 
 def shown(draw: Callable[[Owner], str]) -> Callable[[Owner], str]:
-    """Decorator of `_repr_html_`, which shows an error instead of raising it."""
+    """Decorator for `_repr_html_`: the method shows an error instead of raising it."""
 
     @functools.wraps(draw)
     def run(self: Owner) -> str:

@@ -1,4 +1,4 @@
-"""Libraries that belong to an extra of this package, and the error if one is not installed."""
+"""Optional libraries, and the error if a library is not installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from trinitylake.errors import InvalidArgument
 
-#: The extra that installs a module; None if the package of that name does.
+#: The extra of `trinitylake` that installs a module; None if a package with the module's name installs it.
 _EXTRA_OF = {
     "botocore": "s3",
     "duckdb": "sql",
@@ -32,7 +32,7 @@ class NotInstalled(InvalidArgument, ModuleNotFoundError):
 
 
 def not_installed(feature: str, module: str) -> NotInstalled:
-    """The error for a feature whose module is not installed."""
+    """The error for a feature that needs a module which is not installed."""
     extra = _EXTRA_OF[module]
     wanted = module if extra is None else f"'trinitylake[{extra}]'"
     return NotInstalled(f"{feature} needs {module}, which is not installed: pip install {wanted}")

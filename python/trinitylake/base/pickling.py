@@ -1,9 +1,9 @@
 """Pickling of handles: a pickle contains root, version and options, from which unpickling opens the handle again.
 
-Every handle contains the storage of its lakehouse, so the rules for options apply when a `_core.Storage` is pickled:
+Every handle contains the storage of its lakehouse, and these rules apply to the options of a pickled `_core.Storage`:
 
 - A secret that is the value of an environment variable is replaced by the name of the variable.
-- Any other secret raises, unless the handle was opened with `pickle_secrets=True`.
+- For any other secret pickling fails, unless the handle was opened with `pickle_secrets=True`.
 - All other options are pickled as they are.
 """
 
@@ -31,7 +31,7 @@ _ALLOWED: set[bytes] = set()
 
 
 def allow_secrets(options: Mapping[str, str] | None) -> None:
-    """Allow the secrets in these options in pickles of this process and of processes that read them."""
+    """Allow pickles to contain the secrets in these options, in this process and in processes that unpickle them."""
     _ALLOWED.update(_digest(value) for name, value in (options or {}).items() if is_secret(name, value))
 
 
@@ -67,7 +67,7 @@ def _refuse(what: str, id: str) -> NoReturn:
 
 
 class StorageForTasks:
-    """A storage that is pickled with all options, also secrets, for an engine's own executors."""
+    """A storage that is pickled with all options, also with secrets, for tasks on an engine's own executors."""
 
     def __init__(self, storage: _core.Storage) -> None:
         self.storage = storage

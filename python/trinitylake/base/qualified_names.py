@@ -1,8 +1,8 @@
-"""Names of objects.
+"""Qualified names of tables, views and namespaces.
 
 `"nyc.flights"` is the table or view `flights` in the namespace `nyc`; `"a.b.t"` is `t` in the nested namespace `a.b`.
-An identifier may also be a tuple: `("a.b", "t")` or `("a", "b", "t")`. A table with a dot in its own name can only be
-named by a tuple. The core decides which characters a name may contain (`key.rs`, format §4).
+An identifier may also be a tuple: `("a.b", "t")` or `("a", "b", "t")`. Only a tuple can name a table with a dot in its
+own name. The core checks the characters of names (`key.rs`, format §4).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def namespace_name(identifier: Identifier) -> str:
 
 
 def check_text(identifier: Identifier) -> None:
-    """Raise `InvalidName` for anything except valid text, or a tuple of valid texts."""
+    """Raise `InvalidName` for anything except a string in valid Unicode, or a tuple of such strings."""
     if isinstance(identifier, str):
         if identifier.isascii():
             return
@@ -47,7 +47,7 @@ def check_text(identifier: Identifier) -> None:
         for part in identifier:
             check_text(part)
     else:
-        raise InvalidName(f"{identifier!r} is not a name: expected text, or a tuple of texts")
+        raise InvalidName(f"{identifier!r} is not a name: expected a string, or a tuple of strings")
 
 
 def full_name(namespace: str, name: str) -> str:

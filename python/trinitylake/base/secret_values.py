@@ -1,7 +1,7 @@
 """Options whose values are secrets, and references to secrets: `env:NAME` and `@FILE`.
 
-A command line is visible to all users of a machine, and options of an engine appear on its pages and in its logs. A
-reference keeps a secret out of both.
+All users of a machine can see its command lines, and the options of an engine appear on its pages and in its logs. With
+a reference, the secret itself appears in neither.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trinitylake.errors import InvalidArgument
 
-#: The value of a name that contains one of these is a secret; separators in the name are ignored.
+#: An option is a secret if its name, without separators, contains one of these words.
 _SECRET_NAMES = (
     "accesskey",
     "accountkey",
@@ -42,7 +42,7 @@ _FILE_MAX_SIZE_BYTES = 1 << 16
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether values of this name are secrets: keys, passwords, tokens, signatures."""
+    """Whether options with this name are secrets: keys, passwords, tokens, signatures."""
     name = name.lower()
     letters = name.translate(_SEPARATORS)
     return (

@@ -1,4 +1,4 @@
-"""Conversion between Python's times and milliseconds since the epoch, in which versions record times."""
+"""Conversion between Python's times and the milliseconds since 1970 (UTC) in which files record times."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_of(millis: int) -> datetime:
-    """Milliseconds since the epoch as a time in UTC, exactly."""
+    """Milliseconds since 1970 as an exact time in UTC."""
     return EPOCH + timedelta(milliseconds=millis)
 
 
 def millis_of(time: datetime) -> int:
     """The inverse of `time_of`, rounded down. A time without a zone is in UTC.
 
-    At the ends of the calendar, where Python cannot convert it to UTC, the zone is ignored.
+    The zone is ignored at the first and last hours of Python's calendar, where a conversion to UTC is impossible.
     """
     try:
         instant = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry for transactions, statements, scans and commits.
 
-OpenTelemetry is never imported here, because a process that exports spans has already imported its API. Without the API
-or a provider, a span costs one look-up.
+OpenTelemetry's API is used only if the process has already imported it, which every process that exports spans does.
+Otherwise, and without a provider of spans, a span costs one look-up.
 
 Attributes follow OpenTelemetry's conventions for databases (`db.…`); others start with `trinitylake.`. They contain
 names of objects and numbers, never rows, filters, messages or options.
@@ -23,7 +23,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Span:
-    """A span, which does nothing without OpenTelemetry."""
+    """A span of OpenTelemetry. Without OpenTelemetry its methods do nothing."""
 
     def __init__(self, span: trace.Span | None = None) -> None:
         self._span = span
@@ -31,16 +31,15 @@ class Span:
 
     @property
     def is_on(self) -> bool:
-        """Whether the span is recorded and has not ended; otherwise a caller need not compute attributes."""
+        """Whether the span is recorded and has not ended. If it is not, a caller need not compute attributes."""
         return self._span is not None
 
     def set(self, name: str, value: Value) -> None:
-        """Set an attribute."""
         if self._span is not None:
             self._span.set_attribute(name, value)
 
     def part(self, operation: str) -> AbstractContextManager[Span]:
-        """A child of this span, whatever the current span is."""
+        """Context manager with a span whose parent is this span, not the current span."""
         return _NO_PART if self._span is None else self._part(operation, self._span)
 
     @contextmanager
@@ -66,7 +65,7 @@ class Span:
             context.detach(token)
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span, with the error if one is given. Further calls do nothing."""
+        """End the span, and record `error` in it. Further calls do nothing."""
         if self._span is not None:
             if error is not None:
                 _fail(self._span, error)
@@ -88,12 +87,12 @@ def begin(operation: str, collection: str = "", attributes: Callable[[], Mapping
 
 @contextmanager
 def span(operation: str, collection: str = "", *, within: context.Context | None = None) -> Iterator[Span]:
-    """A span around a block, current inside of it.
+    """Context manager with a span, which is the current span inside the block.
 
     Args:
-        operation: such as "append".
-        collection: the table of the operation.
-        within: context of the parent; default: the current span.
+    operation: name of the operation, such as "append".
+    collection: full name of the table of the operation.
+    within: context whose span is the parent; by default the current span is the parent.
     """
     tracer = _tracer()
     if tracer is None:
@@ -112,7 +111,7 @@ def span(operation: str, collection: str = "", *, within: context.Context | None
 
 
 def traced(operation: str) -> Callable[[Method], Method]:
-    """Create a span for each call of a method of an object with a `name`."""
+    """Decorator that creates a span for each call of a method; the object needs an attribute `name`."""
 
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
@@ -128,14 +127,14 @@ def traced(operation: str) -> Callable[[Method], Method]:
 
 
 def _tracer() -> trace.Tracer | None:
-    # Another thread may be importing the module, which then lacks the function.
+    # If another thread is importing the module at this moment, the module lacks the function.
     get_provider = getattr(sys.modules.get("opentelemetry.trace"), "get_tracer_provider", None)
     return None if get_provider is None else _tracer_of(get_provider())
 
 
 @functools.lru_cache(maxsize=1)
 def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer | None:
-    """The tracer of a provider, which may be replaced at any time; creating a tracer is slow."""
+    """The tracer of a provider; None if spans would be lost. Cached by provider, because creating a tracer is slow."""
     tracer = provider.get_tracer("trinitylake")
     # Without a provider, the tracer is a proxy, whose spans cost time and are lost.
     return None if type(tracer).__name__ == "ProxyTracer" else tracer

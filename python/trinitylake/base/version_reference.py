@@ -1,12 +1,12 @@
 """References to a version: a number, a time, a relative time or a tag, in one syntax for Python and the command line.
 
-| reference | the version |
+| reference | meaning |
 |---|---|
-| `14` | with this number |
-| `-1` | before the latest version; `-2` is the version before `-1` |
-| `2026-11-24`, `2026-11-24T08:00+02:00`, a datetime or a date | that was the latest at that time; UTC without a zone |
-| `2 hours ago` | that was the latest at that time |
-| `tag:q3` | with the tag `q3` |
+| `14` | the version with this number |
+| `-1` | the version before the latest version; `-2` is the version before `-1` |
+| `2026-11-24`, `2026-11-24T08:00+02:00`, a datetime or a date | the latest version at that time; UTC without a zone |
+| `2 hours ago` | the latest version at that time |
+| `tag:q3` | the version with the tag `q3` |
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 VersionReference: TypeAlias = "int | str | date | datetime"
 
 TAG_PREFIX = "tag:"
-#: Number of versions that are read in parallel, with one LIST for the oldest version that has not expired: the first
-#: time, and at most.
+#: Number of versions in the first batch that is read, and maximum number in a batch. The versions of a batch are read
+#: in parallel, with one LIST for the oldest version that has not expired.
 _FIRST_VERSIONS, _MAX_VERSIONS = 32, 256
 _AGO = re.compile(r"(?P<duration>\S.*?)\s+ago\s*")
 _NUMBER = re.compile(r"-?\d+")
@@ -36,10 +36,10 @@ _EXAMPLES = "14, -1, 2026-11-24T08:00+02:00, '2 hours ago' or tag:NAME"
 
 
 def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _core.Version:
-    """The version that a reference names; the latest one for None.
+    """The version that a reference names; the latest version for None.
 
     Raises:
-        InvalidArgument: the text is not a reference.
+    InvalidArgument: the string is not a reference.
         VersionNotFound: the version does not exist, or no version is that old.
         VersionExpired: the version has expired.
         ObjectNotFound: there is no such tag.
@@ -54,20 +54,21 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
 
 
 def check_order(since: int, until: int) -> None:
-    """Raise `InvalidArgument` if the last version of a range, `until`, is older than `since`."""
+    """Raise `InvalidArgument` if the version `until` is older than the version `since`."""
     if until < since:
         raise InvalidArgument(f"version {until} is older than version {since}: exchange them")
 
 
 def is_number_or_tag(text: str) -> bool:
-    """Whether a text names a version by number or tag, not by time."""
+    """Whether a string names a version by number or tag, not by time."""
     return text.startswith(TAG_PREFIX) or _NUMBER.fullmatch(text) is not None
 
 
 def version_before(core: _core.Lakehouse, since: VersionReference) -> int:
-    """The number of the version that a reference names; -1 if it is older than all kept versions.
+    """The number of the version that a reference names; -1 if the version is older than all kept versions.
 
-    Raises as `find_version` does for text that is not a reference, and for a number or a tag that does not exist.
+    Raises the errors of `find_version` for a string that is not a reference, and for a number or tag that does not
+    exist.
     """
     try:
         return find_version(core, since).number
@@ -106,7 +107,7 @@ def _find_number(core: _core.Lakehouse, number: int) -> _core.Version:
 def versions_after(core: _core.Lakehouse, since: _core.Version, until: _core.Version) -> Iterator[_core.Version]:
     """The versions after `since` up to `until`, read in batches.
 
-    Raises `VersionExpired` when it reaches a version that has expired.
+    Raises `VersionExpired` when the iteration reaches a version that has expired.
     """
     first, count = since.number + 1, _FIRST_VERSIONS
     while first <= until.number:

@@ -1,10 +1,9 @@
 """Converts Arrow schemas to columns (format §9), for tables that are created from data, and columns to Arrow schemas.
 
-From Arrow, more types are supported than by PyIceberg. Unsigned integers become the next wider signed type, nanoseconds
-become microseconds before format version 3, times with a zone become UTC instants, dictionaries become their values.
-
-Arrow schemas of tables are the same as by PyIceberg's `schema_to_pyarrow`. PyIceberg is not imported, which would take
-longer than a small command. Geometries are always bytes, whichever packages are installed.
+More Arrow types are accepted than by PyIceberg: unsigned integers become the next wider signed type, nanoseconds become
+microseconds before format version 3, times with a zone become UTC instants, dictionaries become their values.
+The Arrow schemas of tables equal those of PyIceberg's `schema_to_pyarrow`, except that geometries are always bytes,
+whichever packages are installed. PyIceberg is not imported, because its import takes longer than a small command.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _V3 = 3
 
 
 def arrow_schema_of(data: Any) -> pa.Schema | None:
-    """The schema of a pyarrow schema or of anything with the Arrow C interface; None for anything else.
+    """The Arrow schema of a schema, or of an object with the Arrow C interface; None for anything else.
 
-    Reads only the schema; a stream is consumed no further than its library needs for that.
+    Only the schema is read; a stream is consumed no further than its library needs for that.
     """
     if isinstance(data, pa.Schema):
         return data
@@ -50,7 +49,7 @@ def arrow_schema_of(data: Any) -> pa.Schema | None:
 
 
 def from_arrow(schema: pa.Schema, format_version: int) -> list[Column]:
-    """The columns of an Arrow schema, in a table of a format version.
+    """The columns of an Arrow schema in a table of an Iceberg format version.
 
     Raises `InvalidArgument` for a column whose type Iceberg lacks.
     """
@@ -101,7 +100,7 @@ def _type(type: pa.DataType, path: str, version: int) -> Type:
 
 
 def type_text(type: pa.DataType) -> str:
-    """The type for errors: in SQL, or as Arrow writes it if tables have no such type."""
+    """The name of a type for error messages: in SQL, or Arrow's name if tables have no such type."""
     try:
         return str(_type(type, "", _V3))
     except InvalidArgument:
@@ -196,8 +195,8 @@ def _arrow_type(column: Column, with_ids: bool) -> pa.DataType:
     return _ARROW[type.kind]
 
 
-#: Arrow types by the kind of a declared type, or by an Iceberg type. Iceberg has no smallint, no lengths of texts, and
-#: no timetz.
+#: Arrow types by the kind of a declared type, or by the name of an Iceberg type. smallint, char and timetz have the
+#: Arrow type of the Iceberg type in which they are stored.
 _ARROW = {
     "boolean": pa.bool_(),
     "smallint": pa.int32(),

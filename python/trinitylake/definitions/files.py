@@ -1,7 +1,7 @@
 """Definition files, `*.binpb` (format §6): creation, parsing and serialization.
 
-A definition is a protobuf message of `trinitylake_pb2`. To change one, parse it, change the message and write it
-back, so that fields unknown to this library are kept. Never build a new message from an old one.
+A definition is a protobuf message of `trinitylake_pb2`. To change a definition, parse it, change the message and write
+the message: this keeps fields that this library does not know, which a newly built message would lose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trinitylake.definitions import trinitylake_pb2 as proto
 from trinitylake.definitions.schema import Schema
 from trinitylake.errors import CorruptFile, InvalidArgument, UnsupportedVersion
 
-#: A larger definition file is refused before it is decoded.
+#: Maximum size of a definition file; a larger file is refused before it is decoded.
 MAX_SIZE_BYTES = 16 << 20
 #: The highest `LakehouseDef.major_version` that this library reads and writes.
 MAJOR_VERSION = 0
@@ -33,7 +33,7 @@ Definition = TypeVar("Definition", bound=Message)
 #: Keys of `TableDef.format_properties` for the Iceberg format (§9).
 METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
-#: Property of a copy: the folders of the tables with which it shares files, one in each line.
+#: Key for a table that is a copy: the folders of the tables with which it shares files, one in each line.
 SHARED_FOLDERS = "shared_folders"
 MANIFEST_LIST = "manifest_list"
 
@@ -44,12 +44,12 @@ def read_definition(storage: _core.Storage, location: str) -> bytes:
 
 
 def new_id() -> str:
-    """A random UUID, the permanent id of a new object; a recreated object gets another one."""
+    """A random UUID, the permanent id of a new object."""
     return str(uuid.uuid4())
 
 
 def new_namespace_def(id: str | None = None, properties: Mapping[str, str] | None = None) -> proto.NamespaceDef:
-    """The definition of a namespace. `id` defaults to a new one."""
+    """The definition of a namespace, by default with a new id."""
     return proto.NamespaceDef(id=id or new_id(), properties=_text_properties(properties))
 
 
@@ -60,10 +60,10 @@ def new_table_def(
     format_properties: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> proto.TableDef:
-    """The definition of an Iceberg table (§9). `id` defaults to a new one.
+    """The definition of an Iceberg table (§9), by default with a new id.
 
-    `format_properties` of a managed table hold `metadata_location`, a path below the root; of an external table
-    `metadata_location`, a URI; of a federated one the properties of its catalog
+    `format_properties` has `metadata_location`, which is a path below the root for a managed table and a URI for an
+    external table. For a federated table it has the properties of the other catalog
     (`iceberg_storage/federated_tables.py`).
     """
     return proto.TableDef(
@@ -83,10 +83,9 @@ def new_view_def(
     default_namespace: str = "",
     properties: Mapping[str, str] | None = None,
 ) -> proto.ViewDef:
-    """The definition of a view: `representations` maps a SQL dialect, such as "spark", to the query in it.
+    """The definition of a view: `representations` maps SQL dialects, such as "spark", to queries.
 
-    Raises:
-        InvalidArgument: without any representation, or for an empty query.
+    Raises `InvalidArgument` without any representation, and for an empty query.
     """
     _check_representations(representations.items())
     return proto.ViewDef(
@@ -118,7 +117,7 @@ def parse_lakehouse_def(data: bytes) -> proto.LakehouseDef:
 
 
 def parse_namespace_def(data: bytes, path: str = "") -> proto.NamespaceDef:
-    """Read a namespace definition. Raises `CorruptFile`; `path` names the file in it."""
+    """Read a namespace definition. Raises `CorruptFile`, whose message names the file `path`."""
     return _with_id(_parse(proto.NamespaceDef, data, path), path)
 
 
@@ -134,12 +133,12 @@ def parse_table_def(data: bytes, path: str = "") -> proto.TableDef:
 
 
 def parse_view_def(data: bytes, path: str = "") -> proto.ViewDef:
-    """Read a view definition. Raises `CorruptFile`; `path` names the file in it."""
+    """Read a view definition. Raises `CorruptFile`, whose message names the file `path`."""
     return _with_id(_parse(proto.ViewDef, data, path), path)
 
 
 def parse_distributed_transaction_def(data: bytes, path: str = "") -> proto.DistributedTransactionDef:
-    """Read a saved transaction. Raises `CorruptFile`; `path` names the file in it."""
+    """Read a saved transaction. Raises `CorruptFile`, whose message names the file `path`."""
     definition = _parse(proto.DistributedTransactionDef, data, path)
     if not definition.id:
         raise CorruptFile(f"{path or 'transaction'}: it has no id", path=path)
@@ -147,7 +146,7 @@ def parse_distributed_transaction_def(data: bytes, path: str = "") -> proto.Dist
 
 
 def serialize(definition: Message) -> bytes:
-    """The bytes of a definition file; equal messages give equal bytes. Raises `InvalidArgument` over 16 MiB."""
+    """The serialized definition; equal messages give equal bytes. Raises `InvalidArgument` over 16 MiB."""
     data = definition.SerializeToString(deterministic=True)
     if len(data) > MAX_SIZE_BYTES:
         raise InvalidArgument(f"a definition of {len(data)} bytes is over the limit of {MAX_SIZE_BYTES} bytes")
@@ -186,7 +185,7 @@ def _check_id(id: str) -> None:
 def _text_properties(properties: Mapping[str, str] | None) -> dict[str, str]:
     for key, value in (properties or {}).items():
         if not isinstance(key, str) or not isinstance(value, str) or not key:
-            raise InvalidArgument(f"properties map text to text, got {key!r}: {value!r}")
+            raise InvalidArgument(f"properties map strings to strings, got {key!r}: {value!r}")
     return dict(properties or {})
 
 
@@ -203,23 +202,23 @@ ObjectDefinition: TypeAlias = proto.NamespaceDef | proto.TableDef | proto.ViewDe
 
 
 def parse_definition(kind: str, data: bytes, path: str = "") -> ObjectDefinition:
-    """Read the definition of a namespace, table or view; `path` goes into the message of `CorruptFile`."""
+    """Read the definition of a namespace, table or view. Raises `CorruptFile`, whose message names the file `path`."""
     return PARSERS[kind](data, path)  # type: ignore[return-value]
 
 
 def parse_given_definition(kind: str, data: bytes) -> ObjectDefinition:
-    """Read the definition of a namespace, table or view that a caller passes, without checksum and path.
+    """Read a serialized definition of a namespace, table or view that a caller passes.
 
-    Raises `CorruptFile`, `UnsupportedVersion`, and `InvalidArgument` for a view without a query and for fields that the
-    message does not have: the bytes of another message, or of a file with checksum and path, often parse, too. The
-    files that a table definition names are not read.
+    Raises `CorruptFile`, `UnsupportedVersion`, and `InvalidArgument` for a view without a query and for unknown fields:
+    the bytes of another message, or of a whole definition file, often parse as well, but with unknown fields. The files
+    that a table definition names are not read.
     """
     definition = parse_definition(kind, data)
     unknown = UnknownFieldSet(definition)
     if len(unknown):
         raise InvalidArgument(
-            f"the definition of a {kind} has no field {unknown[0].field_number}: it is that of another object, a whole "
-            "definition file, or of a newer format"
+            f"the definition of a {kind} has no field {unknown[0].field_number}: the bytes are the definition of "
+            "another object, a whole definition file, or of a newer format"
         )
     if isinstance(definition, proto.ViewDef):
         _check_representations([(one.dialect, one.sql) for one in definition.representations])

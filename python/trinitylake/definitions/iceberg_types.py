@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trinitylake.definitions.sql_types import TypeLike
 
-#: Maximum length of a type in a definition.
+#: Maximum length of a type `fixed` in a definition.
 _FIXED_MAX_LENGTH = (1 << 31) - 1
 
 

@@ -2,8 +2,9 @@
 
     Schema([Column("id", "bigint", nullable=False), ("tags", "array<varchar>")], primary_key="id")
 
-A schema converts to the schema of a definition file (`stored_schema.py`, format §6) and of Iceberg (`iceberg_types.py`,
-format §9), and from that of Arrow data (`arrow_types.py`). PyIceberg and pyarrow are imported only when they are used.
+Schemas are converted to and from the schemas of definition files (`stored_schema.py`, format §6), of Iceberg
+(`iceberg_types.py`, format §9) and of Arrow (`arrow_types.py`). PyIceberg and pyarrow are imported only when they are
+used.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ class Schema:
 
     Args:
         columns: `Column`s, `(name, type)` or `(name, type, nullable)` tuples, or a mapping of name to type.
-        primary_key: names of columns that identify a row (Iceberg's identifier fields); a field of a struct is
-            named with dots. They must not be nullable. Writes do not check uniqueness; `upsert` matches rows by them.
+        primary_key: names of the columns that identify a row (Iceberg's identifier fields), with dots for a field of a
+        struct. These columns must not be nullable. Writes do not check that keys are unique; `upsert` matches rows
+        by them.
 
-    Raises:
-        InvalidArgument: for an unknown type, a duplicate name, or a primary key that is not a column.
+        Raises `InvalidArgument` for an unknown type, a duplicate name, or a primary key that is not a column or
+        nullable.
     """
 
     columns: tuple[Column, ...]
@@ -84,7 +86,7 @@ class Schema:
         return framed(columns_table(self))
 
     def __getitem__(self, name: str) -> Column:
-        """A column by name, a field of a struct by its dotted name. Raises `KeyError`."""
+        """A column by its name, or a field of a struct by its dotted name. Raises `KeyError`."""
         column = find(self.columns, name)
         if column is None:
             raise KeyError(name)
@@ -97,7 +99,7 @@ class Schema:
 
     @staticmethod
     def of(schema: SchemaLike, format_version: int = 2) -> Schema:
-        """A schema from any schema or data, see `as_schema`. Raises `InvalidArgument`."""
+        """A schema from any schema or data, as by `as_schema`. Raises `InvalidArgument`."""
         return as_schema(schema, format_version)
 
     @staticmethod
@@ -125,7 +127,7 @@ class Schema:
         return proto.Schema(columns=[column_to_proto(column) for column in self.columns])
 
     def to_arrow(self) -> pa.Schema:
-        """The pyarrow schema of a scan of a table with these columns."""
+        """The pyarrow schema of the rows of a table with these columns."""
         from trinitylake.definitions import arrow_types
 
         return arrow_types.to_arrow(self.columns, with_ids=False)
@@ -150,7 +152,7 @@ SchemaLike: TypeAlias = (
 
 
 def columns_table(schema: Schema) -> Markup:
-    """The columns as an HTML table, at most `COLUMNS_SHOWN`."""
+    """The columns, at most `COLUMNS_SHOWN`, as an HTML table."""
     from trinitylake.base.markup import table
 
     keys = set(schema.primary_key)
@@ -166,20 +168,17 @@ def columns_table(schema: Schema) -> Markup:
 def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:
     """A schema from any schema, or from data with a schema, for a table of an Iceberg format version.
 
-    Accepts a `Schema`, a list of `Column`s or `(name, type)` tuples, a mapping of name to SQL type or to data type
+    Accepts a `Schema`, a list of `Column`s or `(name, type)` tuples, a mapping of names to SQL types or to data types
     of polars, a stored schema, a PyIceberg, pyarrow or polars schema, a `LazyFrame` of polars, and every object with
-    the Arrow C stream or schema interface, of which only the schema is read. Nanoseconds of Arrow become microseconds
-    before format version 3.
-
-    Raises:
-        InvalidArgument: for any other object, and for a column whose type Iceberg lacks.
+    the Arrow C stream or schema interface, of which only the schema is read. Before format version 3, nanoseconds of
+    Arrow become microseconds. Raises `InvalidArgument` for any other object, and for a column whose type Iceberg lacks.
     """
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, proto.Schema):
         return Schema.from_definition(schema)
     if type(schema).__module__.startswith("polars.") and hasattr(schema, "collect_schema"):
-        schema = schema.collect_schema()  # of a LazyFrame, without its rows
+        schema = schema.collect_schema()  # of a LazyFrame; computes no rows
     if isinstance(schema, Mapping) and any(_is_of_polars(one) for one in schema.values()):
         from polars import DataFrame
 
@@ -204,7 +203,7 @@ def as_schema(schema: SchemaLike, format_version: int = 2) -> Schema:
 
 
 def refuse_objects(polars_types: Mapping[str, Any]) -> None:
-    """Raise `InvalidArgument` for a column of Python objects, whose addresses polars gives to Arrow as values."""
+    """Raise `InvalidArgument` for a column of Python objects: polars would pass their memory addresses to Arrow."""
     for name, type in polars_types.items():
         if str(type) == "Object":
             raise InvalidArgument(f"column {name!r}: polars holds Python objects, which have no type; cast it first")
@@ -216,9 +215,9 @@ def _is_of_polars(type: object) -> bool:
 
 
 def to_iceberg_schema(schema: SchemaLike, format_version: int = 2) -> IcebergSchema:
-    """A PyIceberg schema from anything that `as_schema` accepts; field ids are kept if all are assigned.
+    """A PyIceberg schema from anything that `as_schema` accepts; an Iceberg schema is returned unchanged.
 
-    An Iceberg schema is returned as it is.
+    Field ids are kept if every column has one.
     """
     if type(schema).__module__.startswith("pyiceberg."):
         from pyiceberg.schema import Schema as IcebergSchema

@@ -1,7 +1,7 @@
 """The grammar of SQL types: `"numeric(10,2)"`, `"array<int>"`, `"row(a int, b map<varchar, double precision>)"`.
 
-It accepts types of Postgres, Trino and Spark. `sql_types.parse_type` makes a `Type` of it, and checks lengths and
-precisions; `str(type)` is the inverse.
+It accepts the types of Postgres, Trino and Spark. `sql_types.parse_type` makes a `Type` of the parsed words, and checks
+lengths and precisions; `str(type)` is the inverse.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 from trinitylake.errors import InvalidArgument
 
-#: SQL word -> kind of the format. The longest alias of several words wins.
+#: Kinds of the format by SQL name. Of several names that match, the longest is meant.
 ALIASES = {
     "bool": "boolean",
     "boolean": "boolean",
@@ -75,8 +75,8 @@ ALIASES = {
     "row": "struct",
     "struct": "struct",
 }
-#: Maximum number of levels of nested types. Arrow passes 64 levels to other libraries, and Parquet files have 100; a
-#: map has 2 or 3.
+#: Maximum number of levels of nested types. Arrow passes at most 64 levels to other libraries, Parquet files have at
+#: most 100, and a map needs 2 or 3 levels of theirs.
 MAX_DEPTH = 30
 MAX_TEXT_LENGTH = 65536
 
@@ -88,13 +88,14 @@ _FIRST_WORDS = {alias.split()[0] for alias in ALIASES if " " in alias}
 
 
 T = TypeVar("T")
-#: Function that builds a type from its kind (a value of `ALIASES`), the numbers in parentheses, and its fields: of a
-#: struct, the key and value of a map, or the element of a list. A field is its name, its type, and if it may be null.
+#: Function that builds a type from its kind (a value of `ALIASES`), the numbers in parentheses, and its parts: the
+#: fields of a struct, the key and value of a map, or the element of a list. A part is a tuple of name, type and
+#: whether it may be null.
 Build: TypeAlias = Callable[[str, Sequence[int], Sequence[tuple[str, T, bool]]], T]
 
 
 def parse(text: str, build: Build[T], uuid: T) -> T:
-    """Parse a type. `uuid` is returned for the type uuid, which is not among the kinds of the format.
+    """Parse a type. The result for the type uuid, which is not a kind of the format, is `uuid`.
 
     Raises `InvalidArgument` with the invalid word and its position.
     """

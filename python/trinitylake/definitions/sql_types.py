@@ -47,7 +47,7 @@ DEFAULT_FRACTION_DIGITS = 6
 
 #: A field name that needs no quotes in a SQL type.
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
-#: DuckDB's words for kinds that the format names otherwise.
+#: DuckDB's words for kinds whose name in the format is different.
 _SQL_WORDS = {"int": "INTEGER", "real": "FLOAT", "binary": "BLOB"}
 _WITH_LENGTH = ("char", "varchar", "fixed", "binary")
 _WITH_FRACTION = ("time", "timetz", "timestamp", "timestamptz")
@@ -59,9 +59,9 @@ class Type:
 
     Attributes:
         kind: one of `TYPE_KINDS`.
-        length: of char and varchar in characters, of fixed and binary in bytes; 0 = no limit.
-        precision: of decimal in digits; of the times in fractional digits of a second, 1 to 9.
-        scale: of decimal, digits after the point.
+        length: maximum length of char and varchar in characters, of fixed and binary in bytes; 0 means no limit.
+        precision: number of digits of a decimal; number of fractional digits of a second of the time types, 1 to 9.
+        scale: number of digits of a decimal after the point.
         children: the fields of a struct; the key and the value of a map; the element of a list.
         iceberg: the exact Iceberg type if the kind is ambiguous, such as "uuid"; otherwise "".
     """
@@ -116,7 +116,7 @@ class Type:
         return f"Type({self})"
 
     def __str__(self) -> str:
-        """The type in SQL, as DuckDB writes it if it has the type; `parse_type` is the inverse."""
+        """The type in SQL, in DuckDB's spelling if DuckDB has the type; `parse_type` is the inverse."""
         if self.iceberg:
             return self.iceberg.upper()
         if self.kind == "decimal":
@@ -142,14 +142,14 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, or a field of a struct, or the key, value or element of a map or list.
+    """A column; also a field of a struct, the key or value of a map, or the element of a list.
 
     Args:
         name: not empty, unique among the columns of its parent.
         type: a `Type`, or a SQL type such as `"decimal(10,2)"`.
         nullable: whether values may be null.
         doc: a comment.
-        id: the Iceberg field id, which renames do not change; 0 = not assigned yet.
+        id: the Iceberg field id, which renames do not change; 0 if it is not assigned yet.
         properties: further properties of the column.
 
     Raises:
@@ -195,12 +195,12 @@ TypeLike: TypeAlias = "Type | str"
 
 
 def list_of(element: TypeLike, nullable: bool = True) -> Type:
-    """A list type; `nullable`: whether an element may be null."""
+    """A list type; with `nullable` an element may be null."""
     return Type("list", children=(Column("element", element, nullable),))
 
 
 def map_of(key: TypeLike, value: TypeLike, nullable: bool = True) -> Type:
-    """A map type; `nullable`: whether a value may be null. A key is never null."""
+    """A map type; with `nullable` a value may be null. A key is never null."""
     return Type("map", children=(Column("key", key, nullable=False), Column("value", value, nullable)))
 
 
@@ -242,7 +242,7 @@ def as_column(column: ColumnLike) -> Column:
 
 
 def find(columns: Iterable[Column], name: str) -> Column | None:
-    """Find a column by its name, or a nested one by its dotted name; None if it does not exist."""
+    """Find a column by its name, or a nested column by its dotted name; None if it does not exist."""
     columns = tuple(columns)
     for column in columns:
         if column.name == name:
@@ -254,7 +254,7 @@ def find(columns: Iterable[Column], name: str) -> Column | None:
 
 
 def duplicate_name(columns: Iterable[Column]) -> str:
-    """Message about a duplicate name, or ""."""
+    """An error message if two columns have the same name, otherwise ""."""
     seen: set[str] = set()
     for column in columns:
         if column.name in seen:

@@ -1,4 +1,4 @@
-"""PyIceberg catalog over a lakehouse, and its statements, which the REST server uses as well.
+"""A PyIceberg catalog over a lakehouse, and the statements of Iceberg clients, which the REST server uses as well.
 
     catalog = trinitylake.iceberg.load("s3://bucket/lake")
 

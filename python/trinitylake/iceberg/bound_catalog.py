@@ -1,7 +1,7 @@
 """Base class of the catalog, bound to a lakehouse, one version, or an open transaction.
 
-Bound to the latest version, every write is one commit of the lakehouse. Bound to one version, writes are refused. Bound
-to an open transaction, writes become part of it, and its owner commits.
+If the catalog is bound to a lakehouse, every write is one commit. If it is bound to one version, writes are refused. If
+it is bound to an open transaction, writes become part of the transaction, and the transaction's owner commits.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ class BoundCatalog(ExtendedCatalog, ABC):
 
     Args:
         name: name of the catalog in PyIceberg's configuration.
-        lakehouse: an open lakehouse; default: the root in the properties.
-        version: read that version, read-only.
-        timestamp: read the newest version at that time, read-only: a datetime or ISO 8601 text.
-        transaction: an open transaction, or the id of a saved one, which is resumed.
+        lakehouse: an open lakehouse; by default the lakehouse at the root in the properties.
+        version: the version to show, read-only.
+        timestamp: the time of the version to show, read-only: a datetime or an ISO 8601 string.
+        transaction: an open transaction, or the id of a saved transaction to resume.
         storage_options: as for `trinitylake.open`; they override properties.
-        **properties: see `configuration.py`.
+        **properties: properties of the catalog (`configuration.py`).
 
-    Raises:
-        InvalidArgument: for contradicting arguments, or without a root.
-        NotALakehouse, VersionNotFound, VersionExpired, ObjectNotFound: if root, version or transaction do not exist.
+        Raises:
+        InvalidArgument: arguments contradict each other, or there is no root.
+        NotALakehouse, VersionNotFound, VersionExpired, ObjectNotFound: the lakehouse, version or transaction does not
+        exist.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class BoundCatalog(ExtendedCatalog, ABC):
         self.properties.update(properties_of(self._source))
 
     def __reduce__(self) -> tuple[Callable[..., BoundCatalog], tuple[Any, ...]]:
-        """The catalog is created again when it is unpickled, with the PyIceberg configuration of that process.
+        """Pickle the arguments. Unpickling creates the catalog again, with PyIceberg's configuration in that process.
 
         Secrets are treated as in pickles of a lakehouse. Raises `InvalidArgument` for a catalog of a transaction.
         """
@@ -87,7 +88,7 @@ class BoundCatalog(ExtendedCatalog, ABC):
         return self._source
 
     def state(self) -> _core.Version | _core.Transaction:
-        """The state that the next reads see: one version, or the transaction."""
+        """The version or transaction of the core that the next reads see."""
         return self._source._state()
 
     def file_io(self) -> LakehouseFileIO:
@@ -103,7 +104,7 @@ class BoundCatalog(ExtendedCatalog, ABC):
         return found
 
     def write(self, statement: Callable[[Transaction], Result]) -> Result:
-        """Run a statement as a commit, or in the transaction. Raises `InvalidArgument` if read-only."""
+        """Run a statement in its own transaction, or in the catalog's. Raises `InvalidArgument` if it is read-only."""
         return self._writable()._execute(statement)
 
     def _writable(self) -> Lakehouse | Transaction:
@@ -129,9 +130,9 @@ def _reopened(
     properties: Mapping[str, PickledOption],
     storage_options: Mapping[str, PickledOption],
 ) -> BoundCatalog:
-    """Unpickle a catalog. Raises as its class does, and for a secret that this process does not have."""
+    """Unpickle a catalog. Raises the errors of its class, and `InvalidArgument` if this process lacks a secret."""
     own = unpickled_options(properties)
-    for choice in ("version", "timestamp"):  # the number of the version has been found
+    for choice in ("version", "timestamp"):  # `version` is the number of the version that these choose
         own.pop(choice, None)
     if lakehouse is None:
         own["root"] = root
@@ -141,5 +142,5 @@ def _reopened(
 
 
 def names_checked(missing: type[Exception]) -> errors_as:
-    """Context manager: an invalid name inside the block raises `missing`."""
+    """Context manager that raises `missing` instead of `InvalidName`."""
     return errors_as(lambda error: missing(str(error)) if isinstance(error, InvalidName) else None)

@@ -1,7 +1,7 @@
 """`TrinityLakeCatalog`: a lakehouse as PyIceberg's catalog.
 
-It reads one state: the latest version, one version, or an open transaction (`bound_catalog.py`). It writes by
-statements of a transaction (`table_writing.py`, `namespaces.py`), which the REST server uses as well.
+The catalog reads one state: the latest version, a fixed version, or an open transaction (`bound_catalog.py`). It writes
+with statements of a transaction (`table_writing.py`, `namespaces.py`), which the REST server uses as well.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ if TYPE_CHECKING:
 
 
 class TrinityLakeCatalog(ViewCatalog):
-    """A lakehouse as a PyIceberg catalog. `trinitylake.iceberg.load` makes one; arguments as for `BoundCatalog`.
+    """A lakehouse as a PyIceberg catalog, from `trinitylake.iceberg.load`; arguments as for `BoundCatalog`.
 
-    Bound to the latest version, each writing method is one commit of the lakehouse. Safe to share between threads
-    unless it is bound to a transaction. Errors are PyIceberg's where it has a class for them.
+    If the catalog is bound to a lakehouse, each writing method is one commit. Safe to share between threads unless it
+    is bound to a transaction. Errors are PyIceberg's where PyIceberg has a class for them.
     """
 
     # Tables
@@ -83,17 +83,17 @@ class TrinityLakeCatalog(ViewCatalog):
 
         Args:
             identifier: namespace and name; the namespace must exist.
-            schema: new field ids are assigned, as in every catalog of PyIceberg.
-            location: a folder below the root of the lakehouse; default: chosen by the lakehouse.
-            partition_spec: on the field ids of `schema`.
-            sort_order: on the field ids of `schema`.
+            schema: the columns; new field ids are assigned, as in every catalog of PyIceberg.
+            location: a folder below the root of the lakehouse; by default the lakehouse chooses it.
+            partition_spec: a partition spec with the field ids of `schema`.
+            sort_order: a sort order with the field ids of `schema`.
             properties: Iceberg table properties.
 
-        Raises:
-            NoSuchNamespaceError: if the namespace does not exist.
-            TableAlreadyExistsError: also if a view has that name.
-            InvalidLocation: for a location outside of the lakehouse, or a write path outside of the table.
-            InvalidArgument: for a property that names code to load.
+            Raises:
+            NoSuchNamespaceError: the namespace does not exist.
+            TableAlreadyExistsError: a table or view with this name exists.
+            InvalidLocation: the location is outside of the lakehouse, or a write path is outside of the table.
+            InvalidArgument: a property names code to load.
         """
         self._writable()
         namespace, name = object_name(identifier)
@@ -103,13 +103,17 @@ class TrinityLakeCatalog(ViewCatalog):
         return self.load_table(identifier)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
-        """Add a table whose metadata file exists: below the root it becomes managed, elsewhere external, read-only.
+        """Add a table whose metadata file exists.
+
+        A table whose metadata file is below the root becomes managed; any other becomes external, which is read-only.
 
         Raises:
-            NoSuchNamespaceError: if the namespace does not exist.
-            TableAlreadyExistsError: unless `overwrite`; for a view of that name always.
-            InvalidLocation: for metadata in the lakehouse with data outside, or a URI that cannot be read.
-            CorruptFile, FileNotFoundError: if the file is no table metadata or does not exist.
+            NoSuchNamespaceError: the namespace does not exist.
+            TableAlreadyExistsError: a table with this name exists, and `overwrite` is False; or a view with this name
+                exists.
+            InvalidLocation: the metadata is in the lakehouse and the data is not, or the URI cannot be read.
+            CorruptFile: the file is not table metadata.
+            FileNotFoundError: the file does not exist.
         """
         namespace, name = object_name(identifier)
         with pyiceberg_errors():
@@ -121,11 +125,11 @@ class TrinityLakeCatalog(ViewCatalog):
         return self.load_table(identifier)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The table as it is now: managed, external (read-only) or federated (the other catalog's own).
+        """Load a table in its present state; a federated table is the table object of the other catalog.
 
         Raises:
-            NoSuchTableError: if the table does not exist.
-            CorruptFile: if its definition or metadata is damaged or missing.
+            NoSuchTableError: the table does not exist.
+            CorruptFile: the definition or metadata is damaged or missing.
         """
         namespace, name = object_name(identifier, NoSuchTableError)
         with names_checked(NoSuchTableError), self._source._located("table", namespace, name):
@@ -158,11 +162,11 @@ class TrinityLakeCatalog(ViewCatalog):
         return table
 
     def definition(self, namespace: str, name: str) -> bytes | None:
-        """The definition of a table; None if it does not exist."""
+        """The serialized definition of a table; None if the table does not exist."""
         return self.state().read("table", namespace, name)
 
     def _guarded(self, io: FileIO) -> FileIO:
-        """Wraps PyIceberg's file access to external tables. The server overrides this to restrict the access."""
+        """The file access to external tables, which the server overrides to restrict the access."""
         return io
 
     def _federated(self, definition: TableDef) -> Table:
@@ -178,7 +182,7 @@ class TrinityLakeCatalog(ViewCatalog):
             return False
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
-        """The tables in exactly that namespace, sorted. Raises `NoSuchNamespaceError`."""
+        """The tables directly in a namespace, sorted. Raises `NoSuchNamespaceError`."""
         return self._list("table", namespace)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
@@ -207,17 +211,17 @@ class TrinityLakeCatalog(ViewCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit updates to a table; `assert-create` among the requirements creates it.
+        """Commit updates to a table, or create the table if the requirements contain `assert-create`.
 
-        Requirements are validated against the latest version, or what the transaction sees. An append to a branch that
-        changed since `table` was loaded is rebased, with the same data files.
+        Requirements are validated against the latest version, or against the state that the transaction sees. If a
+        branch has changed since `table` was loaded, an append to the branch is applied again, with the same data files.
 
         Raises:
-            NoSuchTableError: if the table does not exist.
-            CommitFailedException: if a requirement does not hold. Nothing was committed.
-            ValidationException: if new rows may lack a column that another commit made required. Nothing was committed.
-            CommitStateUnknownException: if the outcome of the commit is unknown.
-            InvalidLocation, InvalidArgument: for an update that managed tables do not allow, or an external table.
+            NoSuchTableError: the table does not exist.
+            CommitFailedException: a requirement does not hold. Nothing was committed.
+            ValidationException: new rows may lack a column that another commit made required. Nothing was committed.
+            CommitStateUnknownException: the outcome of the commit is unknown.
+            InvalidLocation, InvalidArgument: managed tables do not allow an update, or the table is external.
         """
         namespace, name = object_name(table.name(), NoSuchTableError)
         with pyiceberg_errors(missing=NoSuchTableError), names_checked(NoSuchTableError):
@@ -235,7 +239,7 @@ class TrinityLakeCatalog(ViewCatalog):
     # Namespaces
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
-        """Create a namespace; parents of a nested namespace need not exist.
+        """Create a namespace. The parents of a nested namespace need not exist.
 
         Raises `NamespaceAlreadyExistsError`, and `NoSuchNamespaceError` for an empty name.
         """
@@ -251,7 +255,7 @@ class TrinityLakeCatalog(ViewCatalog):
             self.write(statement)
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
-        """Whether the namespace, or a nested one, exists."""
+        """Whether the namespace, or a namespace nested in it, exists."""
         try:
             name = namespace_name(namespace)
             with names_checked(NoSuchNamespaceError):
@@ -262,7 +266,7 @@ class TrinityLakeCatalog(ViewCatalog):
     def drop_namespace(self, namespace: str | Identifier) -> None:
         """Drop an empty namespace.
 
-        Raises `NoSuchNamespaceError`, and `NamespaceNotEmptyError` for one with tables, views or nested namespaces.
+        Raises `NoSuchNamespaceError`, and `NamespaceNotEmptyError` if it has tables, views or nested namespaces.
         """
         name = namespace_name(namespace)
 
@@ -294,7 +298,7 @@ class TrinityLakeCatalog(ViewCatalog):
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
-        """Set and remove properties of a namespace; returns which were removed, updated and missing.
+        """Set and remove properties of a namespace; returns the names of removed, updated and missing properties.
 
         Raises `NoSuchNamespaceError`, and `ValueError` for a property that is both set and removed.
         """
@@ -322,9 +326,9 @@ class TrinityLakeCatalog(ViewCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> StagedTable:
-        """A new table for `create_table_transaction`, which exists only after its commit.
+        """A new table for `create_table_transaction`; it exists in the catalog only after the commit.
 
-        Raises as `create_table` does.
+        Raises the errors of `create_table`.
         """
         self._writable()
         namespace, name = object_name(identifier)
@@ -347,7 +351,7 @@ class TrinityLakeCatalog(ViewCatalog):
         sort_order: SortOrder,
         properties: Properties,
     ) -> TableMetadata:
-        """The metadata of a new table; nothing is written. Raises as `create_table` does."""
+        """The metadata of a new table, without writing it. Raises the errors of `create_table`."""
         converted = self.iceberg_schema(schema, properties)
         return new_metadata(
             self.file_io(), namespace, name, converted, location, partition_spec, sort_order, properties
@@ -367,12 +371,13 @@ def load(
     """Open a PyIceberg catalog over a lakehouse.
 
     Args:
-        root: the root of the lakehouse or the open lakehouse; default: from PyIceberg's configuration of `name`.
+        root: the root of the lakehouse, or an open lakehouse; by default the root in PyIceberg's configuration of
+            `name`.
         name: name of the catalog.
         version, timestamp, transaction, storage_options: as for `TrinityLakeCatalog`.
         **properties: properties of the catalog, such as `**{"s3.endpoint": …}`; they override the configuration.
 
-    Raises as `TrinityLakeCatalog` does.
+    Raises the errors of `TrinityLakeCatalog`.
     """
     if root is not None and not isinstance(root, Lakehouse):
         properties["root"] = os.fspath(root)

@@ -1,8 +1,8 @@
-"""Configuration of a catalog: its properties, and PyIceberg's configuration of its name.
+"""Configuration of a catalog: the properties of the call, and PyIceberg's configuration for the catalog's name.
 
     root           the root of the lakehouse; synonyms: `uri`, `warehouse`
-    version        a version number: the catalog shows that version, read-only
-    timestamp      ISO 8601: the newest version at that moment, read-only
+    version        a version number; the catalog shows that version, read-only
+    timestamp      an ISO 8601 string; the catalog shows the latest version at that time, read-only
     transaction    the id of a saved transaction, which is resumed
     durability     "fsync" or "none", as for `trinitylake.open`
     s3.*, gcs.*, adls.*, client.*    credentials and endpoints, in PyIceberg's names; also for external tables
@@ -36,14 +36,14 @@ _ROOT_PROPERTIES = ("root", "uri", "warehouse")
 _STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.")
 _OWN_STORAGE_PREFIX = "storage."
 
-#: Open transactions that catalogs of this process are bound to, by root and id.
+#: Open transactions of this process to which catalogs are bound, by root and id.
 _OPEN_HERE: WeakValueDictionary[tuple[str, str], Transaction] = WeakValueDictionary()
 
 
 def configured(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     """PyIceberg's configuration of a catalog, overridden by `properties`.
 
-    Raises `InvalidArgument` for a property that is not text.
+    Raises `InvalidArgument` for a property that is not a string, number or boolean.
     """
     found = Config().get_catalog_config(name) or {}
     merged: dict[str, str] = {}
@@ -53,13 +53,13 @@ def configured(name: str, properties: Mapping[str, str]) -> dict[str, str]:
         if isinstance(value, bool | int | float):  # a number in YAML
             value = str(value).lower()
         if not isinstance(value, str):
-            raise InvalidArgument(f"the property {key!r} of catalog {name!r} must be text, got {value!r}")
+            raise InvalidArgument(f"the property {key!r} of catalog {name!r} must be a string, got {value!r}")
         merged[key] = value
     return merged
 
 
 def storage_options(properties: Mapping[str, str], options: Mapping[str, str] | None) -> dict[str, str]:
-    """Options of the storage; `options` override properties."""
+    """The options of the storage in the properties of a catalog, overridden by `options`."""
     found = {key: value for key, value in properties.items() if key.startswith(_STORAGE_PREFIXES)}
     own = {
         key.removeprefix(_OWN_STORAGE_PREFIX): value
@@ -78,9 +78,9 @@ def bind(
     transaction: Transaction | str | None,
     options: Mapping[str, str] | None,
 ) -> Source:
-    """The source that the arguments choose.
+    """The lakehouse, version or transaction that the arguments choose.
 
-    Raises `InvalidArgument` for contradicting arguments or no root, and as `open`, `at` and `resume` do.
+    Raises `InvalidArgument` for contradicting arguments or without a root, and the errors of `open`, `at` and `resume`.
     """
     if sum(choice is not None for choice in (version, timestamp, transaction)) > 1:
         raise InvalidArgument("choose a version, a timestamp or a transaction, not several of them")
@@ -115,7 +115,7 @@ def bind(
 def properties_of(source: Source) -> dict[str, str]:
     """Properties that open the same source in this process.
 
-    Some clients, such as a sink of polars, create the catalog again from its class and properties. Without these
+    Some clients, such as polars when it writes, create the catalog again from its class and properties. Without these
     properties they would write to the latest version instead of the transaction.
     """
     found = {"root": source._storage.root}

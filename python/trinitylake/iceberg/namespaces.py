@@ -1,9 +1,10 @@
-"""Namespaces and names in them as Iceberg's clients expect them.
+"""Namespaces and qualified names, for Iceberg's clients.
 
 PyIceberg writes `"a.b.t"` or `("a", "b", "t")`; the lakehouse has the namespace `"a.b"` and the name `"t"`.
 
-For Iceberg's clients a namespace with nested ones exists, but the lakehouse allows `a.b` without `a`. Such an `a` is
-*implicit*: it has no properties, and it becomes an object of the lakehouse when something is created in it.
+The lakehouse allows the namespace `a.b` without `a`, but for Iceberg's clients the parents of a namespace exist. In
+this case `a` is *implicit*: it has no properties, and it becomes an object of the lakehouse when something is created
+in it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def object_name(identifier: str | Identifier, missing: type[Exception] = NoSuchN
 
 
 def namespace_name(identifier: str | Identifier) -> str:
-    """The full name of a namespace. Raises `NoSuchNamespaceError` for an empty one."""
+    """The full name of a namespace. Raises `NoSuchNamespaceError` for an empty name."""
     return Catalog.namespace_to_string(identifier, NoSuchNamespaceError)
 
 
@@ -60,7 +61,7 @@ def require_namespace(state: State, namespace: str) -> None:
 
 
 def materialize_namespace(transaction: Transaction, namespace: str) -> None:
-    """Create an implicit namespace as an object. Raises as `require_namespace` does."""
+    """Create a namespace as an object if it is implicit. Raises `NoSuchNamespaceError` if it does not exist."""
     core = transaction._state()
     if not core.exists("namespace", namespace):
         require_namespace(core, namespace)
@@ -79,7 +80,7 @@ def namespace_properties(state: State, namespace: str) -> dict[str, str]:
 
 
 def child_namespaces(state: State, parent: str | None) -> list[Identifier]:
-    """The namespaces directly below `parent`, or at the top, sorted. Raises `NoSuchNamespaceError`."""
+    """The namespaces directly below `parent`, or at the top level, sorted. Raises `NoSuchNamespaceError`."""
     names: list[str] = state.list("namespace", parent).column(0).to_pylist()
     if parent is not None and not names:
         require_namespace(state, parent)

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 def create_table(
     transaction: Transaction, namespace: str, name: str, metadata: TableMetadata, incoming: Sequence[str] | None = None
 ) -> StagedTable:
-    """Create a managed table from its first metadata. `incoming` is as for `commit_table`.
+    """Create a managed table from its first metadata; `incoming` as for `commit_table`.
 
-    Raises `NoSuchNamespaceError` and `TableAlreadyExistsError`, and `InvalidLocation` for a file that its snapshots may
-    not name.
+    Raises `NoSuchNamespaceError` and `TableAlreadyExistsError`, and `InvalidLocation` if a snapshot names a file that
+    is outside of the lakehouse or otherwise not allowed.
     """
     materialize_namespace(transaction, namespace)
     require_free(transaction, namespace, name)
@@ -60,18 +60,18 @@ def commit_table(
     base: Table | None = None,
     incoming: Sequence[str] | None = None,
 ) -> StagedTable:
-    """Commit to a managed table, or create one from updates if `assert-create` is among the requirements.
+    """Commit to a managed table, or create a table from updates if `assert-create` is among the requirements.
 
-    Requirements are checked against the state of the transaction. Without updates they are also checked at the commit,
-    at every isolation level. `base` is the table that the writer saw, if known: an append is rebased if its branch
-    changed since. `incoming` are the paths of all files in new snapshots, if they were already checked.
+    Requirements are checked against the state of the transaction. Without updates they are checked again at the commit,
+    at every isolation level. `base` is the table that the writer saw, if known: if the branch has changed since then,
+    an append is applied again. `incoming` are the paths of all files in new snapshots, if they were already checked.
 
     Raises:
-        NoSuchTableError: if it does not exist and is not created.
-        CommitFailedException: if a requirement does not hold, or the updates do not fit what `base` has become.
-        ValidationException: if new rows may lack a column that has become required.
-        ValueError: if an update refers to something that the table does not have.
-        InvalidLocation, InvalidArgument: for an update that breaks a rule of managed tables, or an external table.
+        NoSuchTableError: the table does not exist, and the requirements do not contain `assert-create`.
+        CommitFailedException: a requirement does not hold, or the updates do not fit the changed table.
+        ValidationException: new rows may lack a column that has become required.
+        ValueError: an update refers to something that the table does not have.
+        InvalidLocation, InvalidArgument: an update breaks a rule of managed tables, or the table is external.
     """
     definition = transaction._state().open_table(namespace, name)
     is_creation = any(isinstance(requirement, AssertCreate) for requirement in requirements)
@@ -93,12 +93,12 @@ def commit_table(
 def managed_table(
     transaction: Transaction, namespace: str, name: str, requirements: Sequence[TableRequirement] = ()
 ) -> StagedTable:
-    """A managed table as the transaction sees it. Nothing is staged.
+    """The managed table in the state that the transaction sees. Nothing is staged.
 
     Raises:
-        NoSuchTableError: if the table does not exist.
-        CommitFailedException: if a requirement does not hold.
-        InvalidArgument: for an external or federated table.
+        NoSuchTableError: the table does not exist.
+        CommitFailedException: a requirement does not hold.
+        InvalidArgument: the table is external or federated.
     """
     definition = transaction._state().open_table(namespace, name)
     if definition is None:
@@ -119,9 +119,9 @@ def managed_table(
 def require_absent(
     transaction: Transaction, namespace: str, name: str, requirements: Sequence[TableRequirement]
 ) -> None:
-    """Commit only if the table does not exist: `assert-create` without a creation.
+    """Require that the table does not exist at the commit: for `assert-create` without updates.
 
-    Raises `CommitFailedException`.
+    Raises `CommitFailedException` if it exists now.
     """
     if transaction._state().exists("table", namespace, name):
         raise CommitFailedException(f"Table already exists: {namespace}.{name}")
@@ -139,13 +139,19 @@ def register_table(
     file_io_properties: Mapping[str, str] | None = None,
     io: LakehouseFileIO | None = None,
 ) -> None:
-    """Add a table whose metadata file exists: below the root it becomes managed, elsewhere external and read-only.
+    """Add a table whose metadata file exists.
 
-    `io` is the file access for reading it; default: a new one.
+    A table whose metadata file is below the root becomes managed; any other becomes external, which is read-only. The
+    file access `io`, by default a new one, reads the metadata.
 
-    Raises `NoSuchNamespaceError`; `TableAlreadyExistsError` unless `overwrite`; `InvalidLocation` for a table whose
-    metadata is in the lakehouse and whose data is not; `CorruptFile` and `FileNotFoundError` for a bad file;
-    `TransactionExpired` if one of its files is gone, or may be collected as garbage at this moment.
+    Raises:
+        NoSuchNamespaceError: the namespace does not exist.
+        TableAlreadyExistsError: a table with this name exists, and `overwrite` is False; or a view with this name
+            exists.
+        InvalidLocation: the metadata is in the lakehouse and the data is not.
+        CorruptFile: the file is not table metadata.
+        FileNotFoundError: the file does not exist.
+        TransactionExpired: a file of the table does not exist, or a garbage collection may delete it now.
     """
     core = transaction._state()
     materialize_namespace(transaction, namespace)
@@ -191,9 +197,9 @@ def no_such_table(namespace: str, name: str) -> NoSuchTableError:
 def metadata_from_updates(
     io: LakehouseFileIO, namespace: str, name: str, updates: Sequence[TableUpdate]
 ) -> TableMetadata:
-    """The first metadata of a table that is created by updates; a missing id or location is chosen.
+    """The first metadata of a table that updates create; an id or location that they lack is chosen here.
 
-    Raises `CommitFailedException` if the updates do not define a valid table, and as `new_metadata` does.
+    Raises `CommitFailedException` if the updates do not define a valid table, and the errors of `new_metadata`.
     """
     updates = [
         SetLocationUpdate(location=managed_location(io, update.location))

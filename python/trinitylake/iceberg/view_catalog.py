@@ -1,4 +1,4 @@
-"""Views of a catalog. `view_metadata.py` converts their definitions to Iceberg's metadata."""
+"""Methods of the catalog for views. `view_metadata.py` converts definitions of views to Iceberg's metadata."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ViewCatalog(BoundCatalog):
     """Methods for views.
 
     Attributes:
-        transaction_catalog: what the client calls this catalog in SQL, if it is that of a transaction.
+        transaction_catalog: for a catalog of a transaction, the client's name of the catalog in SQL; otherwise "".
     """
 
     transaction_catalog: str = ""
@@ -58,10 +58,11 @@ class ViewCatalog(BoundCatalog):
         """Create a view without writing a file; engines may write files below `location`.
 
         Raises:
-            InvalidLocation: for a location outside of the lakehouse, or in one of its own folders.
-            NoSuchNamespaceError, ViewAlreadyExistsError: see their names.
-            TableAlreadyExistsError: if a table has that name.
-            InvalidArgument: for a view without SQL, or with two representations of one dialect.
+            InvalidLocation: the location is outside of the lakehouse, or in an internal folder of the lakehouse.
+            NoSuchNamespaceError: the namespace does not exist.
+            ViewAlreadyExistsError: a view with this name exists.
+            TableAlreadyExistsError: a table with this name exists.
+            InvalidArgument: the view has no SQL, or two representations in one dialect.
         """
         namespace, name = object_name(identifier)
         id = new_id()
@@ -79,7 +80,7 @@ class ViewCatalog(BoundCatalog):
     def register_view(self, identifier: str | Identifier, metadata_location: str) -> View:
         """Create a view from a view metadata file, which is read once and not needed afterwards.
 
-        Raises as `create_view` does, and `CorruptFile` for a file that is no view metadata.
+        Raises the errors of `create_view`, and `CorruptFile` for a file that is not view metadata.
         """
         namespace, name = object_name(identifier)
         io = self.file_io()
@@ -114,7 +115,7 @@ class ViewCatalog(BoundCatalog):
             return False
 
     def list_views(self, namespace: str | Identifier) -> list[Identifier]:
-        """The views in exactly that namespace, sorted. Raises `NoSuchNamespaceError`."""
+        """The views directly in a namespace, sorted. Raises `NoSuchNamespaceError`."""
         return self._list("view", namespace)
 
     def drop_view(self, identifier: str | Identifier) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from trinitylake.errors import TrinityLakeError
 
-#: Classes of results that are returned as the beginning of another chain, and not as they are.
+#: Names of classes with further methods to await: a result of such a class becomes the beginning of another chain.
 _HANDLES = frozenset({"Table", "Scan", "Query", "TableMaintenance", "TableWriter", "Merge"})
 
 
@@ -39,7 +39,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_executor.cache_clear)  # the child has no threads of its parent
+    os.register_at_fork(after_in_child=_executor.cache_clear)  # a forked process has no threads of its parent
 
 
 class Abandoned(Exception):
@@ -47,13 +47,12 @@ class Abandoned(Exception):
 
 
 class ThreadRunner:
-    """Runs calls in threads. Calls of one transaction run one after the other, calls of a lakehouse concurrently."""
+    """Runs calls in threads: concurrently, or one after the other (`is_exclusive`, for a transaction)."""
 
     def __init__(self, is_exclusive: bool = False) -> None:
         self._lock = threading.Lock() if is_exclusive else None
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in a thread."""
 
         def locked() -> Any:
             if self._lock is None:
@@ -67,8 +66,8 @@ class ThreadRunner:
 class Steps:
     """A chain of names and calls that begins at a handle. It runs when it is awaited, iterated or entered.
 
-    - `await` returns the result. If it is a table, a scan or the like, it is the beginning of another chain.
-    - `async for` iterates over the result of the last call: record batches, entries of the log.
+    - `await` returns the result. If it is a table, a scan or the like, the result is the beginning of another chain.
+    - `async for` iterates over the result of the last call, such as record batches or entries of the log.
     - `async with` enters the result of the last call, such as `lake.aio.transaction()` and `table.update_schema()`.
     """
 
@@ -117,7 +116,7 @@ class Steps:
 
     async def _result(self) -> Any:
         result = await self._run(self._make)
-        if isinstance(result, Future):  # of a writer
+        if isinstance(result, Future):  # `TableWriter.write` returns one
             result = await asyncio.wrap_future(result)
         return self._shown(result)
 
@@ -161,7 +160,7 @@ class _Given:
     """Converts arguments for a synchronous method: async iterables become iterators.
 
     Args:
-        stopped: set when no task waits for the method any more.
+        stopped: an event that is set when no task waits for the method any more.
     """
 
     def __init__(self, stopped: threading.Event) -> None:
@@ -177,7 +176,7 @@ class _Given:
         return value
 
     def _from_loop(self, steps: AsyncIterator[Any]) -> Iterator[Any]:
-        """Iterate in a thread over an async iterable. Raises `Abandoned` when its task no longer waits."""
+        """Iterate in a thread over an async iterable. Raises `Abandoned` when no task waits for the method any more."""
         nothing = object()
 
         async def following() -> Any:
@@ -218,11 +217,11 @@ class OpenTransaction(Protocol):
 class AsyncTransaction(Steps):
     """A transaction whose methods are awaited, from `async with lake.aio.transaction()` or `await lake.aio.begin()`.
 
-    As a context manager it commits when the block ends, and rolls back when an exception leaves it. If its task
-    is cancelled, it rolls back after the call that is in progress.
+    As a context manager it commits when the block ends, and rolls back when an exception leaves the block. If its
+    task is cancelled, it rolls back after the call that is in progress.
 
     Attributes:
-        id: of the transaction, with which `await lake.aio.outcome(id)` returns the outcome of its commit.
+    id: id of the transaction, with which `await lake.aio.outcome(id)` returns the outcome of its commit.
     """
 
     def __init__(self, transaction: OpenTransaction) -> None:
@@ -238,7 +237,7 @@ class AsyncTransaction(Steps):
     ) -> None:
         transaction = self._transaction
         if kind is not None:
-            with suppress(TrinityLakeError):  # what remains can be resumed, or vacuum deletes it
+            with suppress(TrinityLakeError):  # `vacuum` deletes the files that a failed rollback leaves
                 await self._runner.run(transaction.rollback)
         elif transaction.is_open:
             await self._runner.run(transaction.commit)

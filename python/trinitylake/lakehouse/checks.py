@@ -10,8 +10,8 @@ from trinitylake.errors import CheckFailed, InvalidArgument
 from trinitylake.lakehouse.reader import Reader
 
 Subject = TypeVar("Subject", bound=Reader)
-#: A function that is called with the transaction. The check fails if the function returns a False of Python, NumPy or
-#: Arrow.
+#: A function that is called with the transaction. The check fails if the function returns False (of Python, NumPy or
+#: Arrow).
 Check: TypeAlias = Callable[[Subject], object]
 
 
@@ -19,9 +19,10 @@ class Checks(Generic[Subject]):
     """The checks of one transaction, in order.
 
     Args:
-        saved: the checks of a saved transaction. Another process may have chosen them, so Python functions among them
-            run only if they are allowed.
-        allowed: functions that may run: names of modules, which include the modules below them, or `module:function`.
+        saved: the checks of a saved transaction. Another process may have chosen these, so a Python function among
+        them runs only if `allowed` names it.
+        allowed: functions as `module:function`, and names of modules whose functions may run, including those of
+        their submodules.
     """
 
     def __init__(self, saved: Sequence[str] = (), allowed: Iterable[str] = ()) -> None:
@@ -45,7 +46,7 @@ class Checks(Generic[Subject]):
         return [_name(check) for check in self._checks]
 
     def require_allowed(self, transaction_id: str) -> None:
-        """Raise `InvalidArgument` if there are functions that are not allowed to run here."""
+        """Raise `InvalidArgument` if a saved check is a function that is not allowed to run here."""
         if self._refused:
             modules = sorted({check.partition(":")[0] for check in self._refused})
             raise InvalidArgument(
@@ -54,7 +55,7 @@ class Checks(Generic[Subject]):
             )
 
     def run(self, transaction: Subject) -> None:
-        """Run all checks. Raises `CheckFailed` for the first that does not hold."""
+        """Run all checks. Raises `CheckFailed` for the first check that does not hold."""
         for check in self._checks:
             if isinstance(check, str) and not _is_function_name(check):
                 _run_sql(transaction, check)
@@ -65,7 +66,7 @@ class Checks(Generic[Subject]):
 
 
 def _is_false(answer: object) -> bool:
-    """Whether a value is the False of Python, of NumPy (and so of pandas), or of Arrow."""
+    """Whether a value is False: Python's, NumPy's (which pandas returns) or Arrow's."""
     # Arrow's scalars are recognised by their method, so that Arrow need not be imported.
     value = answer.as_py() if hasattr(answer, "as_py") else answer
     is_numpy_truth = getattr(getattr(value, "dtype", None), "kind", "") == "b" and getattr(value, "ndim", 1) == 0
@@ -78,7 +79,7 @@ def _is_function_name(check: str) -> bool:
 
 
 def _is_of(check: str, allowed: str) -> bool:
-    """Whether a function equals the allowed function, or is in the allowed module or a module below it."""
+    """Whether the function `check` is `allowed`, or belongs to the module `allowed` or one of its submodules."""
     module = check.partition(":")[0]
     return allowed in (check, module) or module.startswith(f"{allowed}.")
 
@@ -110,8 +111,8 @@ def _label(check: str | Check[Any]) -> str:
 def _run_sql(transaction: Reader, sql: str) -> None:
     """Run a check in SQL. Raises `InvalidArgument` and `ObjectNotFound` as queries do, and `CheckFailed`.
 
-    Errors of DuckDB that quote rows are not shown, because another user may have written the check or a view that it
-    reads: checks are saved with transactions, and a server commits the transactions of all its clients.
+    Errors of DuckDB can quote rows. They are not shown, because another user may have written the check or a view that
+    the check reads: checks are saved with transactions, and a server commits the transactions of all its clients.
     """
     from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions  # loads DuckDB and PyIceberg
 

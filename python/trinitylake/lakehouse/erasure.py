@@ -64,8 +64,7 @@ History: TypeAlias = Literal["rewrite", "expire"]
 
 #: Maximum number of attempts to commit while other writers change the table.
 _MAX_ATTEMPTS = 10
-#: Garbage collection retains files younger than this, by the clock of the store (`FILE_TIME_PRECISION_MILLIS` in the
-#: core).
+#: Garbage collection keeps files younger than this by the store's clock (`FILE_TIME_PRECISION_MILLIS` in the core).
 _COLLECTED_AFTER_SECONDS = 2.5
 
 
@@ -79,21 +78,22 @@ class Erasure:
         files: number of matching rows by path of the file that held them, including rows that a delete file hides.
         history: "rewrite" if earlier versions are kept without the rows, "expire" if they expire.
         columns: the columns of the filter, with former names.
-        versions: versions that held matching rows; with "expire" also those with a text of the filter.
-        tags: tags of these versions. They stay with "rewrite", and are dropped with "expire".
-        transactions: ids of rolled back saved transactions: if they changed the table, with "expire" if they are older.
+        versions: versions that held matching rows; with "expire" also versions that contain a string of the filter.
+        tags: the tags of `versions`. They stay with "rewrite", and are dropped with "expire".
+        transactions: ids of the saved transactions that were rolled back: they changed the table or, with "expire",
+        began before `version`.
         version: the committed version without matching rows, which with "expire" is also the oldest version; None if
-            no version had to be committed.
+        no version had to be committed.
         rewritten: paths of the metadata files of earlier versions whose content was replaced.
         expired: versions that expired.
         deleted: paths of the deleted files.
         searched: number of files that the verification searched.
-        remaining: files that still hold matching rows: the reason by path.
-        mentions: files and objects that still contain a text of the filter.
-        others: files of other tables with rows that match by the column names in the file, and files with a text of the
-            filter in another column, such as those of a dead-letter table.
-        unreadable: files that could not be searched: the reason by path.
-        not_covered: places that are neither searched nor erased.
+        remaining: the reasons why files still hold matching rows, by path.
+        mentions: files and objects that still contain a string of the filter.
+        others: files of other tables with rows that match by column name, and files with a string of the filter in
+        another column, such as the files of a dead-letter table.
+        unreadable: the reasons why files could not be searched, by path.
+        not_covered: descriptions of places that are neither searched nor erased.
         certificate: the certificate that `write` stores.
         key: secret key of the certificate, in hexadecimal.
     """
@@ -149,7 +149,6 @@ class ErasureRequest:
 
 
 def erase(handle: Handle, request: ErasureRequest, dry_run: bool) -> Erasure:
-    """See `Lakehouse.erase`."""
     if request.history not in get_args(History):
         raise InvalidArgument(f"history is 'rewrite' or 'expire', not {request.history!r}")
     return _ErasureRun(handle, request).run(dry_run)
@@ -160,7 +159,7 @@ class _ErasureRun:
         self._handle = handle
         self._core = handle.core
         self._storage = handle.storage
-        # Bypass the cache, because another process may have replaced metadata files.
+        # Without the cache, because another process may have replaced the content of metadata files.
         self._io = LakehouseFileIO(self._storage.uncached())
         self._request = request
         self._name = full_name(*split(request.table))
@@ -206,13 +205,14 @@ class _ErasureRun:
         if versions:
             return self._verified(self._without_history(found, planned))
         done = self._verified(self._collected(planned))
-        # An entry of an inner node still references files if a newer message hides it (format §7).
+        # The entries of inner nodes still reference files after newer messages hide these entries (format §7). Only a
+        # compaction and an expiry remove such references.
         if done.remaining or done.mentions:
             done = self._verified(self._without_history(found, planned))
         return done
 
     def _with_history(self, found: Survey, planned: Erasure) -> Erasure:
-        """Replace the metadata files of all versions, and collect the files that they named before."""
+        """Replace the content of the metadata files of all versions, and delete the files that they named before."""
         leases = [f"erase-{id}" for id in sorted(found.ids)]
         is_interrupted = not {one.id for one in self._core.saved_transactions()}.isdisjoint(leases)
         paths = self._affected(found)
@@ -222,7 +222,8 @@ class _ErasureRun:
             rewritten: dict[str, None] = {}
             version = None
             for _ in range(_MAX_ATTEMPTS):
-                for path in paths:  # oldest first, because an entry that removes a file must name its replacement
+                # Oldest state first: the entry of a newer state that removes a file has to name the file's replacement.
+                for path in paths:
                     if (metadata := self._metadata(found, path)) is not None:
                         self._erased(found, metadata)
                 committed = self._commit(found, rewritten)
@@ -242,8 +243,8 @@ class _ErasureRun:
     def _without_history(self, found: Survey, planned: Erasure) -> Erasure:
         """Commit a clean version, expire all versions before it, and collect their files."""
         self._commit(found)
-        # After the compaction, nodes have no buffers. Otherwise they could name former definitions, whose files garbage
-        # collection retains.
+        # The compaction empties the buffers of nodes, which could name former definitions; garbage collection would
+        # keep the files of these definitions.
         version, _, _ = self._core.compact(True, False, self._message(), self._request.author)
         assert version is not None, "a forced compaction makes a version"
         committed = time.monotonic()
@@ -300,8 +301,8 @@ class _ErasureRun:
     def _affected(self, found: Survey) -> list[str]:
         """Paths of the metadata files whose content has to be replaced, oldest state first.
 
-        This includes files in the tables' folders that no kept version names, because an entry of an inner node that a
-        newer message hides still references them (format §7). Some of these can no longer be read: they lack files.
+        This includes files in the tables' folders that no kept version names, because entries of inner nodes that newer
+        messages hide still reference such files (format §7). A file of this kind is left out if it names deleted files.
         """
         assert found.search is not None, "a table of the name has a schema"
         folders = {self._io.path_of(metadata_folder(one.metadata)) for one in found.searched}
@@ -341,7 +342,7 @@ class _ErasureRun:
                 continue
             try:
                 before = self._io.read(path)
-            except FileNotFoundError:  # its writer lost a race
+            except FileNotFoundError:  # the transaction that wrote the file was rolled back, and deleted it
                 continue
             if (metadata := self._metadata(found, path)) is None:
                 continue
@@ -354,7 +355,8 @@ class _ErasureRun:
             replaced.append(path)
             if self._request.progress is not None:
                 self._request.progress("replaced", len(replaced))
-        if replaced:  # other processes forget them after a garbage collection that deletes files
+        # This process forgets the former content now; other processes do after a garbage collection that deletes files.
+        if replaced:
             cache.clear()
         return replaced
 
@@ -370,13 +372,14 @@ class _ErasureRun:
         return frozenset() if self._found is None else self._found.ids
 
     def _commit(self, found: Survey, replaced: Container[str] = ()) -> int | None:
-        """Commit a version whose tables name no file with matching rows, and no replaced metadata file.
+        """Commit a version whose tables name no file with matching rows, and no metadata file in `replaced`.
 
-        A transaction that began before conflicts with this version, so it cannot make removed files visible again.
-        Returns the version; None if nothing is to be changed. Raises `CommitConflict`.
+        A transaction that began before this version conflicts with it, so the transaction cannot make removed files
+        visible again. Returns the version; None if nothing had to be changed. Raises `CommitConflict`.
         """
         for _ in range(_MAX_ATTEMPTS):
-            # The lock stops other threads. If another process commits first, the files written so far are used again.
+            # The locks keep other threads from committing. After a conflict with another process, the next attempt uses
+            # the written files again.
             with suppress(CommitConflict), table_locks.reserved(found.ids):
                 return self._try_to_commit(found, replaced)
         raise self._too_many_changes()
@@ -436,7 +439,7 @@ class _ErasureRun:
             folder = self._io.local_path(table.folder.rstrip("/"))
             for place, _, _ in os.walk(folder, topdown=False) if folder is not None else ():
                 if "=" in os.path.basename(place):
-                    with suppress(OSError):  # it is not empty
+                    with suppress(OSError):  # the folder is not empty
                         os.rmdir(place)
 
     def _verified(self, done: Erasure) -> Erasure:
@@ -468,7 +471,7 @@ class _ErasureRun:
                 others.append(path)
             if self._request.progress is not None:
                 self._request.progress("searched", searched)
-        # Manifests and metadata repeat values of rows.
+        # Manifests and metadata repeat values of rows, so their mentions count like the rows of their table.
         folders = tuple({f"{path.rpartition('/data/')[0]}/metadata/" for path in others if "/data/" in path})
         for path in others_with_text:
             (others if path.startswith(folders) else mentions).append(path)
@@ -512,10 +515,10 @@ class _ErasureRun:
 
 
 class _Lease:
-    """A saved transaction that protects the files of an erasure from garbage collection until metadata names them.
+    """Saved transactions that protect the files of an erasure from garbage collection until metadata names the files.
 
-    Garbage collection deletes no file that is younger than an open saved transaction (format §7). A newer erasure takes
-    the lease over; then `check` of the older one fails.
+    Garbage collection deletes no file that is younger than an open saved transaction (format §7). A second erasure of
+    the table takes the transactions over; then `check` of the first erasure fails.
     """
 
     def __init__(self, handle: Handle, ids: Sequence[str], message: str, author: str) -> None:
@@ -539,10 +542,10 @@ class _Lease:
 
 
 def _mentions(found: Survey) -> list[str]:
-    """Objects of the latest version that contain a value of the filter, and kept versions that contain one."""
+    """Descriptions of the latest version's objects, or else of the kept versions, that contain a filter's string."""
     latest = found.latest.number
     objects = [f"{one} in version {latest}" for one in found.texts]
-    # A definition in the latest version is also in earlier versions.
+    # An object of the latest version is usually also in earlier versions, which are then not listed one by one.
     versions = [] if objects else [f"a message or a definition of version {number}" for number in found.texts_in]
     return [*objects, *versions]
 

@@ -1,8 +1,8 @@
 """Certificate of an erasure: the deleted files and the result of the verification, without personal data.
 
-The filter is stored as a keyed hash, with the key in a separate file. A plain hash would reveal it: a reader could hash
-all e-mail addresses or phone numbers and compare. The same key authenticates the certificate. File paths omit partition
-values.
+The filter is stored as a keyed hash, with the key in a separate file. A plain hash would reveal the filter: a reader
+could hash all e-mail addresses or phone numbers and compare the hashes. The same key authenticates the certificate.
+File paths omit partition values.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _FILTER, _AUTHENTICATION = "filter_hmac_sha256", "hmac_sha256"
 
 
 def new_certificate(table: str, filter: BooleanExpression, fields: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Create a certificate and its key, in hexadecimal. `fields` are stored as they are."""
+    """Create a certificate with `fields`, and its key in hexadecimal."""
     key = secrets.token_hex(32)
     certificate = {"format": FORMAT, "table": table, _FILTER: _hmac(key, f"{table}\0{filter}"), **fields}
     return {**certificate, _AUTHENTICATION: _authentication(certificate, key)}, key
 
 
 def write_certificate(certificate: Mapping[str, Any], key: str, path: str | os.PathLike[str]) -> None:
-    """Write a certificate, and its key to `<path>.key`, readable by the user only. Neither file may exist before."""
+    """Write a certificate, and its key to `<path>.key`, which only the user can read. Neither file may exist."""
     with Path(path).open("x", encoding="utf-8") as file:
         file.write(json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
     descriptor = os.open(f"{os.fspath(path)}.key", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -46,7 +46,7 @@ def write_certificate(certificate: Mapping[str, Any], key: str, path: str | os.P
 
 
 def without_values(path: str) -> str:
-    """A path without partition values. The random id in the file name still identifies the file."""
+    """A path with "*" instead of partition values; the random id in the file name still identifies the file."""
     return "/".join("*" if "=" in segment else segment for segment in path.split("/"))
 
 
@@ -64,8 +64,8 @@ def check_certificate(
         filter: filter of the erasure; if given, all files are also searched for matching rows.
         key_path: path of the key; if given, also check that the certificate is unchanged and has this filter.
 
-    Returns the problems, by path of the file. Raises `InvalidArgument` for a file that is not a certificate, and with
-    the key for a changed certificate or another filter.
+    Returns the problems, by path of the file. Raises `InvalidArgument` for a file that is not a certificate and, if the
+    key is given, for a changed certificate or another filter.
     """
     text = _text_of(path)
     try:
@@ -108,7 +108,7 @@ def _check_key(certificate: dict[str, Any], key: str, filter: BooleanExpression 
     if not hmac.compare_digest(_authentication(rest, key), certificate.get(_AUTHENTICATION, "")):
         raise InvalidArgument("the key does not belong to the certificate, or the certificate was changed")
     if filter is not None and _hmac(key, f"{certificate['table']}\0{filter}") != certificate[_FILTER]:
-        raise InvalidArgument("the filter is not the one of the certificate: pass the filter of that erasure")
+        raise InvalidArgument("the certificate belongs to another filter: pass the filter of that erasure")
 
 
 def _authentication(certificate: Mapping[str, Any], key: str) -> str:

@@ -28,7 +28,7 @@ from trinitylake.tables.table_definition import metadata_path
 if TYPE_CHECKING:
     from trinitylake.lakehouse.reader import Kind
 
-#: Shorter values occur by chance in other places, so they are searched in the columns of the filter only.
+#: Shorter strings occur by chance in other places, so these are searched only in the columns of the filter.
 MIN_TEXT_LENGTH = 4
 #: Maximum number of files that are read at the same time.
 _PARALLEL_READS = 16
@@ -38,18 +38,19 @@ _Key = tuple["Kind", str, str]
 
 @dataclass
 class Survey:
-    """Places that hold matching rows, or strings with a value of the filter ("texts").
+    """Places that hold matching rows, or strings of the filter (`texts_of`).
 
     Attributes:
         latest: the latest version.
         versions: numbers of the kept versions with matching rows, ascending, including tagged ones.
-        texts_in: numbers of the kept versions with one of the texts in their root (such as a message) or a definition.
-        tags: the numbers of the tagged versions, by tag.
+        texts_in: numbers of the kept versions with a string of the filter in the root (such as a message) or in a
+        definition.
+        tags: tags, with the numbers of their versions.
         tables: namespace and name, in the latest version, of the tables that have or had the searched name.
         metadata_paths: paths of the metadata files of these tables in all kept versions.
-        texts: objects whose definition in the latest version contains one of the texts.
+        texts: objects whose definition in the latest version contains a string of the filter.
         outside: external and federated tables of the latest version, whose files are not searched.
-        searched: the folders and metadata of the tables in `tables`, for the search of single files.
+        searched: the folders that the tables in `tables` have or had, for the search of single files.
         ids: ids of the tables that have or had the searched name.
         search: the search for the rows; None if no kept version has the table.
     """
@@ -71,7 +72,10 @@ class Survey:
 
 
 def texts_of(filter: BooleanExpression) -> list[str]:
-    """The strings that no row may contain after the erasure. Empty if the filter has AND or NOT: rows may keep them."""
+    """The strings in a filter that no row may contain after the erasure.
+
+    Empty if the filter has AND or NOT, because other rows may then keep these strings.
+    """
 
     def is_any(part: BooleanExpression) -> bool:
         return isinstance(part, EqualTo | In | StartsWith) or (
@@ -101,7 +105,7 @@ def survey(
 
     Args:
         core: the lakehouse.
-        io: its file access.
+        io: the file access of the lakehouse.
         name: a name that the table has in a kept version.
         filter: the rows to find.
         known_ids: ids of tables that had the name in a version that is not kept any more.
@@ -155,11 +159,11 @@ class _Surveyor:
         return found
 
     def _is_text_in_root(self, version: _core.Version) -> bool:
-        """Whether the root of a version, such as its commit message, contains one of the texts."""
+        """Whether the root of a version, which includes the commit message, contains a string of the filter."""
         return bool(self._texts) and self._texts.is_in_file(self._io.storage.get(_core.root_path(version.number)))
 
     def _states(self, versions: list[_core.Version], ids: frozenset[str]) -> list[_State]:
-        """The searched tables, and the objects whose definition contains one of the texts, in each version."""
+        """For each version, the searched tables and the objects whose definition contains a string of the filter."""
         states: list[_State] = []
         tables: dict[_Key, str] = {}
         texts: set[str] = set()
@@ -192,7 +196,7 @@ class _Surveyor:
             return [data or b"" for data in pool.map(lambda key: version.read(*key), objects)]
 
     def _ids(self, versions: list[_core.Version], known_ids: frozenset[str]) -> frozenset[str]:
-        """The ids of all tables that had the name."""
+        """The ids of all tables that have the name in a kept version, and `known_ids`."""
         key: _Key = ("table", *self._name)
         locations = {location: version for version in versions if (location := version.locate(*key)) is not None}
         named = [parse_table_def(version.read(*key) or b"", location) for location, version in locations.items()]
@@ -227,7 +231,7 @@ class _Surveyor:
 
 
 class _State(NamedTuple):
-    """Searched tables of one version, with their locations, and objects whose definition contains one of the texts."""
+    """Searched tables of one version with their locations, and objects whose definition has a string of the filter."""
 
     tables: dict[_Key, str]
     texts: set[str]
@@ -241,7 +245,7 @@ class _SearchedTables(NamedTuple):
 
 
 def _changes(previous: _core.Version | None, version: _core.Version) -> tuple[dict[_Key, str], list[_Key]]:
-    """Locations of new and changed definitions, and removed objects. Without a previous version everything is new."""
+    """Locations of new and changed definitions, and removed objects; if `previous` is None, every object is new."""
     if previous is None:
         kinds: tuple[Kind, ...] = ("namespace", "table", "view")
         listed = ((kind, row) for kind in kinds for row in version.list(kind).to_pylist())
@@ -252,7 +256,7 @@ def _changes(previous: _core.Version | None, version: _core.Version) -> tuple[di
 
 
 def tables_that_name(version: _core.Version, io: LakehouseFileIO, paths: set[str]) -> dict[str, str]:
-    """For each of `paths` that a managed table of the version lists as a data or delete file, the name of the table."""
+    """The paths that a managed table of the version lists as data or delete files, with the name of the table."""
     found: dict[str, str] = {}
     for namespace, name in version.names("table"):
         definition = parse_table_def(version.read("table", namespace, name) or b"")
@@ -278,7 +282,7 @@ def _shown(key: _Key) -> str:
 
 
 def saved_transactions(core: _core.Lakehouse, before: int, changed: Iterable[tuple[str, str]]) -> list[str]:
-    """The ids of saved transactions that began before a version, or that changed one of these tables."""
+    """The ids of saved transactions that began before version `before`, or that changed a table in `changed`."""
     tables, ids = set(changed), []
     for saved in core.saved_transactions():
         transaction = core.resume(saved.id)

@@ -3,13 +3,13 @@
 An export is an independent lakehouse. Nodes of the tree and definitions are copied under the same names. Iceberg's
 metadata files contain absolute paths and are rewritten (`iceberg_storage/table_export.py`). The versions of an export:
 
-- *minimal*: each export makes one more version at the target: the tree of one source version. Tables have only the
-  snapshots that are current or named by a branch or tag.
-- *full*: every kept version of the source, under its number, with all snapshots.
+- *minimal*: each export creates one more version at the target, with the tree of one source version. Tables have only
+        the snapshots that are current or named by a branch or tag.
+- *full*: the target has every kept version of the source, under its number, with all snapshots.
 
-Files are copied first. Then the next root is created if it is absent, so an interrupted export changes nothing, and
-one of two concurrent exports wins. Nodes with equal paths have equal subtrees, so a second export finds the changes by
-comparing the two trees, without listing files.
+Files are copied first. Then the next root is created if it does not exist. So an interrupted export changes nothing,
+and of two concurrent exports one fails. Two nodes with the same path have the same subtree, so a second export finds
+the changes by comparing the two trees, without listing files.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Export:
     """Result of an export.
 
     Attributes:
-        root: of the copy.
+        root: root of the copy.
         version: number of the latest version of the copy.
         source_version: number of the copied version in this lakehouse.
-        files: number of files that were written.
-        size_bytes: of these files.
+        files: number of written files.
+        size_bytes: size of the written files.
         present: number of files that existed at the target.
         requests: number of requests of this process to the target's storage.
-        history_since: oldest version in a copy with history, which also has all later ones; None without history.
+        history_since: the oldest version that a full copy has, with all later ones; None for a minimal copy.
     """
 
     root: str
@@ -86,7 +86,7 @@ class Export:
 
 
 class Part(NamedTuple):
-    """The objects of an export; all if none is named."""
+    """The namespaces and tables (or views) to export; if none is named, all objects."""
 
     namespaces: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Part(NamedTuple):
         return not self.namespaces and not self.tables
 
     def has(self, kind: str, namespace: str, name: str) -> bool:
-        """Whether an object is in the part: if it is named, in or below a named namespace, or contains a named one."""
+        """Whether an object is exported: it is named, in or below a named namespace, or a named table's namespace."""
         if self.is_all or any(namespace == one or namespace.startswith(one + ".") for one in self.namespaces):
             return True
         if kind == "namespace":
@@ -157,7 +157,7 @@ def export(
     except Exception as error:
         try:
             source.storage.check_retained(copy.reads)
-        except VersionExpired as expired:  # gc may have deleted its files
+        except VersionExpired as expired:  # garbage collection may have deleted files of this version
             raise expired from error
         raise
     requests = sum(count for verb, count in target.counters().items() if not verb.endswith("_bytes"))
@@ -186,7 +186,7 @@ class _Copy:
         self._target_lakehouse = there
         self._mode = mode
         self._workers = workers
-        # An interrupted export leaves files without a version.
+        # Files without a version show that an earlier export was interrupted.
         self._copier = ObjectCopier(
             StorageForTasks(source.storage),
             StorageForTasks(target),
@@ -215,7 +215,7 @@ class _Copy:
         return self._copy_part(state, older, part, definition, keywords)
 
     def history(self, last: int) -> int:
-        """Export all versions up to this one, each under its number."""
+        """Export all kept versions up to `last`, each under its number."""
         first = self._source.oldest()
         older = None
         if self._target_lakehouse is not None:
@@ -270,7 +270,7 @@ class _Copy:
     # Trees
 
     def _copy_tree(self, state: _core.Version, older: _core.Version | None, *, is_resumed: bool | None = None) -> None:
-        """Copy the files of a version that older versions at the target do not have."""
+        """Copy the files of version `state`, except files that the version `older` at the target has already."""
         resumes = self._copier.is_resumed if is_resumed is None else is_resumed
         nodes = [FileToCopy(path, None, True) for path in _core.new_node_paths(state, older)]
         self._add(self._workers.files(replace(self._copier, is_resumed=resumes), nodes))
@@ -281,7 +281,7 @@ class _Copy:
         self._copy_records(state, older)
 
     def _copy_records(self, state: _core.Version, older: _core.Version | None) -> None:
-        """Copy records of transaction ids, which stay used at the target."""
+        """Copy the records of committed transactions, so that their ids stay used at the target."""
         wanted = _locations(state, _RECORDS)
         known = set() if older is None else _locations(older, _RECORDS)
         for path in sorted(wanted - known):
@@ -380,9 +380,9 @@ def _check_is_mirror(source: _core.Lakehouse, there: _core.Lakehouse, mode: Mode
 
 
 def _last_export(there: _core.Lakehouse) -> int | None:
-    """The source version whose copy is the content of a mirror; None if objects or the definition were changed since.
+    """The source version that a mirror shows; None if objects or the definition have changed since the export.
 
-    Maintenance of the mirror also makes versions, but changes neither.
+    Maintenance of the mirror also creates versions, but changes neither objects nor the definition.
     """
     latest = there.latest()
     if (number := _exported_version(latest.info)) is not None:
@@ -397,7 +397,7 @@ def _last_export(there: _core.Lakehouse) -> int | None:
 
 
 def _exported_version(version: _core.VersionInfo) -> int | None:
-    """The source version that a version of the mirror was exported from."""
+    """The source version of a version of the mirror; None if no export created the mirror's version."""
     for transaction in version.transactions:
         if VERSION_PROPERTY in transaction.properties:
             return int(transaction.properties[VERSION_PROPERTY])

@@ -1,8 +1,8 @@
-"""Searches every file below the root for matching rows and for texts, referenced or not.
+"""Searches every file below the root, referenced or not, for rows that match a filter and for strings of the filter.
 
 The first bytes of a file determine how it is decoded: Arrow buffers, Avro blocks and gzip are decompressed. In Parquet
-files the columns of the filter are found by their names in the file and compared. In addition every value is searched
-for the texts, because a dead-letter table, for instance, has whole rows as JSON.
+files the columns of the filter are found by name and compared. In addition every value is searched for the strings,
+because some tables have them in other columns: a dead-letter table, for instance, has whole rows as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table.metadata import TableMetadata
 
-#: Part of the name of an unfinished file; a process that dies leaves such files (format §3).
+#: Part of the names of unfinished files; a process that dies leaves such files (format §3).
 _UNFINISHED = "_staged#"
 _ARROW, _AVRO, _GZIP, _PARQUET = b"ARRO", b"Obj\x01", b"\x1f\x8b", b"PAR1"
 
@@ -50,8 +50,8 @@ class FileFinding(NamedTuple):
         file: the file.
         rows: number of matching rows in a Parquet file.
         is_of_table: whether the file is in the folder of a searched table.
-        has_text: whether one of the texts occurs in the file or in its name, outside of rows.
-        has_text_in_rows: whether one of the texts occurs in a value of a Parquet file.
+        has_text: whether a searched string occurs in the file outside of rows, or in the file's path.
+        has_text_in_rows: whether a searched string occurs in a value of a Parquet file.
         problem: why the file could not be searched; "" if it was searched.
     """
 
@@ -63,16 +63,16 @@ class FileFinding(NamedTuple):
     problem: str = ""
 
     def described(self) -> str:
-        """The finding as text for a report; "" for a file without matching rows of the table and without texts."""
+        """The finding in words; "" without a problem, a matching row of the table and a string of the filter."""
         if self.problem:
             return f"it cannot be searched: {self.problem}"
         if self.rows and self.is_of_table:
             return f"it holds {self.rows} matching rows"
-        return "it holds a text of the filter" if self.has_text else ""
+        return "it contains a string of the filter" if self.has_text else ""
 
 
 class SearchedTable(NamedTuple):
-    """A table, and its folder as a path that ends in `/`. Files in the folder are searched by its field ids."""
+    """A table, and its folder as a path that ends in `/`. Files in the folder are searched by the table's field ids."""
 
     folder: str
     metadata: TableMetadata
@@ -87,7 +87,7 @@ def all_files(storage: _core.Storage) -> Iterator[ListedFile]:
 
 
 class TextSearch:
-    """Searches bytes for texts, also in their spellings for URLs and JSON, and in hexadecimal as in roots."""
+    """Searches bytes for strings in UTF-8, as quoted in URLs or JSON, and in hexadecimal (as roots store them)."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         spellings: set[bytes] = set()
@@ -101,18 +101,18 @@ class TextSearch:
         return bool(self._spellings)
 
     def is_in(self, data: bytes | pa.Buffer) -> bool:
-        """Whether one of the texts occurs in bytes that are not compressed."""
+        """Whether one of the strings occurs in bytes that are not compressed."""
         content = data if isinstance(data, bytes) else data.to_pybytes()
         return any(spelling in content for spelling in self._spellings)
 
     def is_in_values(self, values: pa.Array) -> bool:
-        """Whether one of the texts occurs in a value or in a part of a nested value."""
+        """Whether one of the strings occurs in a value or in a part of a nested value."""
         buffers = (buffer for buffer in values.buffers() if buffer is not None)
-        # A match in a buffer may also consist of parts of two neighbouring values.
+        # A buffer can match where two values meet, so the values are then searched one by one.
         return any(map(self.is_in, buffers)) and any(self.is_in(text) for text in _texts_in(values.to_pylist()))
 
     def is_in_file(self, data: bytes) -> bool:
-        """Whether one of the texts occurs in the content of a file other than Parquet."""
+        """Whether one of the strings occurs in the content of a file other than Parquet."""
         return any(map(self.is_in, _decoded(data)))
 
 
@@ -123,7 +123,7 @@ class FileSearch:
         storage: the storage of the lakehouse.
         filter: the rows to find.
         tables: tables whose files are also searched by field ids, so that renamed and dropped columns are found.
-        texts: the texts to find.
+        texts: the search for the strings.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class FileSearch:
         self._texts = texts
 
     def finding(self, file: ListedFile) -> FileFinding:
-        """Search one file. A file that does not exist any more holds nothing."""
+        """Search one file. Nothing is found if the file does not exist any more."""
         tables = [one for one in self._tables if file.path.startswith(one.folder)]
         found = FileFinding(file, is_of_table=bool(tables))
         has_text_in_rows = False
@@ -210,7 +210,7 @@ def _texts_in(value: object) -> Iterator[bytes]:
 
 
 def _decoded(data: bytes) -> Iterator[bytes]:
-    """The bytes of a file, and its decompressed parts."""
+    """The uncompressed buffers of an Arrow file; of another file its bytes, and the decompressed Avro or gzip data."""
     if data[:4] == _ARROW:
         reader = pa.ipc.open_file(pa.BufferReader(data))
         for number in range(reader.num_record_batches):

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 FindingKind: TypeAlias = Literal[
     "missing", "damaged", "misplaced", "broken", "hint", "erased", "dangling", "unreferenced"
 ]
-#: Versions to check: the latest, one, a range with both ends, or all.
+#: Versions to check: the latest (None), one, a range that includes both ends, or all.
 Versions: TypeAlias = int | tuple[int, int] | Literal["all"] | None
-#: Callback with the numbers of checked versions, of all versions, and of files that were read.
+#: Callback with the numbers of checked versions, of all versions to check, and of read files.
 OnProgress: TypeAlias = Callable[[int, int, int], object]
 #: Namespace, name, location and bytes of the definition of a table.
 FoundTable: TypeAlias = tuple[str, str, str, bytes]
@@ -48,14 +48,14 @@ class Finding:
 
     Attributes:
         kind: "missing": the file is referenced and does not exist; "damaged": its content is unreadable or wrong;
-            "misplaced": it has the wrong path; "broken": files contradict each other; "hint": the hint names no
-            version; "erased": a certificate of an erasure lists the file as deleted, or it contains erased values;
-            "dangling": a view reads a table that does not exist; "unreferenced": no kept version reaches the file.
-            The last two are not damage.
-        path: of the file, below the root.
+        "misplaced": it has the wrong path; "broken": files contradict each other; "hint": the hint file names no
+        version; "erased": a certificate of an erasure lists the file as deleted, or the file contains erased
+        values; "dangling": a view reads a table that does not exist; "unreferenced": no kept version reaches the
+        file. "dangling" and "unreferenced" are not damage.
+        path: path of the file below the root.
         message: a description of the problem.
         versions: checked versions that are affected, ascending.
-        affected: objects that are affected, or the range of their names.
+        affected: the affected objects, or the range of names of affected objects.
     """
 
     kind: FindingKind
@@ -67,10 +67,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Repair:
-    """Result of `fsck(repair=True)`, also of a dry run.
+    """Result of the repair by `fsck(repair=True)`; with `dry_run`, what a repair would do.
 
     Attributes:
-        version: the newest version that it created; None if it created none.
+    version: the newest version that the repair created; None if it created no version.
         saved: descriptions of the objects that were recovered.
         lost: descriptions of the objects that were not recovered, or only in an older state.
     """
@@ -82,13 +82,13 @@ class Repair:
 
 @dataclass(frozen=True)
 class FsckReport:
-    """Result of `fsck`: numbers of checked objects, and findings.
+    """Result of `fsck`.
 
     Attributes:
-        versions, nodes, definitions: numbers of objects that were read.
-        files: number of files of tables that were checked, with `files` or `data`.
-        findings: sorted by path.
-        repair: result of the repair before the check, with `repair`.
+    versions, nodes, definitions: numbers of versions, tree nodes and definitions that were read.
+    files: number of tables' files that were checked; 0 without the arguments `files` and `data`.
+    findings: the problems, sorted by path.
+    repair: result of the repair that ran before the check; None if no repair was requested.
     """
 
     versions: int
@@ -117,9 +117,9 @@ def fsck(
     progress: OnProgress | None = None,
     new_check: Callable[[_core.Storage, bool], TableCheck] | None = None,
 ) -> FsckReport:
-    """Run `Lakehouse.fsck`. Files are read from the storage, never from caches of a handle.
+    """Run `LakehouseMaintenance.fsck`. Files are read from the storage, never from the caches of a handle.
 
-    `new_check` makes the check of the files of tables, by default one on this machine.
+    `new_check` creates the check of the files of tables, by default one in this process.
     """
     storage, new_check = storage.uncached(), new_check or TableCheck
     made: int | None = None
@@ -162,7 +162,7 @@ def with_certificate(
     filter: str | BooleanExpression | None,
     key: str | PathLike[str] | None,
 ) -> FsckReport:
-    """Add findings for files that an erasure should have deleted. Raises as `check_certificate` does."""
+    """Add findings for files that an erasure should have deleted. Raises the errors of `check_certificate`."""
     from trinitylake.lakehouse.erasure_certificate import check_certificate
 
     problems = check_certificate(_core.Lakehouse.open(storage.uncached()), certificate, filter, key)
@@ -173,7 +173,10 @@ def with_certificate(
 def _checked(
     storage: _core.Storage, version: Versions, tables: TableCheck | None, progress: OnProgress | None
 ) -> tuple[FsckReport, dict[tuple[str, str], set[tuple[str, str]]]]:
-    """Check without repair. Returns the report, and the tables whose current snapshot lacks files, with their names."""
+    """Check without repair.
+
+    Returns the report, and the tables whose current snapshot lacks files, each with all names of the same table.
+    """
     scope, first, last = _scope(version)
     check = _core.Fsck(storage, scope, first, last, tables is not None)
     findings: list[Finding] = []
@@ -214,7 +217,7 @@ def _dangling_views(storage: _core.Storage, number: int | None) -> list[Finding]
         for name, message in problems_of_views(LakehouseVersion(storage, version)):
             location = version.locate("view", *split(name)) or ""
             found.append(Finding("dangling", location, message, (version.number,), (f"view {name}",)))
-    except TrinityLakeError:  # the damage is in another finding
+    except TrinityLakeError:  # another finding reports the damage
         return []
     return found
 
@@ -224,8 +227,8 @@ class TableCheck:
 
     Attributes:
         looked_for: number of checked files.
-        names: namespace and name of each definition of a managed table, by the id of the table.
-        incomplete: ids of tables with missing files. Possibly no scan reads them.
+        names: the namespaces and names that managed tables have in the checked versions, by the id of the table.
+        incomplete: ids of tables with missing files, including files that the current snapshot does not need.
     """
 
     def __init__(self, storage: _core.Storage, reads_data: bool) -> None:
@@ -266,7 +269,10 @@ class TableCheck:
         return [Finding(_kind(kind), where, message, affected=affected) for kind, where, message in found]
 
     def _external(self, name: str, definition: TableDef) -> Iterator[Finding]:
-        """Files of the lakehouse that only an external table references. An unreadable external table is no finding."""
+        """A finding if an external table's metadata, outside of the lakehouse, names a file of the lakehouse.
+
+        An external table that cannot be read is not reported.
+        """
         from trinitylake.iceberg_storage.external_tables import first_inside, load_external
 
         try:

@@ -1,4 +1,4 @@
-"""The internal handle of an open lakehouse: the core, transactions, and statements that commit at once."""
+"""The internal handle of an open lakehouse: the core, transactions, and statements in their own transactions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ STATEMENT_MAX_ATTEMPTS = 10
 
 
 def retry_conflicts(attempt: Callable[[], Result], attempts: int = STATEMENT_MAX_ATTEMPTS) -> Result:
-    """Repeat `attempt` on the latest version after a conflict, or if garbage collection has expired its transaction.
+    """Run `attempt`, and again (at most `attempts` times) after a `CommitConflict` or `TransactionExpired`.
 
-    There is no pause: the core waits between its attempts to create a root, and a conflict means that the objects have
-    changed, so waiting would not help. Raises the last `CommitConflict` or `TransactionExpired`.
+    There is no pause between attempts: the core waits between its attempts to create a root, and a conflict means that
+    the objects have changed, so waiting would not help. Raises the last of these errors.
     """
     for _ in range(attempts - 1):
         with suppress(CommitConflict, TransactionExpired):
@@ -82,7 +82,7 @@ class Handle:
         base: _core.Version | None = None,
         restart: bool = False,
     ) -> Transaction:
-        """Begin a transaction on `base`, by default the latest version. See `Lakehouse.begin`."""
+        """Begin a transaction on `base`, by default the latest version; otherwise as `Lakehouse.begin`."""
         if restart and id is None:
             raise InvalidArgument("restart=True needs the id of the transaction that is begun again")
         if base is None:
@@ -102,13 +102,13 @@ class Handle:
         )
 
     def begin_entry(self, note: CommitInfo) -> _core.Transaction:
-        """Begin a transaction that is only an entry in the log: another transaction writes its changes."""
+        """Begin a transaction that contributes only its log entry: another transaction commits its changes."""
         base = self.core.recently_latest() or self.core.latest()
         isolation = self._default_isolation(base)
         return self.core.begin(isolation=isolation, message=note.message, author=note.author, base=base)
 
     def _commit_append(self, table: TransactionTable, batch: Batch, commit: Callable[[], int]) -> int | None:
-        """Commit the append of a transaction together with concurrent ones. See `AutocommitTable._commit_batch`."""
+        """Commit the append of a transaction together with concurrent appends (`AutocommitTable._commit_batch`)."""
         from trinitylake.definitions import serialize
         from trinitylake.tables.autocommit_table import AutocommitTable
 
@@ -122,7 +122,7 @@ class Handle:
         note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
     ) -> Result:
-        """Run a statement in its own transaction. See `Statements.execute`."""
+        """Run a statement in its own transaction, as `Statements.execute` does."""
         warn_in_block(self.core)
         return self.repeat(statement, note, base)
 
@@ -132,7 +132,7 @@ class Handle:
         note: CommitInfo = NO_COMMIT_INFO,
         base: _core.Version | None = None,
     ) -> Result:
-        """Like `execute`, but without the warning if it is called inside the block of a transaction."""
+        """Like `execute`, but without a warning inside the `with` block of an open transaction."""
         bases = [] if base is None else [base]
 
         def attempt() -> Result:
@@ -145,18 +145,22 @@ class Handle:
         return retry_conflicts(attempt)
 
     def _execute_on(self, base: _core.Version, statement: Callable[[Transaction], Result], note: CommitInfo) -> Result:
-        """Raises `_OutOfDate`, with the transaction rolled back, if it fails and `base` is not the latest version."""
+        """Run the statement in a transaction on `base`.
+
+        Raises `_OutOfDate` if the statement fails and `base` is not the latest version. A failed transaction is rolled
+        back.
+        """
         with self.begin(message=note.message, author=note.author, base=base) as transaction:
             try:
                 return statement(transaction)
             except Exception as error:
-                with suppress(TrinityLakeError):  # the first error is more informative than one of the rollback
+                with suppress(TrinityLakeError):  # an error of this look-up must not hide the statement's error
                     if self.core.latest().number != base.number:
                         raise _OutOfDate from error
                 raise
 
     def change_definition(self, change: Callable[[LakehouseDef], None], message: str, author: str) -> None:
-        """Commit a change of the `LakehouseDef` (format §6); after a lost race, repeat it on the newer definition."""
+        """Commit a change of the `LakehouseDef` (format §6); after a conflict, repeat it on the newer definition."""
         from trinitylake.definitions import parse_lakehouse_def, serialize
 
         def attempt() -> None:
@@ -181,7 +185,7 @@ class Handle:
 
 
 class _LatestForAppends:
-    """The part of `autocommit_table.LatestVersion` that appends use."""
+    """The part of the protocol `autocommit_table.LatestVersion` that appends use."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

@@ -34,9 +34,9 @@ class CommittedTransaction:
     """One of the transactions in a version (system key `committed_txns`, format §4).
 
     Attributes:
-        message, author: given by its writer.
-        summary: its changes in one line, written by the library, such as "append +3,000 rows shop.orders"; "" for
-            transactions of older releases.
+    message, author: message and author that the writer of the transaction gave.
+    summary: the changes in one line, written by the library, such as "append +3,000 rows shop.orders"; "" for
+    transactions of older releases.
     """
 
     id: str
@@ -52,10 +52,12 @@ class CommittedTransaction:
 class LogEntry:
     """One version of the lakehouse.
 
-    `transactions` are in commit order, more than one when writers that waited together shared a version, none for
-    version 0. `rollback_from` is the version that was the latest when this one went back, else None.
-    `created_at` is in UTC and never decreases from one version to the next. `problem` is "" unless the file of the
-    version is damaged; then the other fields are empty, and `created_at` is the beginning of 1970.
+    Attributes:
+        created_at: time of the commit in UTC. It never decreases from one version to the next.
+        rollback_from: if the version is a rollback, the version that was the latest before it; otherwise None.
+        transactions: the transactions in commit order. Concurrent writers can share a version; version 0 has none.
+        problem: what is wrong with the root of the version, or "". With a problem `transactions` is empty, and
+            `created_at` is the beginning of 1970.
     """
 
     version: int
@@ -71,7 +73,7 @@ class LogEntry:
 
     @property
     def summary(self) -> str:
-        """Summaries of the transactions, one per line, without those that the log does not have."""
+        """The summaries of the transactions that have one, one per line."""
         return "\n".join(transaction.summary for transaction in self.transactions if transaction.summary)
 
     @property
@@ -80,7 +82,7 @@ class LogEntry:
         return ", ".join(dict.fromkeys(transaction.author for transaction in self.transactions if transaction.author))
 
     def __str__(self) -> str:
-        """One line of text: number, time, author, message and summary, without empty ones."""
+        """One line of text: number, time, author, message and summary, without empty parts."""
         if self.problem:
             return printable(f"{self.version}  {self.problem}")
         said = ": ".join("; ".join(one.splitlines()) for one in (self.message, self.summary) if one)
@@ -118,7 +120,7 @@ class LogFilter(NamedTuple):
 
 
 def log_entry(info: VersionInfo) -> LogEntry:
-    """Public form of the core's information about a version."""
+    """The `LogEntry` with the core's information about a version."""
     return LogEntry(
         version=info.version,
         created_at=time_of(info.created_at_millis),
@@ -148,9 +150,9 @@ SHOWN = 20
 
 
 class VersionLog(Sequence[LogEntry]):
-    """The whole log at the time of the call, newest first. Versions are read when they are accessed.
+    """The whole log at the time of the call, newest first. Entries are read when they are accessed.
 
-    One page of entries is in memory at a time. If a version expires before its entry is read, an iteration ends there,
+    One page of entries is in memory at a time. At the first entry that has expired in the meantime, an iteration ends,
     and access by position raises `VersionExpired`.
     """
 
@@ -182,9 +184,7 @@ class VersionLog(Sequence[LogEntry]):
         number, place = divmod(at - len(self._lost), PAGE)
         page = self._read(number)
         if place >= len(page):
-            raise VersionExpired(
-                f"version {self._newest + len(self._lost) - at} has expired since the log was asked for"
-            )
+            raise VersionExpired(f"version {self._newest + len(self._lost) - at} has expired since the log was opened")
         return page[place]
 
     def __iter__(self) -> Iterator[LogEntry]:
@@ -230,7 +230,7 @@ class Log(list[LogEntry]):
 
 
 def tagged_versions(version: _core.Version) -> dict[str, int]:
-    """The tags that exist in a version, with the numbers of the tagged versions, in order of the tags."""
+    """The tags that exist in a version, sorted, with the numbers of the tagged versions."""
     from trinitylake import _core
     from trinitylake.definitions import parse_lakehouse_def
 
@@ -260,7 +260,7 @@ def log_table(entries: Iterable[LogEntry], tags: Mapping[int, Sequence[str]]) ->
 
 
 def rollback_target(entry: LogEntry) -> int | None:
-    """The version whose state a rollback of the lakehouse restored, if the log has it."""
+    """The version whose state a rollback restored; None if `entry` is no rollback of the whole lakehouse."""
     for transaction in entry.transactions:
         if (target := transaction.properties.get("trinitylake.rollback-target", "")).isdecimal():
             return int(target)
@@ -268,12 +268,12 @@ def rollback_target(entry: LogEntry) -> int | None:
 
 
 class Expired(list[int]):
-    """The numbers of versions that expired, or would, ascending: from `lake.expire()`.
+    """Numbers of the versions that `lake.maintenance.expire()` deleted, or would delete in a dry run, ascending.
 
     Attributes:
-        size_bytes: the size of their roots. What only they reached is for `vacuum`, and larger.
-        oldest: the oldest version that is kept, apart from tagged ones.
-        kept_size_bytes: the size of the roots that are kept; 0 if nothing expired.
+    size_bytes: total size of the roots of these versions. `vacuum` deletes the other files that only they reached.
+    oldest: the oldest version that is kept, apart from tagged versions.
+    kept_size_bytes: total size of the kept roots; 0 if nothing expired.
     """
 
     def __init__(self, versions: Iterable[int], size_bytes: int, oldest: int, kept_size_bytes: int) -> None:
@@ -330,7 +330,7 @@ def _diff_table(diff: Diff) -> Markup:
 
 
 def diff_of(before: int, after: int, rows: Iterable[dict[str, Any]]) -> Diff:
-    """Sort the core's rows (kind, namespace, name, before, after) into a `Diff`."""
+    """Make a `Diff` of the core's rows, which have the keys kind, namespace, name, before and after."""
     result = Diff(before, after, [], [], [])
     for row in rows:
         change = Change(row["kind"], full_name(row["namespace"], row["name"]))
@@ -349,8 +349,8 @@ def diff_of(before: int, after: int, rows: Iterable[dict[str, Any]]) -> Diff:
 class TransactionChanges:
     """Changes of one transaction: an entry of `lake.changes()`.
 
-    `position` orders the transactions of one version. `rollback_from` is set if the version is a rollback; then `diff`
-    has the changes of the rollback.
+    `position` is the transaction's position among the transactions of the version, from 0. If the version is a
+    rollback, `rollback_from` is the version that was the latest before it, and `diff` has the changes of the rollback.
     """
 
     version: int
@@ -371,7 +371,7 @@ class Changes(Iterator[TransactionChanges]):
     """Iterator over the changes of transactions, from `lake.changes()`. Notebooks show the first ones as a table.
 
     Args:
-        begin: returns an iterator over all of them.
+        begin: returns a new iterator over all changes.
     """
 
     def __init__(self, begin: Callable[[], Iterator[TransactionChanges]]) -> None:
@@ -392,7 +392,7 @@ class Changes(Iterator[TransactionChanges]):
 
 
 def changes_of(info: VersionInfo, rows: Iterable[dict[str, Any]]) -> list[TransactionChanges]:
-    """Sort the core's rows (transaction, kind, namespace, name, before, after) by transaction."""
+    """Group the core's rows by transaction. Their keys are transaction, kind, namespace, name, before and after."""
     entry = log_entry(info)
     by_transaction: list[list[dict[str, Any]]] = [[] for _ in entry.transactions]
     for row in rows:

@@ -77,11 +77,11 @@ class Lakehouse(Statements):
     """An open lakehouse, from `create` or `open`. Safe to share between threads.
 
     Reading methods read the latest version, which each call looks up with one request; `at(...)` returns a fixed
-    version. Each statement on this object, and each write to a table opened from it, is a separate transaction, which
-    is repeated on the newer version if another writer was faster.
+    version. Each statement on this object, and each write to a table opened from it, is a separate transaction. If
+    another writer was faster, the transaction is repeated on the newer version.
 
-    A pickle of it opens the lakehouse again, by root and options. All handles of one lakehouse that a process unpickles
-    are the same object, so that their commits can share versions.
+    Unpickling a handle opens the lakehouse again, by root and options. All handles of one lakehouse that a process
+    unpickles are the same object, so that their commits can share versions.
     """
 
     def __init__(self, core: _core.Lakehouse, cache_size_bytes: int | None = None) -> None:
@@ -91,7 +91,7 @@ class Lakehouse(Statements):
 
     @property
     def uri(self) -> str:
-        """The root, fully qualified, with a `/` at its end."""
+        """URI of the root, fully qualified, with a `/` at its end."""
         return self._storage.root
 
     @property
@@ -101,7 +101,7 @@ class Lakehouse(Statements):
 
     @property
     def _definition(self) -> LakehouseDef:
-        """The latest `LakehouseDef` (format §6): every setting; also the `config` of `trinitylake.core`'s encoders."""
+        """The latest `LakehouseDef` (format §6), with all settings; the encoders of `trinitylake.core` take it, too."""
         return self._handle.definition
 
     @property
@@ -154,7 +154,8 @@ class Lakehouse(Statements):
             message: stored in the log.
             author: stored in the log.
             properties: stored in the log.
-            id: matches `[A-Za-z0-9._-]{1,100}`; an id commits only once, which makes the commit exactly-once.
+            id: a name for the transaction that matches `[A-Za-z0-9._-]{1,100}`. Only one transaction with an id can
+            commit, so an application can repeat a transaction until it has been committed once.
             restart: discard an earlier attempt with the id, saved or rolled back, and begin again. No process can
                 commit the discarded attempt. If the id was committed already, the transaction has that `version`, and
                 `commit` returns it.
@@ -175,10 +176,10 @@ class Lakehouse(Statements):
         If it has been committed, its `commit` returns that version again.
 
         Args:
-            id: of the transaction.
-            allow_checks: modules whose functions may run as checks, each with the modules below it, or
-                `package.module:function`. The process that saved the transaction chose its checks; Python functions
-                among them run in this process, so `commit` refuses them unless they are allowed here.
+        id: id of the transaction.
+        allow_checks: functions that may run as checks, as `package.module:function`, or modules, which allow all
+        functions in them and in their submodules. The process that saved the transaction chose its checks.
+        A check that is a Python function runs in this process, so `commit` refuses it unless it is allowed.
 
         Raises:
             ObjectNotFound: no transaction was saved under that id, or it was rolled back.
@@ -244,17 +245,17 @@ class Lakehouse(Statements):
     ) -> Sequence[LogEntry] | list[ObjectChange]:
         """The versions, newest first; with `of` the changes of one object.
 
-        A version that cannot be read has a `problem`. The log of all versions, without `since`, `author` and `grep`,
-        is a sequence that reads 256 entries at a time, as they are used.
+        The entry of a version that cannot be read has a `problem`. With `limit=None`, and without `of`, `since`,
+        `author` and `grep`, the result is a sequence that reads 256 entries at a time when they are used.
 
-        With `of`, the object is followed by its id, through renames and through a drop that was rolled back. The cost
-        is in proportion to the changes of the object, and grows with the logarithm of the number of versions. If the
-        tree is a single node, each version is read.
+        With `of`, the object is followed by its id, through renames and through a drop that was rolled back. The number
+        of requests is proportional to the number of changes of the object, times the logarithm of the number of
+        versions. If the tree is a single node, each version is read.
 
         Args:
             limit: the largest number of entries; None for all.
             before: only versions before this one, for the next page.
-            of: the present name of a table, view or namespace; if it is unused now, the last object with it is meant.
+            of: the name of a table, view or namespace; if no object has the name now, the last object that had it.
             since: only versions after this one, a reference as for `at`, such as "2 days ago".
             until: only versions up to this one.
             author: only versions with a transaction whose author contains this string, ignoring case.
@@ -307,7 +308,7 @@ class Lakehouse(Statements):
         Args:
             since: a version as for `at`; its own changes are not included.
             until: the last version.
-            rows: also the changed rows: `entry.rows` has a `TableRowChanges` for each table.
+            rows: return also the changed rows: `entry.rows` has a `TableRowChanges` for each table.
 
         Raises `VersionExpired` if a version after `since` has expired, and `InvalidArgument` if `until` is older.
         """
@@ -357,7 +358,7 @@ class Lakehouse(Statements):
         Without `objects` the new version has the content of the older one; its number is returned. The history is
         kept. Transactions that committed since are undone, and their ids stay used.
 
-        With `objects` only these change, in one ordinary commit. A dropped object is restored with its id and history.
+        With `objects` only the named objects change, in one ordinary commit. A dropped object is restored with its id.
         An existing object returns to its old state, under its present name if it was renamed. A namespace is restored
         with all namespaces, tables and views that were in it; objects created in it later are kept. No data is copied:
         the tables name the same files as in the older version.
@@ -452,7 +453,7 @@ class Lakehouse(Statements):
     ) -> Export:
         """Copy the lakehouse to another root, as an independent lakehouse that any Iceberg engine can read.
 
-        A second export to the same target copies the changes since the first, and commits the next version of the copy.
+        A second export to the same target copies the changes since the first, and creates new versions of the copy.
         An interrupted export changes nothing; run it again. The files of external and federated tables are not copied:
         these tables refer to the same files in the copy.
 
@@ -464,8 +465,8 @@ class Lakehouse(Statements):
                 target; else "full", or "minimal" with `namespaces` or `tables`.
             namespaces: only these namespaces, with all objects in and below them.
             tables: only these tables and views, and their namespaces.
-            storage_options: for the target. Never stored.
-            durability: of the target, as for `create`.
+            storage_options: options for the target's storage. They are never stored.
+            durability: durability of the target, as for `create`.
             message: stored in the log of the copy.
             author: stored in the log of the copy.
             progress: called from time to time with the number of objects copied, and of objects found so far.
@@ -508,24 +509,25 @@ class Lakehouse(Statements):
 
         Args:
             objects: Arrow data, or with `engine` also a Spark DataFrame, in any order. The columns are `kind`
-                ("namespace", "table" or "view"), `namespace`, `name` (null or "" for a namespace), and for each object
-                one of: `location` (the path below the root of an existing definition file, which is not opened),
-                `definition` (its bytes; for a table they name its metadata file), `metadata_location` (for a table, its
-                Iceberg metadata file; the table becomes managed if it is below the root, otherwise external) or, for a
-                namespace, `properties` (a map, may be null).
+                ("namespace", "table" or "view"), `namespace` and `name` (null or "" for a namespace), and for each
+                object one of `location` (path below the root of an existing definition file, which is not opened),
+                `definition` (bytes of the definition; a table's definition names its metadata file),
+                `metadata_location` (URI of a table's Iceberg metadata file: below the root the table becomes managed,
+                otherwise external) and `properties` (of a namespace; a map, which may be null).
             message: stored in the log.
             author: stored in the log.
             replace: replace objects that exist, as if they were dropped and created.
             dry_run: run all checks of a registration, and write nothing.
-            engine: a Spark session whose executors write the definitions and the leaves of the same tree.
+            engine: a Spark session whose executors write the definitions and the leaves of the tree.
             file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
 
         Raises:
             RegistrationFailed: definitions of some objects cannot be made; the error names all of them.
             ObjectAlreadyExists: an object is given twice, or exists without `replace`; a view has the name of a table.
             ObjectNotFound: the namespace of an object neither exists nor is among the objects.
-            InvalidName, InvalidArgument: for a name that no key can hold; for columns that are missing or unknown.
-            InvalidLocation: for a `location` that is not the path of a definition file of the object's kind.
+            InvalidName: a name is longer than keys allow, or not a valid name.
+            InvalidArgument: a required column is missing, or a column is unknown.
+            InvalidLocation: a `location` is not the path of a definition file of the object's kind.
             CommitConflict: with `engine`, if another version was committed meanwhile. Without it, this call retries.
         """
         from trinitylake.lakehouse.bulk.registration import RegistrationOptions, register
@@ -554,8 +556,8 @@ class Lakehouse(Statements):
 
         Args:
             catalog: from `pyiceberg.catalog.load_catalog`.
-            namespaces: only these, with those nested in them; by default all.
-            existing: for tables and views that exist: "fail", "skip" or "replace".
+            namespaces: only these namespaces, with the namespaces nested in them; by default all.
+            existing: what to do with tables and views that exist: "fail", "skip" or "replace".
             message: stored in the log.
             author: stored in the log.
             dry_run: read everything, and commit nothing.
@@ -652,7 +654,8 @@ class Lakehouse(Statements):
     def _repr_html_(self) -> str:
         """HTML for notebooks: first namespaces and newest versions. Reads a few files."""
         latest = self._core.latest()
-        if not self._storage.exists(_core.root_path(latest.number)):  # the cache may still hold it
+        # The cache may still have the root of a lakehouse that was deleted.
+        if not self._storage.exists(_core.root_path(latest.number)):
             raise NotALakehouse(f"{self.uri}: the lakehouse does not exist any more")
         entries = [log_entry(info) for info in self._core.log(NEWEST_SHOWN, None)]
         return framed(
@@ -673,7 +676,7 @@ _UNPICKLED: WeakValueDictionary[object, Lakehouse] = WeakValueDictionary()
 
 
 def reopened_lakehouse(storage: _core.Storage, cache_size_bytes: int | None = None) -> Lakehouse:
-    """The handle of an unpickled storage. Raises `NotALakehouse`."""
+    """Unpickle a handle: open the lakehouse, or return the open handle of its storage. Raises `NotALakehouse`."""
     root, options, durability, other_roots = storage.__getnewargs__()
     opened_by = (root, frozenset((options or {}).items()), durability, tuple(other_roots), cache_size_bytes)
     if (arrived := _UNPICKLED.get(opened_by)) is not None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class LakehouseVersion(Reader):
     """Read-only handle on one version of a lakehouse, from `lake.at(...)`.
 
-    Safe to share between threads. A pickle of it opens the same version again. Its tables are read-only and do not
-    change, except federated tables, which are read from the other catalog in their present state (format §9).
+    Safe to share between threads. Unpickling a handle opens the same version again. The tables of a version are
+    read-only and do not change, except federated tables: the other catalog returns their present state (format §9).
     """
 
     __slots__ = ("_files", "_version")
@@ -113,5 +113,5 @@ class LakehouseVersion(Reader):
 
 
 def _reopened(storage: _core.Storage, version: int) -> LakehouseVersion:
-    """An unpickled handle. Raises `NotALakehouse` and `VersionExpired`."""
+    """Unpickle a handle. Raises `NotALakehouse` and `VersionExpired`."""
     return LakehouseVersion(storage, _core.Lakehouse.open(storage).version(version))

@@ -1,4 +1,4 @@
-"""Log table: the log entries of expired versions as rows (property `maintenance.log-table`)."""
+"""The log table, which keeps the log entries of expired versions as rows (property `maintenance.log-table`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from trinitylake.base.qualified_names import split
 from trinitylake.lakehouse.handle import Handle, retry_conflicts
 from trinitylake.lakehouse.history import VersionLog
 
-#: One row for each transaction.
+#: Columns of the table, which has one row for each transaction.
 COLUMNS = {
     "version": "bigint",
     "created_at": "timestamptz",

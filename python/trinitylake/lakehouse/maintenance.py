@@ -58,7 +58,7 @@ class LastStep(NamedTuple):
 
     Attributes:
         step: one of `STEPS`; "compact" is a compaction of a table or of the tree.
-        version, created_at, author, message: of the version, as in the log.
+        version, created_at, author, message: the version's number, time, author and message in the log.
     """
 
     step: str
@@ -89,21 +89,25 @@ class LakehouseMaintenance:
     ) -> MaintenanceReport:
         """Run the steps of the lakehouse's policy: compact tables and the tree, expire versions, vacuum files.
 
-        That is `table.maintenance.compact()` for every managed table, then `compact`, `expire` and `vacuum`. The policy
-        is stored in the lakehouse: the settings `maximum_version_age_millis` and `minimum_versions_to_keep` say how
-        long versions are kept; the properties `maintenance.compact`, `maintenance.compact-tree`, `maintenance.expire`
-        and `maintenance.vacuum` ("false" turns a step off), `maintenance.compact.min-files`,
-        `maintenance.compact.min-deleted-percent` and `maintenance.grace` ("2 days", of `vacuum`) say the rest.
-        `lake.alter` changes them. A table's own properties `maintenance.compact`, `maintenance.compact.min-files` and
-        `maintenance.compact.min-deleted-percent` override those of the lakehouse. A table that cannot be compacted is
-        reported as skipped, and the others are compacted.
+        This calls `compact()` and `expire_snapshots()` of `table.maintenance` for every managed table, then `compact`,
+        `expire` and `vacuum` of the lakehouse. The policy is stored in the lakehouse, and `lake.alter` changes it:
+
+        - The settings `maximum_version_age_millis` and `minimum_versions_to_keep` determine how long versions are kept.
+        - The properties `maintenance.compact`, `maintenance.expire-snapshots`, `maintenance.compact-tree`,
+        `maintenance.expire` and `maintenance.vacuum` turn a step off if they are "false".
+        - `maintenance.compact.min-files` and `maintenance.compact.min-deleted-percent` are arguments of the compaction
+          of tables, `maintenance.grace` (such as "2 days") is an argument of `vacuum`.
+
+        A table's own properties `maintenance.compact`, `maintenance.compact.min-files` and
+        `maintenance.compact.min-deleted-percent` override those of the lakehouse. A table that cannot be maintained is
+        reported as skipped, and the other tables are maintained.
 
         Args:
             dry_run: report what would be done, and change nothing.
             progress: as for `vacuum`, and with "compacted".
-            message: stored in the log, with all versions that it makes; "maintenance" by default.
+            message: stored in the log with all new versions; by default "maintenance".
             author: stored in the log.
-            engine: as for `vacuum`, whose work it does.
+            engine: a Spark session for `vacuum`; the other steps run in this process.
 
         Raises `InvalidArgument` for an unknown or malformed property, and otherwise as `expire` and `vacuum` do.
         """
@@ -119,7 +123,7 @@ class LakehouseMaintenance:
         progress: Progress | None = None,
         engine: SparkSession | None = None,
     ) -> MaintenanceReport:
-        """The steps after the maintenance of tables."""
+        """Run the steps that follow the maintenance of tables."""
         policy = policy_of(self._handle.definition.properties)
         log = note._asdict()
         tree = self.compact(dry_run=dry_run, **log) if policy.compact_tree else None
@@ -132,10 +136,10 @@ class LakehouseMaintenance:
         )
 
     def last_steps(self) -> list[LastStep]:
-        """The newest version of each maintenance step in the log, of any process; the newest step first.
+        """The newest version of each maintenance step in the log, whichever process ran it; the newest step first.
 
-        A step with nothing to do commits no version, and `expire` never does. The newest `LAST_STEPS_MAX_VERSIONS`
-        versions are searched.
+        Only the newest `LAST_STEPS_MAX_VERSIONS` versions are searched. A step that had nothing to do, and `expire`,
+        commit no version, so they are not found.
         """
         found: dict[str, LastStep] = {}
         for info in self._handle.core.log(LAST_STEPS_MAX_VERSIONS):
@@ -149,12 +153,12 @@ class LakehouseMaintenance:
     def stats(self, *, files: bool = False, progress: Progress | None = None) -> Stats:
         """Counts of objects and tree nodes in the latest version; with `files` also of all files by purpose.
 
-        Files are counted by kind and by table, with their bytes: also small data files, files of older versions, and
-        files that `expire` and `vacuum` would delete. Every node, definition, metadata file and manifest that a version
-        reaches is read once, and all files are listed once, as by `vacuum`.
+        With `files`, numbers and sizes of files are by kind and by table, and include small data files, files of older
+        versions, and files that `expire` and `vacuum` would delete. For this, every node, definition, metadata file and
+        manifest that a version reaches is read once, and all files are listed once.
 
         Args:
-            files: measure the files, too.
+        files: whether to measure the files.
             progress: as for `vacuum`.
 
         Raises `CorruptFile` with `files` if a reachable file is damaged or missing.
@@ -180,7 +184,7 @@ class LakehouseMaintenance:
         message: str = "",
         author: str = "",
     ) -> Expired:
-        """Delete old versions; returns their numbers, ascending, with sizes.
+        """Delete old versions; returns their numbers, ascending, and sizes.
 
         A saved transaction that can still be resumed keeps its base version and all later ones. A saved transaction
         that can no longer be resumed is rolled back if its base version is deleted, and its files are deleted. A tag
@@ -196,7 +200,7 @@ class LakehouseMaintenance:
                 exactly this many are kept regardless of their age. A version with its own maximum age
                 (`maximum_version_age_millis_overrides`) is kept until that age, with all later versions.
             dry_run: report what would be deleted, and delete nothing.
-            message: stored in the log, with the versions that remove records of transactions, if any.
+            message: stored in the log with new versions, which remove records of transactions.
             author: stored in the log.
 
         Raises `InvalidArgument` for `before` with `older_than` or `keep`, or if it is after the latest version.
@@ -237,18 +241,18 @@ class LakehouseMaintenance:
         tree nodes, definitions, files of managed tables, records of transactions, temporary files. Files of external
         and federated tables are kept, and so are all files that this format does not write.
 
-        It commits a version, so that a transaction that began before `grace` and is still open fails with
-        `TransactionExpired` instead of committing deleted files. It may be killed at any moment and run again, and
-        several may run at the same time (format §7).
+        `vacuum` commits a version, so that an open transaction that began longer ago than `grace` fails with
+        `TransactionExpired` instead of committing deleted files. A process that runs it may be killed at any moment,
+        and several processes may run it at the same time (format §7).
 
         Args:
             grace: a timedelta or a string such as "1 day": files younger than this by the clock of the store are kept.
                 The default is the setting `txn_ttl_millis`, so that no transaction that can be resumed is affected.
                 Files younger than the oldest open saved transaction are always kept.
             dry_run: report what would be deleted, and delete nothing.
-            paths: report all paths that are deleted or unknown, not only the first thousand of each.
+            paths: report the paths of all deleted and of all unknown files, not only the first thousand of each.
             progress: called from time to time with "marked" or "swept", and the number of files.
-            message: stored in the log, with the versions that it makes.
+            message: stored in the log with the new versions.
             author: stored in the log.
             engine: a Spark session whose executors read, list and delete, for a lakehouse with more files than one
                 machine can handle; the same files are deleted.
@@ -256,7 +260,7 @@ class LakehouseMaintenance:
         Raises:
             CorruptFile: a reachable file is damaged or missing, so the files that it reaches are unknown; nothing was
                 deleted.
-            CommitConflict: other writers were faster in each attempt to commit its version.
+            CommitConflict: other writers were faster in each attempt to commit a version.
         """
         examples = sys.maxsize if paths else EXAMPLES
         if engine is not None:
@@ -270,11 +274,11 @@ class LakehouseMaintenance:
     def compact(
         self, *, force: bool = False, dry_run: bool = False, message: str = "", author: str = ""
     ) -> TreeCompaction:
-        """Rebuild the tree of the latest version: full leaves, empty buffers, fewer files to read when it is opened.
+        """Rebuild the tree of the latest version with full leaves and empty buffers, so that readers read fewer files.
 
-        It commits a version with the same objects, and includes concurrent commits. Without `force`, it does nothing if
-        it would save too little: no node, or less than a fifth of them while buffers hold few changes. `vacuum` deletes
-        the old nodes. To compact the data files of a table, use `table.maintenance.compact`.
+        The new version has the same objects, including those of concurrent commits. Without `force`, nothing is done if
+        a new tree would save no node, or if it would save less than a fifth of the nodes and buffers hold few changes.
+        `vacuum` deletes the old nodes. `table.maintenance.compact` compacts the data files of a table.
 
         Raises `CommitConflict` if other writers rolled back or registered objects during each attempt.
         """
@@ -311,13 +315,13 @@ class LakehouseMaintenance:
             repair: first repair the latest version, by committing a new one from what can be read. Nothing is deleted.
                 Stop all writers before.
             dry_run: report what would be repaired, and write nothing.
-            message: of the new versions, stored in the log.
-            author: of the new versions, stored in the log.
+            message: message of the repair's versions, stored in the log.
+            author: author of the repair's versions, stored in the log.
             engine: a Spark session whose executors check the files of tables.
             progress: called from time to time with the numbers of checked versions, of all versions, and of files read.
             certificate: path of a certificate of `Erasure.write`; also check that the files that it lists do not exist.
-            filter: the filter of that erasure; also search all files for matching rows and texts.
-            key: path of the key of the certificate; also check that certificate and filter are the original ones.
+            filter: the filter of that erasure; also search all files for matching rows and for strings of the filter.
+            key: path of the certificate's key; also check that the certificate is unchanged and has this filter.
 
         Raises `VersionNotFound` or `VersionExpired` for versions that do not exist, and `InvalidArgument` for a file
         that is not a certificate, or if it has another key or filter.
@@ -356,25 +360,25 @@ class LakehouseMaintenance:
     ) -> Relocation:
         """Record the present root, after the lakehouse was moved or copied; until then it is read-only.
 
-        This commits one version. Afterwards a file that is recorded below a former root is read below the present one,
-        in older versions too, and never at the former root. Other engines do not follow this rule, so by default the
-        Iceberg files of managed tables that contain names of files are rewritten: metadata, manifest lists, manifests,
-        and position deletes in Parquet. Data files, equality deletes and statistics contain none.
+        This commits one version. Afterwards a file whose recorded URI is below a former root is read below the present
+        root, also in older versions, and never at the former root. Other engines do not follow this rule. So by default
+        those Iceberg files of managed tables that contain URIs of files are rewritten: metadata, manifest lists,
+        manifests, and position deletes in Parquet. Data files, equality deletes and statistics contain no URIs.
 
         Args:
             rewrite: False leaves the files of tables as they are: fast, and enough for this library and its server.
-            former: former roots, for a lakehouse that has not recorded any.
+            former: former roots, for a lakehouse that has not recorded them.
             dry_run: report what would be done, and write nothing.
             message: stored in the log.
             author: stored in the log.
             progress: called from time to time with the numbers of tables that were read, and of all of them.
 
-        It can be repeated: files that name the present root are left alone. Tables that cannot be read are skipped and
-        reported. If it fails, nothing has changed.
+        A second call leaves files unchanged that name the present root. Tables that cannot be read are skipped and
+        reported. If the call fails, nothing has changed.
 
         Raises:
-            CommitConflict: another writer relocated the lakehouse, or changed a table that is rewritten.
-            InvalidLocation: for an invalid root.
+        CommitConflict: another writer relocated the lakehouse, or changed a table that is rewritten.
+        InvalidLocation: a former root is not a valid root.
         """
         from trinitylake.lakehouse.relocation import relocate, storage_with
 

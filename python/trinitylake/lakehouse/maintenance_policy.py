@@ -1,7 +1,7 @@
 """The maintenance policy of a lakehouse, and the maintenance of its tables.
 
-The policy is stored in the definition of the lakehouse: its settings determine how long versions are kept (format §6),
-its properties everything else. A table can override parts of the policy in its own properties.
+The policy is stored in the definition of the lakehouse: settings determine how long versions are kept (format §6),
+properties determine everything else. A table can override parts of the policy in its own properties.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trinitylake.tables.compaction import CompactResult
     from trinitylake.tables.table import Table
 
-#: Properties of the lakehouse, and their defaults.
+#: Names of the properties of the lakehouse (and `DEFAULTS`, their default values).
 COMPACT, MIN_FILES, COMPACT_TREE = "maintenance.compact", "maintenance.compact.min-files", "maintenance.compact-tree"
 MIN_DELETED_PERCENT = "maintenance.compact.min-deleted-percent"
 EXPIRE_SNAPSHOTS = "maintenance.expire-snapshots"
@@ -77,7 +77,7 @@ class Policy:
     grace: str | None
 
     def of_table(self, properties: Mapping[str, str]) -> Policy:
-        """The policy with the overrides in the properties of a table. Raises `InvalidArgument` for an invalid one."""
+        """The policy for a table with these properties. Raises `InvalidArgument` for an invalid property."""
         _check_names(properties, OF_TABLES)
         policy = self
         if COMPACT in properties:
@@ -92,12 +92,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceReport:
-    """Result of maintenance, also of a dry run; None for the steps that the policy turns off.
+    """Result of maintenance, also of a dry run.
 
-    With `dry_run` nothing is compacted and nothing expires, so `vacuumed` does not count the files of these steps.
+    With `dry_run` nothing is compacted and nothing expires, so `vacuumed` does not count files that become unreachable
+    by these steps. `tree`, `expired` and `vacuumed` are None if the policy turns the step off.
 
     Attributes:
-        policy: of the lakehouse.
+    policy: the policy of the lakehouse.
         compacted: the result for each table that was compacted.
         snapshots_expired: for each table, the number of Iceberg snapshots that expired; empty in a dry run.
         skipped: tables that could not be maintained, and why.
@@ -136,7 +137,7 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTables:
-    """The tables of a `MaintenanceReport`."""
+    """The part of a `MaintenanceReport` about tables, with the same attributes."""
 
     compacted: dict[str, CompactResult]
     snapshots_expired: dict[str, int]
@@ -154,11 +155,11 @@ def maintain_tables(
     on_table: Callable[[str], None] = lambda name: None,
     only: str | None = None,
 ) -> MaintainedTables:
-    """Compact each table and expire its snapshots: the part of maintenance that reads files of clients.
+    """Compact each table and expire its snapshots. This part of maintenance reads files that clients have written.
 
     Args:
-        definition: of the lakehouse, whose properties hold the policy.
-        skip: tables to skip, and why.
+    definition: definition of the lakehouse, whose properties contain the policy.
+    skip: tables to skip, with the reasons.
         on_table: called with the name of each table before any of its files is read, and for each file that is done.
         only: full name of the only table to maintain; None for all tables.
     """
@@ -169,7 +170,7 @@ def maintain_tables(
 
 
 class _TableRun:
-    """Maintenance of each table; a table that fails is skipped, with the reason, and the others are maintained."""
+    """Maintains one table after the other. A table whose maintenance fails is reported as skipped, with the reason."""
 
     def __init__(
         self, definition: LakehouseDef, tables: Reader, note: CommitInfo, dry_run: bool, progress: Progress | None
@@ -195,7 +196,7 @@ class _TableRun:
                 if table.type == "managed":
                     self._compact(name, table, on_table)
                     self._expire_snapshots(name, table)
-            except ObjectNotFound:  # dropped meanwhile
+            except ObjectNotFound:  # the table was dropped in the meantime
                 continue
             except TrinityLakeError as error:
                 self.done.skipped[name] = Skipped(error.kind, str(error))

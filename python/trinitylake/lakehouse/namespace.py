@@ -1,4 +1,4 @@
-"""One namespace, as one version has it."""
+"""A namespace in one version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trinitylake.base.markup import framed, heading, pairs, shown
 class Namespace:
     """A namespace and its properties (`NamespaceDef`, format §6).
 
-    `id` is constant over the namespace's life: dropped and created again, it has another one.
+    `id` never changes. A namespace that is dropped and created again has another id.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Copies objects to another root: definitions, the metadata of tables, and the files of tables.
 
-An `ObjectCopier` can be pickled for the tasks of an engine. `ExportWorkers` decide which process calls it.
+An `ObjectCopier` can be pickled for the tasks of an engine. `ExportWorkers` choose the processes that use it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ _BATCH_OBJECTS = 1000
 
 
 class Copied(NamedTuple):
-    """Numbers of written and of already existing files, and the size of the written ones."""
+    """Numbers of written files and of files that existed (`present`), and the size of the written files."""
 
     files: int = 0
     size_bytes: int = 0
     present: int = 0
 
     def plus(self, other: tuple[int, int, int]) -> Copied:
-        """Sum of both."""
         return Copied(self.files + other[0], self.size_bytes + other[1], self.present + other[2])
 
 
 class ExportedObject(NamedTuple):
-    """An object, and the location of its definition in the copy so far."""
+    """An object to copy: the location of its definition, and in `before` the location in the copy's last version."""
 
     kind: Kind
     location: str
@@ -55,7 +54,7 @@ class ExportedObject(NamedTuple):
 
 
 class FileToCopy(NamedTuple):
-    """A file that is copied unchanged. Unless `is_new`, the target may have it already."""
+    """A file to copy unchanged. If `is_new` is False, the target may have it already."""
 
     path: str
     size_bytes: int | None
@@ -67,9 +66,9 @@ class ObjectCopier:
     """Copies from one root to another.
 
     Attributes:
-        source, target: the storages, with all of their options, also in a pickle.
-        keeps_history: copy all snapshots of tables.
-        is_resumed: whether the target may have any of the files already.
+        source, target: the storages of both roots, with their options; these are also pickled.
+        keeps_history: whether all snapshots of tables are copied, instead of only the current and named ones.
+        is_resumed: whether an earlier, interrupted export may have copied any of the files.
         is_same_store: whether both roots are in one store, so that the store can copy files.
     """
 
@@ -82,7 +81,7 @@ class ObjectCopier:
     def objects(self, objects: Sequence[ExportedObject], take: Callable[[list[FileToCopy]], Copied]) -> Copied:
         """Write definitions and the metadata of tables.
 
-        `take` is called for each table, by several threads, with the other files to copy; it copies or schedules them.
+        Several threads call `take`, for each table, with the other files of the table; `take` copies or schedules them.
         """
         copied = Copied()
         with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
@@ -96,7 +95,6 @@ class ObjectCopier:
         return copied
 
     def files(self, files: Iterable[FileToCopy]) -> Copied:
-        """Copy files."""
         copied = Copied()
         given = list(files)
         for is_new in (True, False):
@@ -118,7 +116,7 @@ class ObjectCopier:
         return file
 
     def _table(self, one: ExportedObject, file: bytes, take: Callable[[list[FileToCopy]], Copied]) -> Copied:
-        """Copy a managed table; other tables keep their locations."""
+        """Copy the files of a managed table. Other tables have no files in the lakehouse."""
         from trinitylake.iceberg_storage.file_io import LakehouseFileIO
         from trinitylake.iceberg_storage.table_export import TableExport, present_manifests
         from trinitylake.tables.table_definition import metadata_path
@@ -154,11 +152,10 @@ class ExportWorkers:
         self._progress = progress
 
     def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
-        """Copy files."""
         return copier.files(files)
 
     def objects(self, copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Copied:
-        """Copy objects with the files of their tables."""
+        """Copy definitions, and the files of tables."""
         copied = Copied()
         done = total = 0
         for some in batches(objects):

@@ -1,8 +1,8 @@
 """The history of one object: the versions that changed it, through renames, by its id.
 
-The core returns the versions that changed a key of the tree. An object has one key at a time. If its key appears in the
-version in which another key with the same object id disappears, the object was renamed, and its history continues under
-the other name.
+The core returns the versions that changed a key of the tree. An object has one key at a time. If one version removes a
+key and adds another key with the same object id, then the version renamed the object, and the object's earlier history
+is found under the former key.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class ObjectChange:
     """A version that changed an object.
 
     Attributes:
-        version: the version.
-        created_at: when it was made, in UTC.
+        version: number of the version.
+        created_at: time of the commit, in UTC.
         action: "created", "changed", "renamed", "dropped", or "restored" after a drop.
         kind: "namespace", "table" or "view".
         name: the full name of the object; after a drop its last name.
-        former_name: the full name before a rename; else None.
-        rollback_from: if a rollback changed the object, the version that was the latest before it; else None.
+        former_name: for a rename, the full name before it; otherwise None.
+        rollback_from: if a rollback changed the object, the version that was the latest before the rollback; otherwise
+        None.
         transaction: the transaction in the log; None if the log does not have it.
     """
 
@@ -58,7 +59,7 @@ class ObjectChange:
 
 
 class ObjectKey(NamedTuple):
-    """Key of an object in the tree; `name` of a namespace is ""."""
+    """The parts of an object's key in the tree; for a namespace `name` is ""."""
 
     kind: Kind
     namespace: str
@@ -78,19 +79,20 @@ class _Step(NamedTuple):
 
 
 def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator[ObjectChange]:
-    """All changes of the object with this name, or of the last object with it if the name is unused now.
+    """All changes of the object with this name, newest first; if no object has the name now, of the last one.
 
-    Raises `ObjectNotFound` before the first change is requested."""
+    Raises `ObjectNotFound` at once, not when the first change is requested.
+    """
     return _Walk(core).changes(identifier)
 
 
 def version_of_former_object(core: _core.Lakehouse, identifier: Identifier) -> int | None:
-    """The last version in which another object had the name of this object; None if no retained version is known."""
+    """The last version in which another object had the name of this object; None if no kept version is known."""
     return _Walk(core).version_of_former(identifier)
 
 
 class _Walk:
-    """Walk through the history of one object, from the newest retained version to the oldest."""
+    """Follows the history of one object from the newest kept version to the oldest."""
 
     def __init__(self, core: _core.Lakehouse) -> None:
         self._core = core
@@ -116,7 +118,7 @@ class _Walk:
         try:
             namespace, name = split(identifier)
             keys += [ObjectKey("table", namespace, name), ObjectKey("view", namespace, name)]
-        except InvalidName:  # one part, so it can only be a namespace
+        except InvalidName:  # a name with one part can only be a namespace's
             pass
         for key in keys:
             location = latest.locate(*key)
@@ -134,7 +136,8 @@ class _Walk:
             for step in self._all_steps(key, newest):
                 was = step.before is not None and self._id(key.kind, step.before) == id
                 now = step.after is not None and self._id(key.kind, step.after) == id
-                if appeared is not None:  # the previous step showed only that the key appeared
+                # The object appeared in the later step `appeared`: this step shows whether it had been dropped before.
+                if appeared is not None:
                     yield self._change(appeared, "restored" if was and not now else "created", key)
                     appeared = None
                 if was and now:
@@ -154,7 +157,7 @@ class _Walk:
                     key, newest = partner, step.version - 1
                     break
                 else:
-                    return  # another object that had the name before
+                    return  # this step is about another object that had the name before
             else:
                 if appeared is not None:
                     yield self._change(appeared, "created", key)
@@ -182,7 +185,7 @@ class _Walk:
         return None
 
     def _rows(self, version: int) -> list[dict[str, Any]]:
-        """Changes of a version: kind, namespace, name, before, after, transaction."""
+        """Changes of a version, with the keys kind, namespace, name, before, after and transaction."""
         rows: list[dict[str, Any]] = self._core.version(version).changes(self._core.version(version - 1)).to_pylist()
         return rows
 

@@ -1,9 +1,10 @@
-"""Rollback of single objects: each becomes what it was in an earlier version, in one commit.
+"""Rollback of single objects to their state in an earlier version, all in one commit.
 
-A dropped object gets its former definition file, under its name or another free one. An existing object gets its former
-definition, under its present name. Objects are identified by id: the keys that differ between the two versions show
-whether the object still exists, and under which name. If it exists and is rolled back under another name, the result is
-a copy with a new id; the copy of a managed table has new metadata, which refers to the same files.
+A dropped object gets its former definition file again, under its former name or a given free name. An existing object
+gets its former definition under its present name. Objects are identified by id: the keys that differ between the two
+versions show whether an object still exists, and under which name. If an object still exists and a new name is given
+for it, the result is a copy with a new id; the copy of a managed table has new metadata, which refers to the same
+files.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ObjectRollback:
         version: the new version, or the latest one if nothing changed.
         as_of: the version whose state the objects got.
         names: full names of the objects that were restored or changed, sorted.
-        copies: names among these that are copies, because the object still exists under another name.
+        copies: those of `names` that are copies, because the object still exists under another name.
     """
 
     version: int
@@ -60,7 +61,7 @@ def roll_back_objects(
     message: str,
     author: str,
 ) -> ObjectRollback:
-    """Restore the state of objects in `past`, all in one commit. See `Lakehouse.rollback`."""
+    """Restore the state of objects in `past`, all in one commit, for `Lakehouse.rollback`."""
     if not isinstance(objects, Iterable):
         raise InvalidArgument(f"objects must be names, or a mapping of names to new names, got {objects!r}")
     renamed = dict(objects) if isinstance(objects, Mapping) else {}
@@ -97,7 +98,7 @@ def _move(kind: Kind, identifier: Identifier, to: Identifier | None) -> Iterator
 def _namespace_moves(
     past: LakehouseVersion, identifier: Identifier, to: Identifier | None
 ) -> Iterator[tuple[ObjectKey, ObjectKey]]:
-    """Old and new names of a namespace, the namespaces below it, and all objects in them."""
+    """Old and new keys of a namespace, the namespaces below it, and all tables and views in them."""
     above = namespace_name(identifier)
     new = above if to is None else namespace_name(to)
 
@@ -120,7 +121,7 @@ class _Rollback:
 
     Attributes:
         rolled_back: full names of the objects that were restored or changed.
-        copies: names among these that are copies.
+        copies: those of `rolled_back` that are copies.
     """
 
     def __init__(self, transaction: Transaction, past: LakehouseVersion, storage: _core.Storage) -> None:
@@ -145,7 +146,7 @@ class _Rollback:
                 self._put_back(target, location)
                 return
             if source.kind == "namespace":
-                return  # another namespace with this name serves as well
+                return  # the objects can be restored in another namespace of this name
             raise ObjectAlreadyExists(
                 f"{target.kind} {target.full_name} is another object now; roll back the object of version "
                 f"{self._version} under another name: objects={{OLD: NEW}}"
@@ -156,7 +157,7 @@ class _Rollback:
         elif is_renamed:
             self._copy(source, target, location)
         else:
-            # It was renamed: restore its state under its present name.
+            # The object was renamed: restore its state under its present name.
             self._put_back(present, location)
 
     def _put_back(self, target: ObjectKey, location: str) -> None:
@@ -187,7 +188,7 @@ class _Rollback:
         definition.format_properties.pop(PREVIOUS_METADATA_LOCATION, None)
 
     def _present_name(self, source: ObjectKey, id: str) -> ObjectKey | None:
-        """The present name of a past object: its own name, or the name after a move of its namespace."""
+        """The present key of a past object, also if the object was renamed; None if it does not exist any more."""
         base = self._core.base
         at_source = base.locate(*source)
         if at_source is not None and self._id(source.kind, at_source) == id:

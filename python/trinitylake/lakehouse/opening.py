@@ -16,7 +16,8 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.settings import FormatSettings, new_lakehouse_def
 
-# Background writes of the hint are finished at exit; otherwise later readers search longer for the latest version.
+# At exit, wait up to 2 seconds until the hint file is written; with an old hint readers search longer for the latest
+# version.
 atexit.register(_core.finish_background_tasks, 2.0)
 
 Durability = Literal["fsync", "none"]
@@ -37,21 +38,22 @@ def create(
     """Create a lakehouse with version 0, which has no objects.
 
     Args:
-        uri: the root: a local path (text or `pathlib.Path`), `file://`, `memory://`, `s3://`, `gs://`, `az://` or
-            `abfss://` (format §2).
-        name: for people.
-        properties: properties of the lakehouse, as text.
+        uri: the root: a local path (a string or `pathlib.Path`), `file://`, `memory://`, `s3://`, `gs://`, `az://` or
+        `abfss://` (format §2).
+        name: a name for display; nothing depends on it.
+        properties: properties of the lakehouse, which are strings.
         exist_ok: open the lakehouse unchanged if it exists.
-        storage_options: credentials, region, endpoint and the like, for the storage. Never written anywhere.
+        storage_options: credentials, region, endpoint and the like, for the storage. They are never stored.
         durability: on local disk, "fsync" (the default) survives a power loss, "none" only a crash of the process.
         pickle_secrets: whether pickles of the handle, and of objects opened through it, may contain secret storage
-            options. Otherwise a pickle names the environment variable with the secret; without one, pickling fails.
+            options. Otherwise a pickle names the environment variable with the secret; without such a variable,
+            pickling fails.
         **settings: `order`, `node_file_max_size_bytes` and the others of `FormatSettings` (`lakehouse/settings.py`).
 
     Raises:
         ObjectAlreadyExists: the lakehouse exists, and `exist_ok` is False.
         InvalidLocation: the URI is not fully qualified, or is in an internal folder of another lakehouse.
-        InvalidArgument: for a bad setting, or a storage that cannot create a file only if it is absent.
+        InvalidArgument: a setting is invalid, or the storage cannot create a file on condition that it does not exist.
     """
     from trinitylake.definitions import serialize
 
@@ -101,8 +103,9 @@ def open(
     """Open a lakehouse, or a read-only handle on one version.
 
     A lakehouse with a damaged newest version can be opened: older versions can be read by their number, `log` shows
-    the gap, and operations that need the newest version raise `CorruptFile`. If its root file is missing, the newest
-    existing version is read, with a `RuntimeWarning`, and writes raise `CorruptFile`.
+    the damaged version with its `problem`, and operations that need the newest version raise `CorruptFile`. If the
+    newest root file is missing, the newest version whose root exists is read, with a `RuntimeWarning`, and writes raise
+    `CorruptFile`.
 
     Args:
         uri: as for `create`.
@@ -113,8 +116,8 @@ def open(
         pickle_secrets: as for `create`.
 
     Raises:
-        NotALakehouse: `uri` has no lakehouse.
-        UnsupportedVersion: it was written by a newer major version of the format.
+        NotALakehouse: there is no lakehouse at `uri`.
+        UnsupportedVersion: the lakehouse has a newer major version of the format.
     """
     if pickle_secrets:
         allow_secrets(storage_options)
@@ -133,7 +136,7 @@ _INTERNAL_PREFIX = "_"
 
 
 def _refuse_internal_folder(root: str, storage_options: Mapping[str, str] | None) -> None:
-    """Raises `InvalidLocation` for a root in an internal folder of a lakehouse, such as `_txn`."""
+    """Raise `InvalidLocation` for a root in an internal folder of a lakehouse, such as `_txn`."""
     scheme, separator, path = root.partition("://")
     segments = path.rstrip("/").split("/")
     for position, segment in enumerate(segments):

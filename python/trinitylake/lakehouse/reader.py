@@ -1,7 +1,7 @@
-"""Methods for reading the catalog, in the latest version, in one version (`at(...)`) and in a transaction.
+"""Methods for reading the catalog: in the latest version, in a fixed version (`at(...)`) and in a transaction.
 
 Identifiers are strings such as `"nyc.flights"` or tuples (`qualified_names.py`). Returned names are full names, sorted
-bytewise. Every method raises `InvalidName` for a name that no key can hold (format §4).
+bytewise. Every method raises `InvalidName` for a name that is not valid or too long for a key (format §4).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SHOWN_NAMES = 20
 
 Kind: TypeAlias = Literal["namespace", "table", "view"]
 
-#: Maximum number of namespaces that are searched for a name that was not found.
+#: Maximum number of namespaces in which similar names are searched if a name does not exist.
 _HINT_NAMESPACES = 100
 
 
 class Reader(ABC):
-    """The reading methods of the lakehouse, of a version and of a transaction."""
+    """The reading methods that `Lakehouse`, `LakehouseVersion` and `Transaction` share."""
 
     __slots__ = ()
 
@@ -57,11 +57,11 @@ class Reader(ABC):
         """The table with this definition in `state`."""
 
     def exists(self, identifier: Identifier) -> bool:
-        """Whether an object with this name exists: a namespace (one part), a table, a view or a nested namespace."""
+        """Whether a namespace, table or view with this name exists."""
         return self._kind(identifier) is not None
 
     def _kind(self, identifier: Identifier) -> Kind | None:
-        """Kind of the object with that name: "table", "view" or "namespace"; None for an unknown name."""
+        """Kind of the object with this name: "table", "view" or "namespace"; None if no object has the name."""
         state = self._state()
         check_text(identifier)
         if isinstance(identifier, str):
@@ -80,7 +80,7 @@ class Reader(ABC):
         return self._state().exists("table", namespace, name)
 
     def namespaces(self, parent: Identifier | None = None) -> list[str]:
-        """Full names of all namespaces, or of those below `parent` at any depth.
+        """Full names of all namespaces, or of the namespaces below `parent` at any depth.
 
         Raises `ObjectNotFound` if neither the namespace `parent` nor anything below it exists.
         """
@@ -101,22 +101,22 @@ class Reader(ABC):
         return Namespace(name, definition.id, dict(definition.properties))
 
     def tables(self, namespace: Identifier | None = None) -> list[str]:
-        """Full names of the tables directly in the namespace, or in all. Raises `ObjectNotFound` for the namespace."""
+        """Full names of all tables, or of tables directly in `namespace`. Raises `ObjectNotFound` for the namespace."""
         return self._names("table", namespace)
 
     def views(self, namespace: Identifier | None = None) -> list[str]:
-        """Full names of the views directly in the namespace, or in all. Raises `ObjectNotFound` for the namespace."""
+        """Full names of all views, or of views directly in `namespace`. Raises `ObjectNotFound` for the namespace."""
         return self._names("view", namespace)
 
     def table(self, identifier: Identifier) -> Table:
-        """A table. Raises `ObjectNotFound`."""
+        """The table with this name. Raises `ObjectNotFound`."""
         namespace, name = split(identifier)
         with self._located("table", namespace, name):
             state = self._state_for("table", namespace, name)
             return self._table(namespace, name, _definition_in(state, "table", namespace, name, self._place), state)
 
     def view(self, identifier: Identifier) -> View:
-        """A view. Raises `ObjectNotFound`."""
+        """The view with this name. Raises `ObjectNotFound`."""
         from trinitylake.definitions import parse_view_def
 
         namespace, name = split(identifier)
@@ -149,8 +149,8 @@ class Reader(ABC):
         """Run a statement in DuckDB's SQL over tables and views by name: `SELECT … FROM nyc.flights`.
 
         Needs DuckDB, `pip install 'trinitylake[sql]'`. Names are case-sensitive. Names that are not SQL identifiers are
-        written in double quotes, and a nested namespace in one pair of quotes: `"a.b.c".t`. A view runs with its SQL
-        for DuckDB if it has some, otherwise with its first SQL.
+        written in double quotes, and a nested namespace in one pair of quotes: `"a.b.c".t`. If a view has SQL in
+        several dialects, its SQL for DuckDB is run, or else the first one.
 
         Args:
             query: one statement. A query runs when its rows are read; `AT (VERSION => 14)` after a table reads another
@@ -158,16 +158,17 @@ class Reader(ABC):
                 and DROP, immediately; a lakehouse commits each of them. Their result is one row with the numbers of
                 changed rows and the version.
             parameters: values for `?` in order, or for `$name` by name.
-            default_namespace: namespace of names without one.
-            data: rows for names without a namespace, as `append` takes them: `{"new": frame}`.
+            default_namespace: the namespace of names that are written without a namespace.
+            data: rows that the query can read under a name without a namespace, in the forms that `append` accepts:
+            `{"new": frame}`.
             allow_external: whether the query may read files, URLs and everything else that DuckDB can read. Otherwise
                 it can read only the lakehouse and `data`. It never reads variables of the program.
-            message: stored in the log, for a statement that writes outside of a transaction.
-            author: stored in the log, for a statement that writes outside of a transaction.
+            message: stored in the log if the statement writes outside of a transaction.
+            author: stored in the log if the statement writes outside of a transaction.
 
-        Raises:
-            ObjectNotFound: for an unknown table or view.
-            InvalidArgument: for SQL that DuckDB cannot parse, and for operations that are not allowed.
+            Raises:
+            ObjectNotFound: a table or view does not exist.
+            InvalidArgument: DuckDB cannot parse the SQL, or the SQL has an operation that is not allowed.
         """
         from trinitylake.tables.queries.prepared import PreparedQuery, QueryOptions
         from trinitylake.tables.queries.query import Query
@@ -192,7 +193,7 @@ class Reader(ABC):
 
     @property
     def _place(self) -> str:
-        """Suffix of errors, such as " in version 14"; empty for the latest version and for transactions."""
+        """Suffix of error messages, such as " in version 14"; empty for the latest version and for transactions."""
         return ""
 
     @abstractmethod
@@ -235,7 +236,7 @@ class Reader(ABC):
         return self._state()
 
     def _located(self, kind: Kind, namespace: str, name: str = "") -> errors_as:
-        """Add the path of the definition file, which parsers do not know, to a `CorruptFile` raised in the block."""
+        """Context manager that adds the path of the object's definition file to a `CorruptFile` without a path."""
 
         def with_path(error: Exception) -> Exception | None:
             if not isinstance(error, CorruptFile) or error.path:

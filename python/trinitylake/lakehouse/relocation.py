@@ -1,4 +1,4 @@
-"""Relocation of a lakehouse that was moved or copied: records its root and rewrites the files of its tables."""
+"""Relocation of a lakehouse that was moved or copied: records the new root, and rewrites the files of tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BATCH_TABLES = 1000
 
 
 class SkippedTable(NamedTuple):
-    """A table that was not rewritten, and why."""
+    """A table whose files were not rewritten, and the reason."""
 
     name: str
     reason: str
@@ -39,10 +39,10 @@ class Relocation:
 
     Attributes:
         root: the present root, which the lakehouse now records.
-        former_roots: earlier roots. Files that older versions name below them are read below `root`.
+        former_roots: earlier roots. A file that is named below one of these roots is read below `root`.
         version: the new version; None after a dry run, or if nothing changed.
         tables: full names of the managed tables whose Iceberg files were rewritten, sorted.
-        files: number of their files: metadata, manifest lists, manifests, position deletes.
+        files: number of the written files: metadata, manifest lists, manifests, position deletes.
         skipped: managed tables that could not be rewritten.
     """
 
@@ -55,7 +55,7 @@ class Relocation:
 
 
 class _Rewritten(NamedTuple):
-    """One table: its new metadata file, or None, and the number of files that were written."""
+    """Result for one table: the new metadata file (None if unchanged), the number of written files, or an error."""
 
     name: str
     metadata_path: str | None = None
@@ -73,7 +73,7 @@ def relocate(
     author: str = "",
     on_progress: OnProgress | None = None,
 ) -> Relocation:
-    """See `Lakehouse.relocate`; `on_progress` is called with numbers of tables."""
+    """Run `LakehouseMaintenance.relocate`."""
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
     former = [_core.normalize_root(root) for root in former]
@@ -105,7 +105,7 @@ def relocate(
 
 
 def storage_with(storage: _core.Storage, former: Sequence[str]) -> _core.Storage:
-    """The same storage, with further roots for the names of files. Raises `InvalidLocation` for an invalid root."""
+    """The same storage, which also resolves URIs below `former`. Raises `InvalidLocation` for an invalid root."""
     root, options, durability, other_roots = storage.__getnewargs__()
     return _core.Storage(root, options, durability, list(dict.fromkeys([*other_roots, *former]))) if former else storage
 
@@ -135,7 +135,7 @@ def _rewrite_tables(
         try:
             path = relocation.run(metadata_path(definition, name), definition.id)
         except (CorruptFile, FileNotFoundError, ValueError) as error:
-            # Skip the table: relocation does not make it less readable, and other tables must not fail because of it.
+            # Skip the table: it is as readable as before the relocation, and the other tables can be relocated.
             own_io.discard()
             return _Rewritten(name, reason=str(error))
         return _Rewritten(name, path, relocation.files)

@@ -42,25 +42,23 @@ def restore(
 ) -> Lakehouse:
     """Copy a backup, or any other lakehouse, to a new root, and open the copy.
 
-    Files are copied as by `Lakehouse.export`. One more version then makes the copy an ordinary lakehouse, which is no
-    longer an export. The backup does not change. Run an interrupted restore again; it continues.
+    Files are copied as by `Lakehouse.export`. Then one more version removes the marks of an export from the copy. The
+    backup does not change. After an interruption, the same call continues the restore.
 
     Args:
-        source: the backup.
-        to: the root of the new lakehouse, which must be empty.
-        version: of the backup, as for `Lakehouse.at`; the latest one by default.
-        mode: "full" copies all versions of the backup, under their numbers, "minimal" one version.
-        source_storage_options: for the backup.
-        storage_options: for the target.
-        durability: of the target, as for `create`.
-        message: stored in the log; default: where the lakehouse was restored from.
+    source: the root of the backup.
+    to: the root of the new lakehouse, which must be empty.
+    version: the version of the backup to restore, as for `Lakehouse.at`; by default the latest.
+    mode: "full" copies all kept versions up to that one, under their numbers, "minimal" only that version.
+    source_storage_options: options for the storage of the backup.
+    storage_options: options for the storage of the new lakehouse.
+    durability: durability of the new lakehouse, as for `create`.
+    message: stored in the log; by default "restored from" and the root of the backup.
         author: stored in the log.
         progress: called from time to time with the number of objects copied, and of objects found so far.
         engine: a Spark session whose executors copy, as for `Lakehouse.export`.
 
-    Raises:
-        ObjectAlreadyExists: another lakehouse exists at `to`.
-        and as `Lakehouse.export`.
+    Raises `ObjectAlreadyExists` if another lakehouse exists at `to`, and the errors of `Lakehouse.export`.
     """
     lake = open_lakehouse(source, storage_options=source_storage_options)
     storage = _core.Storage(str(to), storage_options, durability)

@@ -26,8 +26,10 @@ class Settings(TypedDict, total=False):
     Attributes:
         maximum_version_age_millis: the age from which versions may expire; by default 7 days.
         minimum_versions_to_keep: the number of newest versions that never expire; by default 3.
-        txn_ttl_millis: how long a transaction may stay open before gc may delete its files; by default 1 day.
-        default_isolation: "snapshot" (the default), or "serializable", which also fails if data that was read changed.
+        txn_ttl_millis: the age of an open transaction from which garbage collection may delete its files; by default
+        1 day.
+        default_isolation: isolation of transactions that choose none: "snapshot" (the default) or "serializable", where
+        a commit also fails if another transaction changed data that was read.
     """
 
     maximum_version_age_millis: int
@@ -41,7 +43,7 @@ class FormatSettings(Settings, total=False):
 
     Attributes:
         order: maximum number of children of a tree node; by default 128.
-        node_file_max_size_bytes: the target size of a node, uncompressed; by default 1 MiB.
+        node_file_max_size_bytes: the target size of a node file before compression; by default 1 MiB.
         namespace_name_max_size_bytes, table_name_max_size_bytes, view_name_max_size_bytes: maximum length of a name in
             bytes of UTF-8; by default 100. Keys are padded to these lengths (format §4).
         file_path_max_size_bytes: maximum length of a stored path in bytes; by default 200.
@@ -70,7 +72,7 @@ DEFAULTS: FormatSettings = {
 
 
 def new_lakehouse_def(name: str, properties: Mapping[str, str] | None, settings: FormatSettings) -> LakehouseDef:
-    """The definition of a new lakehouse. Raises `InvalidArgument` for an unknown setting or a bad value."""
+    """The definition of a new lakehouse. Raises `InvalidArgument` for an unknown setting or an invalid value."""
     from trinitylake.definitions import MAJOR_VERSION, LakehouseDef
 
     definition = LakehouseDef(name=name, major_version=MAJOR_VERSION)
@@ -80,7 +82,7 @@ def new_lakehouse_def(name: str, properties: Mapping[str, str] | None, settings:
 
 
 def apply_settings(definition: LakehouseDef, settings: FormatSettings | Settings) -> None:
-    """Set fields of a definition. Raises `InvalidArgument` for an unknown setting or a bad value."""
+    """Set fields of a definition. Raises `InvalidArgument` for an unknown setting or an invalid value."""
     for name, value in settings.items():
         if name not in DEFAULTS:
             raise InvalidArgument(f"unknown setting {name!r}: expected one of {', '.join(DEFAULTS)}")
@@ -88,7 +90,7 @@ def apply_settings(definition: LakehouseDef, settings: FormatSettings | Settings
             definition.default_isolation = ISOLATIONS.index(check_isolation(value))  # type: ignore[assignment]
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            # 0 in the file means the default.
+            # 0 is not allowed, because a 0 in the definition file means the default.
             raise InvalidArgument(f"{name} must be a whole number of at least 1, got {value!r}")
         try:
             setattr(definition, name, value)
@@ -102,7 +104,7 @@ def default_isolation(definition: LakehouseDef) -> Isolation:
 
 
 def check_isolation(value: object) -> Isolation:
-    """`value` if it is an isolation level. Raises `InvalidArgument`."""
+    """`value`, if it is an isolation level. Raises `InvalidArgument` if it is not."""
     for isolation in ISOLATIONS:
         if value == isolation:
             return isolation

@@ -1,9 +1,9 @@
 """ALTER and COMMENT in SQL: change the definitions of tables, views and namespaces in a transaction.
 
-The syntax is that of DuckDB and DuckLake (`SET PARTITIONED BY (day(ts))`, `SET SORTED BY (ts)`), and that of Spark for
-properties and partition fields of Iceberg tables (`ADD PARTITION FIELD day(ts)`, `SET TBLPROPERTIES`). Each statement
-is parsed into a call of the Python method for the change. DuckDB does not parse Spark's syntax, so this module reads
-its tokens.
+The syntax is DuckDB's and DuckLake's (`SET PARTITIONED BY (day(ts))`, `SET SORTED BY (ts)`), and for properties and
+partition fields of Iceberg tables also Spark's (`ADD PARTITION FIELD day(ts)`, `SET TBLPROPERTIES`). Each statement is
+parsed into a call of the Python method that makes the change. DuckDB does not parse Spark's syntax, so this module
+parses the tokens of all these statements itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.view import View
     from trinitylake.tables.table import Table
 
-#: Iceberg's name of the property with the description of an object.
+#: The property that holds the description of an object in Iceberg.
 _COMMENT = "comment"
 _PROPERTY = re.compile(r"""\s*(?P<key>'[^']+'|"[^"]+"|[\w.-]+)\s*=\s*(?P<value>'(?:[^']|'')*'|[\w.+-]+)\s*""")
 _KINDS = {"TABLE": "table", "VIEW": "view", "SCHEMA": "namespace", "NAMESPACE": "namespace", "DATABASE": "namespace"}
@@ -62,7 +62,7 @@ class Definitions(Names, Protocol):
     ) -> Namespace: ...
 
 
-#: Function that makes the change. Its arguments are the transaction and the name of the object.
+#: A function that makes a change. Its arguments are the transaction and the name of the object.
 Change: TypeAlias = Callable[[Definitions, "tuple[str, ...]"], object]
 
 
@@ -72,7 +72,7 @@ class Alter(Written):
 
     Attributes:
         kind: "table", "view" or "namespace".
-        if_exists: whether a missing object is no error.
+        if_exists: whether the statement does nothing, instead of failing, if the object does not exist.
         change: function that makes the change.
     """
 
@@ -82,7 +82,7 @@ class Alter(Written):
 
 
 def alter_statement(sql: str) -> Alter:
-    """Parse ALTER or COMMENT. Raises `InvalidArgument` for what a lakehouse does not support."""
+    """Parse ALTER or COMMENT. Raises `InvalidArgument` for a change that a lakehouse does not support."""
     if any(token.text.startswith(";") for token in tokens_of(sql)):
         raise InvalidArgument(f"{shortened(sql)}: expected one statement")
     cursor = Cursor(sql)
@@ -301,9 +301,9 @@ def _schema_change(
     """A change of one column.
 
     Args:
-        change: makes the change, given PyIceberg's update of the schema and the path of the column.
+        change: function that makes the change; its arguments are PyIceberg's schema update and the path of the column.
         path: path of the column.
-        if_exists: whether a missing column is no error.
+        if_exists: whether to do nothing, instead of failing, if the column does not exist.
         refuses_used: whether to refuse the change for a column of the primary key or of a partition field.
     """
 
@@ -335,7 +335,7 @@ def _check_unused(table: Table, column: str) -> None:
 
 
 def _column(table: Table, name: str) -> str:
-    """The table's spelling of a column. Raises `InvalidArgument` for an unknown one."""
+    """The table's spelling of the column `name`, ignoring case. Raises `InvalidArgument` for an unknown column."""
     names = table.schema.names
     alike = [name] if name in names else [one for one in names if one.lower() == name.lower()]
     if len(alike) != 1:
@@ -390,7 +390,7 @@ def _partition_change(cursor: Cursor) -> Change | None:
 
 
 def _field_text(cursor: Cursor, *until: str) -> str:
-    """Read a partition field, up to one of these words or the end."""
+    """Read the text of a partition field, up to one of the words `until` or the end of the statement."""
     if cursor.is_at_end:
         raise cursor.unexpected("expected a partition field such as day(ts)")
     return cursor.until(*until)

@@ -1,6 +1,6 @@
-"""Whether a statement in SQL reads, writes, or is not supported.
+"""Finds whether a statement in SQL reads, writes, or is not supported.
 
-Classifying a query does not import the modules that execute writing statements, because these import PyIceberg.
+The modules that execute writing statements import PyIceberg, so this module does not import them for a query.
 """
 
 from __future__ import annotations

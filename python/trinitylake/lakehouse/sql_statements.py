@@ -1,7 +1,7 @@
 """Statements in SQL that write: INSERT, UPDATE, DELETE, MERGE, CREATE, DROP, ALTER and COMMENT, in a transaction.
 
-DuckDB computes the rows. They are written by the same statements that Python has, such as `append` and `create_table`;
-changes of rows are in `tables/queries/changes.py`, ALTER and COMMENT in `sql_definitions.py`.
+DuckDB computes the rows, and the methods that Python programs call, such as `append` and `create_table`, write the
+rows. UPDATE, DELETE and MERGE are in `tables/queries/changes.py`, ALTER and COMMENT in `sql_definitions.py`.
 """
 
 from __future__ import annotations
@@ -66,10 +66,14 @@ class Transaction(Definitions, Protocol):
 
 
 class StatementDone(Query):
-    """Result of a writing statement as a query: one row of counts and the version. It is printed as a sentence.
+    """Result of a writing statement as a query with one row: the numbers of changed rows, and the version.
+
+    It is printed as a sentence.
+
     Args:
-        done: None for a statement that changes no rows; then the numbers are 0.
-        version, base_version: as in the transaction; `version` is None while it is open.
+        done: the numbers of changed rows; None for a statement that changes no rows.
+        version: the version that the statement's transaction committed; None while the transaction is open.
+        base_version: the base version of the transaction.
     """
 
     def __init__(self, names: Names, done: WriteResult | None, version: int | None, base_version: int) -> None:
@@ -105,7 +109,7 @@ class SqlStatements:
 
     Args:
         transaction: the transaction.
-        options: for the queries in the statements; positional parameters are named by their numbers.
+        options: options for the queries in the statements; positional parameters have their numbers as names.
     """
 
     def __init__(self, transaction: Transaction, options: QueryOptions) -> None:
@@ -113,7 +117,7 @@ class SqlStatements:
         self._options = options
 
     def run(self, statement: Statement | Alter) -> WriteResult | None:
-        """Run one statement; None if it changes no rows. Raises as the statements in Python do, and as queries do."""
+        """Run one statement; None if it changes no rows. Raises the errors of the Python methods and of queries."""
         match statement:
             case Insert():
                 return self._insert(statement)
@@ -184,7 +188,7 @@ class SqlStatements:
             self._transaction.create_view(name, statement.query, dialect="duckdb")
 
     def _may_create(self, statement: CreateTable | CreateView, name: tuple[str, str]) -> bool:
-        """Whether an object must be created. Drops an existing object first if the statement replaces it."""
+        """Whether the object must be created. If the statement replaces an existing object, drops that object first."""
         kind = "table" if isinstance(statement, CreateTable) else "view"
         if self._transaction._kind(name) != kind:
             return True
@@ -220,7 +224,7 @@ class SqlStatements:
 
 
 def _in_memory_if_few(rows: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """The rows as a table if they are few, so that their append can share a commit; otherwise the stream."""
+    """The rows as a table if they are few, so that their append can share a commit; otherwise as a stream."""
     batches: list[pa.RecordBatch] = []
     while sum(batch.nbytes for batch in batches) <= FEW_ROWS_SIZE_BYTES:
         if (batch := next(rows, None)) is None:

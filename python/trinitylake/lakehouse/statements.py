@@ -1,8 +1,9 @@
 """The writing methods: every statement that changes the catalog.
 
-In a transaction a statement is part of it; on the lakehouse it commits at once. A statement raises `ObjectNotFound`,
-`ObjectAlreadyExists`, `NamespaceNotEmpty` and `InvalidName` by the state that its transaction sees; the commit raises
-`CommitConflict` for a race that was lost to another writer (format §8).
+A statement of a transaction is part of the transaction; a statement of the lakehouse has its own transaction, which
+commits at once. A statement raises `ObjectNotFound`, `ObjectAlreadyExists`, `NamespaceNotEmpty` and `InvalidName`
+according to the state that its transaction sees. The commit raises `CommitConflict` if another writer has changed the
+same objects first (format §8).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Result = TypeVar("Result")
 class Statements(Reader):
     """Statements over namespaces, tables and views.
 
-    Outside of a transaction, each has the arguments `message` and `author`, which are stored in the log.
+    `message` and `author` of every method are stored in the log. They are only for statements outside of a transaction.
     """
 
     __slots__ = ()
@@ -55,22 +56,23 @@ class Statements(Reader):
         """Run a statement: in this transaction, or in its own transaction that commits when the statement ends.
 
         Args:
-            statement: runs again on a newer version if its own transaction loses a race.
+            statement: the statement; it runs again on a newer version if the commit of its own transaction conflicts.
             note: commit message and author for the log.
-            base: version on which its own transaction begins, to save a request for the latest version. Only for a
-                statement whose result is valid if its commit succeeds. If the statement fails, and `base` is no longer
-                the latest version, it runs again on the latest.
+            base: version on which the statement's own transaction begins, to save a request for the latest version.
+                Only for a statement whose result is valid if the commit succeeds. If the statement fails, and `base` is
+                no longer the latest version, the statement runs again on the latest version.
 
-        Raises `InvalidArgument` for a note in an open transaction, which has its own.
+        Raises `InvalidArgument` for a note within a transaction, because the transaction has its own message and
+        author.
         """
 
     @abstractmethod
     def _recent_version(self) -> _core.Version | None:
-        """The version that was the latest a few seconds ago, if known; for the argument `base` of `_execute`."""
+        """The version that was the latest a few seconds ago, for the argument `base` of `_execute`; None if unknown."""
 
     @abstractmethod
     def _afterwards(self, namespace: str, name: str, table: Table) -> Table:
-        """Convert a table of the transaction, returned by `_execute`, to one for use after the statement."""
+        """Convert a table that a statement of `_execute` has returned to a table for use after the statement."""
 
     def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
         from trinitylake.lakehouse.sql_kinds import writing_statement
@@ -103,7 +105,7 @@ class Statements(Reader):
     ) -> Namespace:
         """Create a namespace. The parents of a nested namespace need not exist.
 
-        Raises `ObjectAlreadyExists` unless `exist_ok`, which does not change an existing namespace.
+        Raises `ObjectAlreadyExists` unless `exist_ok`; with `exist_ok` an existing namespace is returned unchanged.
         """
         name, note = namespace_name(identifier), CommitInfo(message, author)
         from trinitylake.definitions import new_namespace_def, serialize
@@ -130,7 +132,7 @@ class Statements(Reader):
         message: str = "",
         author: str = "",
     ) -> Namespace:
-        """Set and remove properties of a namespace, leaving the others as they are. Raises `ObjectNotFound`."""
+        """Set and remove properties of a namespace; the other properties do not change. Raises `ObjectNotFound`."""
         from trinitylake.definitions import parse_namespace_def, serialize
 
         name, removed = namespace_name(identifier), list(remove_properties)
@@ -195,27 +197,30 @@ class Statements(Reader):
         message: str = "",
         author: str = "",
     ) -> Table:
-        """Create a table (format §9): with `schema` an empty managed table, otherwise an external or federated one.
+        """Create a table (format §9): with `schema` an empty managed table, otherwise an external or federated table.
 
         Args:
-            identifier: its namespace must exist.
+        identifier: the name of the table; its namespace must exist.
             schema: a TrinityLake, pyarrow or pyiceberg schema, a mapping of column to SQL type, or Arrow data of
                 which only the schema is used.
-            partition_spec: a pyiceberg `PartitionSpec`, or expressions of Iceberg or Spark: `["month(ts)",
-                "bucket(16, id)", "carrier"]`.
+            partition_spec: a pyiceberg `PartitionSpec`, or expressions in the syntax of Iceberg or Spark:
+            `["month(ts)", "bucket(16, id)", "carrier"]`.
             sort_order: a pyiceberg `SortOrder`, or expressions: `["dep_time desc", "carrier"]`.
             properties: Iceberg table properties.
-            primary_key: the columns that identify a row, which makes them required; `upsert` matches on them.
-            metadata_location: the URI of an Iceberg `*.metadata.json`. The table is "external": read-only, and at this
-                metadata until `alter_table(identifier, metadata_location=…)`.
-            catalog: properties for `pyiceberg.catalog.load_catalog`, without secrets. The table is "federated": its
-                reads and writes go to that catalog at once, without isolation, rollback or time travel.
+            primary_key: the columns that identify a row; they become required, and `upsert` matches rows by them.
+            metadata_location: the URI of an Iceberg `*.metadata.json`. The table becomes "external": it is read-only,
+                and
+            shows this metadata until `alter_table(identifier, metadata_location=…)`.
+            catalog: properties for `pyiceberg.catalog.load_catalog`, without secrets. The table becomes "federated":
+            reads and writes go to that catalog at once, without isolation, rollback or time travel.
             catalog_table: the name of the table in that catalog; by default `identifier`.
             exist_ok: return an existing table unchanged.
 
-        Raises `ObjectAlreadyExists` (also for a view with the name), and `ObjectNotFound` for the namespace. Raises
-        `InvalidArgument` for a schema that Iceberg does not support, for an expression that cannot be parsed or names
-        no column, and unless exactly one of `schema`, `metadata_location` and `catalog` is given.
+        Raises:
+            ObjectAlreadyExists: a table or view with this name exists.
+            ObjectNotFound: the namespace does not exist.
+            InvalidArgument: Iceberg does not support the schema; an expression cannot be parsed or names an unknown
+                column; or not exactly one of `schema`, `metadata_location` and `catalog` is given.
         """
         from trinitylake.definitions import as_schema
         from trinitylake.tables.partitioning_and_sorting import words
@@ -225,7 +230,7 @@ class Statements(Reader):
             raise InvalidArgument("create_table needs either a schema, a metadata_location or a catalog")
         if catalog is None and catalog_table is not None:
             raise InvalidArgument("catalog_table is the name in another catalog, so it needs a catalog")
-        # Read once, before the first attempt: a generator or a stream is empty in the second.
+        # Arguments are read once, before the first attempt: in a second attempt a generator or a stream would be empty.
         given = dict(properties or {})
         declared = schema
         if schema is not None and not type(schema).__module__.startswith("pyiceberg."):  # with default values
@@ -234,7 +239,7 @@ class Statements(Reader):
         keys = texts(primary_key, "primary_key")
         if declared is None and (spec or order or keys):
             raise InvalidArgument(
-                "a table outside has its own layout: leave out partition_spec, sort_order, primary_key"
+                "an external or federated table has its own layout: leave out partition_spec, sort_order, primary_key"
             )
         source_table = full_name(namespace, name) if catalog_table is None else full_name(*split(catalog_table))
 
@@ -265,8 +270,8 @@ class Statements(Reader):
     ) -> None:
         """Set and remove table properties; move an external table to newer metadata.
 
-        The schema is changed with `table.update_schema()`. Raises `ObjectNotFound`, and `InvalidArgument` for a
-        `metadata_location` where the table is not external.
+        `table.update_schema()` changes the schema. Raises `ObjectNotFound`, and `InvalidArgument` if
+        `metadata_location` is given for a table that is not external.
         """
         namespace, name = split(identifier)
         removed = list(remove_properties)
@@ -332,10 +337,12 @@ class Statements(Reader):
         message: str = "",
         author: str = "",
     ) -> View:
-        """Create a view from its SQL text in `dialect`, or from a mapping of dialect to text.
+        """Create a view from SQL in one dialect, or from a mapping of dialects to SQL.
 
-        Raises `ObjectAlreadyExists` (for a table of that name too), `ObjectNotFound` for the namespace, and
-        `InvalidArgument` for an empty text.
+        Raises:
+            ObjectAlreadyExists: a view or table with this name exists.
+            ObjectNotFound: the namespace does not exist.
+            InvalidArgument: the SQL is empty.
         """
         from trinitylake.definitions import as_schema, new_view_def, serialize
 
@@ -366,10 +373,10 @@ class Statements(Reader):
         message: str = "",
         author: str = "",
     ) -> View:
-        """Replace parts of a view: all of its representations, its schema, its default namespace, its properties.
+        """Replace the SQL in all dialects, the schema, the default namespace or the properties of a view.
 
-        A part that is None does not change, except that new SQL drops the old schema. The id never changes. Raises
-        `ObjectNotFound`.
+        A part that is None does not change, but new SQL without a `schema` removes the old schema. The id never
+        changes. Raises `ObjectNotFound`.
         """
         from trinitylake.definitions import as_schema, new_view_def, parse_view_def, serialize
 
@@ -434,9 +441,10 @@ class Statements(Reader):
         author: str = "",
         **settings: Unpack[Settings],
     ) -> None:
-        """Change the name, properties and `Settings` of the lakehouse (format §6); omitted ones do not change.
+        """Change the name, properties and `Settings` of the lakehouse (format §6). What is not given does not change.
 
-        Raises `InvalidArgument` for an unknown setting, one that is fixed at creation, or a bad value.
+        Raises `InvalidArgument` for an unknown setting, for a setting that is fixed when the lakehouse is created, and
+        for an invalid value.
         """
         from trinitylake.definitions import parse_lakehouse_def, serialize
 
@@ -463,7 +471,7 @@ class OpenTransaction(Statements):
     """The methods of a transaction that statements need.
 
     Attributes:
-        _lakehouse_definition: the `LakehouseDef` (format §6), with the changes of this transaction.
+        _lakehouse_definition: the serialized `LakehouseDef` (format §6), with the changes of this transaction.
     """
 
     _lakehouse_definition: bytes
@@ -471,7 +479,7 @@ class OpenTransaction(Statements):
     @property
     @abstractmethod
     def version(self) -> int | None:
-        """The version that the transaction committed, or its base version if it wrote nothing; None before that."""
+        """The version that the transaction committed (its base version if it wrote nothing); None before the commit."""
 
     @property
     @abstractmethod

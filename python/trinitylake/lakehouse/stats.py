@@ -1,4 +1,4 @@
-"""Statistics of a lakehouse: its objects, the tree that holds them, and its files by purpose."""
+"""Statistics of a lakehouse: numbers of objects, tree nodes and files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _NONE = Files(0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesByPurpose:
-    """Files by purpose. Each is counted once, in the first group that it belongs to.
+    """Files by purpose. Each file is counted once, in the first group that it belongs to; `small` is part of `by_kind`.
 
     Attributes:
         by_kind: files of the latest version, and internal files, by kind, such as "data files", "delete files", "table
             metadata", "tree nodes", "definitions" and "roots".
         small: data files of the latest version that are smaller than 72 MiB.
-        history: files of older versions and snapshots only.
-        expiring: files only of versions that `expire` would delete; a `vacuum` afterwards deletes them.
-        garbage: unreachable files, which a `vacuum` deletes now.
+        history: files that only older versions or snapshots reach.
+        expiring: files that only versions reach which `expire` would delete; a later `vacuum` deletes these files.
+        garbage: files that nothing reaches, and that a `vacuum` would delete now.
     """
 
     by_kind: dict[str, Files]
@@ -49,8 +49,8 @@ class TableFiles(FilesByPurpose):
     """The files in the folder of one managed table.
 
     Attributes:
-        name: of the table in the latest version; None if the table does not exist there.
-        folder: below the root; "" for files outside of table folders.
+        name: full name of the table in the latest version; None if that version does not have the table.
+        folder: path of the folder below the root; "" for files outside of table folders.
     """
 
     name: str | None
@@ -63,7 +63,7 @@ class FileStats(FilesByPurpose):
 
     Attributes:
         young: unreachable files younger than `txn_ttl_millis`, which a transaction may be about to commit.
-        unknown: what no release of this format makes.
+        unknown: files that are not part of this format.
         foreign: files of external and federated tables.
         tables: folders of managed tables, the largest first.
     """
@@ -80,7 +80,7 @@ class FileStats(FilesByPurpose):
 
 
 def file_stats(found: _core.Usage) -> FileStats:
-    """Public form of the core's result."""
+    """The `FileStats` with the core's counts."""
     small = {folder: Files(files, size) for folder, files, size in found.small}
     rows: dict[str, list[tuple[str, str, Files]]] = defaultdict(list)
     names: dict[str, str | None] = {}
@@ -117,15 +117,15 @@ _KINDS = {"namespaces": "B===", "tables": "C===", "views": "D==="}
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts of one version. Without `files`, only the tree is read, and no table.
+    """Counts of objects and tree nodes in one version.
 
     Attributes:
         version: the version that was measured.
-        namespaces, tables, views: live objects.
-        tree_height: edges from the root to a leaf; 0 if the root is a leaf.
-        tree_nodes: node files that this version reaches, including the root.
-        tree_messages: messages in write buffers, which have not reached a leaf.
-        tree_size_bytes: the size of the node files, as stored.
+        namespaces, tables, views: numbers of objects.
+        tree_height: number of edges from the root to a leaf; 0 if the root is a leaf.
+        tree_nodes: number of node files that this version reaches, including the root.
+        tree_messages: number of messages in write buffers, which have not reached a leaf.
+        tree_size_bytes: the size of the stored node files.
         files: the files below the root by purpose; None unless requested.
     """
 
@@ -161,7 +161,7 @@ class Stats:
 
 
 def stats_of(version: _core.Version) -> Stats:
-    """Measure one version: reads every node of its tree once."""
+    """Count the objects and nodes of one version. Reads every node of the tree."""
     nodes = version.nodes()
     counts = {
         plural: sum(len(batch) for batch in pa.RecordBatchReader.from_stream(version.scan(prefix, ("key",))))

@@ -1,8 +1,8 @@
 """Repair of tables whose current rows lack files: a rollback to the newest version in which these files exist.
 
 Files can be missing because an engine that got no response to its commit deleted the data files of the commit
-(docs/operate/fsck.md). Only the files of the current snapshot count. A rollback because of an older snapshot, a tag or
-statistics would remove rows that can be read.
+(docs/operate/fsck.md). A table is rolled back only if files of its current snapshot are missing: if only an older
+snapshot, a tag or statistics lack files, the current rows can be read, and a rollback would lose newer rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class IncompleteTable:
 
     @property
     def hint(self) -> str:
-        """Hint in the finding of fsck."""
+        """What can be done, for the finding of fsck."""
         if self.version is None:
             return "no kept version has all files of the table's current snapshot"
         return (
@@ -46,12 +46,12 @@ class IncompleteTable:
 
     @property
     def loss(self) -> str:
-        """Loss in the report of a repair."""
+        """What a repair loses, for its report."""
         return self.hint if self.version is None else f"its changes since version {self.version}"
 
 
 def newest_whole_version(storage: _core.Storage, namespace: str, name: str) -> IncompleteTable:
-    """Find the newest version in which the current snapshot of a table has all its files, through renames."""
+    """Find the newest version in which the table's current snapshot has all its files, also under a former name."""
     lake = _core.Lakehouse.open(storage)
     table = full_name(namespace, name)
     try:
@@ -67,7 +67,7 @@ def newest_whole_version(storage: _core.Storage, namespace: str, name: str) -> I
 def roll_back_tables(
     storage: _core.Storage, tables: Iterable[IncompleteTable], message: str, author: str
 ) -> int | None:
-    """Roll tables back to their newest whole versions. Returns the new version, if any."""
+    """Roll each table back to `table.version`. Returns the newest new version; None if no table was rolled back."""
     handle, made = Handle(_core.Lakehouse.open(storage)), None
     for table in tables:
         if table.version is not None:
@@ -80,7 +80,7 @@ def roll_back_tables(
 def current_problems(
     storage: _core.Storage, version: _core.Version, namespace: str, name: str, id: str | None = None
 ) -> list[str] | None:
-    """Kinds of the faults of the files that a scan of a table reads; None if `version` has no such managed table."""
+    """Kinds of the problems with files that a scan of a table reads; None if `version` has no such managed table."""
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.iceberg_storage.table_files import NamedFiles
     from trinitylake.tables.table_definition import metadata_path

@@ -1,6 +1,6 @@
 """Tags: names of versions. Neither expiry nor vacuum deletes a tagged version (format §7).
 
-A tag is an entry of `LakehouseDef.exported_snapshots`, so to create or drop a tag is a commit.
+A tag is an entry of `LakehouseDef.exported_snapshots`, so creating or dropping a tag commits a version.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Tag:
     """A named version, from `lake.tags`.
 
     Attributes:
-        name: matches `[A-Za-z0-9._-]{1,100}`.
+        name: the name, which matches `[A-Za-z0-9._-]{1,100}`.
         version: the number of the version.
-        created_at: when the version was committed, in UTC.
+        created_at: time of the commit of the version, in UTC.
     """
 
     name: str
@@ -50,21 +50,21 @@ class Tags:
 
     @checked_as(version=version_reference)
     def create(self, name: str, version: VersionReference | None = None, *, message: str = "", author: str = "") -> Tag:
-        """Commit a tag for a version, by default for the latest one. The version is kept until the tag is dropped.
+        """Commit a tag for a version, by default for the latest. The version is kept until the tag is dropped.
 
-        `lake.at("tag:NAME")` reads the version, also after the versions around it have expired. To create the same tag
-        of the same version again changes nothing.
+        `lake.at("tag:NAME")` reads the version, also after the versions around it have expired. A second call with the
+        same name and version changes nothing.
 
         Args:
-            name: 1 to 100 of the characters `A-Z a-z 0-9 . _ -`; not `.` or `..`.
-            version: as for `lake.at`.
+            name: the name, of 1 to 100 characters `A-Z a-z 0-9 . _ -`; not `.` or `..`.
+            version: the version to tag, as for `lake.at`.
             message: stored in the log.
             author: stored in the log.
 
         Raises:
             ObjectAlreadyExists: another version has this tag.
             VersionNotFound, VersionExpired: the version does not exist, or has expired.
-            InvalidName: the name has other characters.
+            InvalidName: the name is too long or has other characters.
         """
         check_name(name)
         core = self._handle.core
@@ -82,7 +82,8 @@ class Tags:
             definition.exported_snapshots[name] = root
 
         self._handle.change_definition(add, message or f"create tag {name}", author)
-        # An expiry publishes its boundary before it reads the tags: it finds this tag, or the boundary is seen here.
+        # An expiry publishes the new oldest version before it reads the tags. So either the expiry finds this tag, or
+        # the new oldest version is found here.
         if is_new and (oldest := core.oldest()) > target.number:
             self.drop(name, message=f"version of tag {name} has expired", author=author)
             raise VersionExpired(f"version {target.number} has expired; the oldest kept version is {oldest}")
@@ -98,7 +99,7 @@ class Tags:
 
     @checked
     def drop(self, name: str, *, message: str = "", author: str = "") -> None:
-        """Drop a tag, by a commit; its version then expires like any other. Raises `ObjectNotFound`."""
+        """Drop a tag, in a commit. Its version can expire afterwards. Raises `ObjectNotFound`."""
 
         def remove(definition: LakehouseDef) -> None:
             if name not in definition.exported_snapshots:
@@ -109,7 +110,7 @@ class Tags:
 
 
 def check_name(name: str) -> str:
-    """The name of a tag. Raises `InvalidName`."""
+    """`name`, if it can be the name of a tag. Raises `InvalidName` if it cannot."""
     if not _NAME.fullmatch(name):
         shown = name if len(name) <= 100 else f"{name[:100]}…"
         raise InvalidName(f"{shown!r} cannot be a tag: use 1 to 100 of the characters A-Z a-z 0-9 . _ -, not . or ..")

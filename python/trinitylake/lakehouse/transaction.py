@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 
 
 class TransactionStatus(Enum):
-    """The status of a transaction, with its text for errors and `repr`."""
+    """The status of a transaction. The values are words for error messages and `repr`."""
 
     OPEN = "open"
     COMMITTED = "was committed"
@@ -60,7 +60,7 @@ class TransactionStatus(Enum):
 
 
 class _Core:
-    """The core of a transaction and its status. Calling it returns the core while the transaction is open.
+    """The core of a transaction, and its status. Calling this object returns the core while the transaction is open.
 
     Tables of the transaction refer to this object instead of the transaction, so that there is no reference cycle: a
     server makes thousands of transactions, and Python frees a cycle only in a garbage collection.
@@ -78,7 +78,7 @@ class _Core:
         return self._core
 
 
-#: After these errors no process can commit the transaction as it is: a saved one is rolled back for all processes.
+#: After these errors no process can commit the transaction, so a saved transaction is rolled back for all processes.
 _FINAL_ERRORS = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty)
 
 
@@ -91,7 +91,7 @@ def _span_attributes(core: _core.Transaction, base: _core.Version) -> dict[str, 
 
 
 class _Blocks(threading.local):
-    """The transactions whose `with` block the thread is in, with the lakehouse of each."""
+    """The transactions in whose `with` block this thread is, each with its lakehouse."""
 
     def __init__(self) -> None:
         self.entered: list[tuple[ref[Transaction], _core.Lakehouse]] = []
@@ -101,7 +101,7 @@ _blocks = _Blocks()
 
 
 def warn_in_block(lakehouse: _core.Lakehouse) -> None:
-    """Warn, once per transaction, if a block calls a statement of the lakehouse instead of the transaction."""
+    """Warn, once per transaction, if code in its `with` block calls a statement of the lakehouse instead."""
     for entry in list(_blocks.entered):
         transaction = entry[0]()
         if transaction is not None and transaction.is_open and entry[1] is not lakehouse:
@@ -123,8 +123,8 @@ def warn_in_block(lakehouse: _core.Lakehouse) -> None:
 class Transaction(OpenTransaction):
     """A transaction, from `lake.transaction()` or `lake.begin()`. Not thread-safe.
 
-    As a context manager it commits at the end of the block and rolls back on an exception. It cannot be pickled; `save`
-    hands it over to another process.
+    As a context manager it commits at the end of the block, and rolls back if an exception leaves the block. It cannot
+    be pickled; another process can resume it after `save`.
     """
 
     def __init__(
@@ -164,12 +164,12 @@ class Transaction(OpenTransaction):
 
     @property
     def _base_size_bytes(self) -> int:
-        """Upper bound of the memory of its opened tables, in bytes, without staged changes."""
+        """Upper bound of the memory of the transaction's opened tables, in bytes, without staged changes."""
         return 0 if self._staged is None else self._staged.base_size_bytes
 
     @property
     def _saved_state(self) -> bytes:
-        """The state of its tables at the last `save`, in JSON; empty before that."""
+        """The state of the transaction's tables at the last `save`, in JSON; empty if it was never saved."""
         return self._core.attachment
 
     @property
@@ -179,9 +179,9 @@ class Transaction(OpenTransaction):
 
     @property
     def summary(self) -> str:
-        """Summary for the log in one line, written by the library: "append +3,000 rows shop.orders".
+        """Summary of the changes for the log in one line, such as "append +3,000 rows shop.orders".
 
-        While the transaction is open, changes of tables are those of the last `save`, if any.
+        While the transaction is open, the summary has the changes of tables up to the last `save`.
         """
         return self._core.summary
 
@@ -192,16 +192,16 @@ class Transaction(OpenTransaction):
 
     @property
     def version(self) -> int | None:
-        """The version that the transaction committed; its base version if it wrote nothing; None until committed."""
+        """The version that the transaction committed (its base version if it wrote nothing); None before the commit."""
         return self._version
 
     @property
     def tables_read(self) -> list[str]:
-        """Full names of the tables that the transaction has read so far, sorted (lineage of its result).
+        """Sorted full names of the tables that the transaction has read so far, for the lineage of its results.
 
-        These are the tables whose rows were scanned, and those that were opened and not changed. A table that was only
-        written to, also by an upsert or a merge, is not included, nor is one that was dropped or created here and
-        never scanned.
+        The list has the tables whose rows were scanned, and the tables that were opened and not changed. It does not
+        have a table that was only written to (also by an upsert or a merge), or that the transaction dropped or created
+        without scanning it.
         """
         return [] if self._staged is None else self._staged.read()
 
@@ -224,7 +224,7 @@ class Transaction(OpenTransaction):
 
     @property
     def _is_unknown(self) -> bool:
-        """Whether the commit ended without an answer, so that the outcome is unknown. `rollback` settles it."""
+        """Whether the storage did not answer the commit, so that the outcome is unknown. `rollback` finds it out."""
         return self._open_core.status is TransactionStatus.UNKNOWN
 
     @property
@@ -240,26 +240,27 @@ class Transaction(OpenTransaction):
         max_attempts: int | None = None,
         coordination: Coordination | None = None,
     ) -> int:
-        """Make everything visible at once; returns the version.
+        """Make all changes visible at once; returns the version.
 
         Transactions that commit through one `Lakehouse` at the same time share a version. After an error the
-        transaction is closed. Its files are removed if it is certain that nothing was committed, and left to
-        `vacuum` otherwise.
+        transaction is closed. If it is certain that nothing was committed, the transaction's files are deleted;
+        otherwise `vacuum` deletes them later.
 
         Args:
             timeout_seconds: how long to retry while other writers are faster or change the same tables, or the store
                 fails; 120 if not given.
             max_attempts: the largest number of attempts, of rebases of tables, and of runs of the checks; 200 if not
                 given.
-            coordination: "none" or "queue" (after a lost race, wait in a queue with other processes, one of which
-                commits for all); the lakehouse's property `commit.coordination` if not given, else "none".
+            coordination: "none", or "queue": if another process commits first, wait in a queue with other processes,
+                one
+            of which commits for all. By default the lakehouse's property `commit.coordination`, or else "none".
 
-        Raises:
-            CommitConflict: another transaction committed first and touched the same things.
+            Raises:
+            CommitConflict: another transaction committed first, and changed the same objects.
             CheckFailed: a check does not hold.
             CommitStateUnknown: the storage did not answer; ask `lake.transactions.outcome(txn.id)` later.
             TransactionExpired: the transaction was open for too long.
-            InvalidArgument: it was saved with checks that `Lakehouse.resume` did not allow; it stays open.
+            InvalidArgument: the transaction was saved with checks that `Lakehouse.resume` did not allow; it stays open.
         """
         self._state_to_change()
         if self._version is None:
@@ -276,7 +277,7 @@ class Transaction(OpenTransaction):
         max_attempts: int | None = None,
         coordination: Coordination | None = None,
     ) -> int:
-        """`commit` without other appends to the same table."""
+        """Commit, but not together with appends of other transactions."""
         core, redone = self._core, 0
         with self._span.part("commit") as span, ExitStack() as locks:
             if self._staged is not None or self._checks:
@@ -311,10 +312,10 @@ class Transaction(OpenTransaction):
         return self._committed(outcome)
 
     def _commit_with_other_appends(self) -> int | None:
-        """Commit an append of few rows together with concurrent ones. None if the transaction commits by itself.
+        """Commit an append of few rows together with concurrent appends; None if the transaction must commit alone.
 
-        That is the case if it has done anything else, or has a check, which must see the rows of all transactions that
-        come before it.
+        The transaction must commit alone if it has done anything else, or if it has a check, which has to see the rows
+        of all earlier transactions.
         """
         core = self._core
         if self._staged is None or self._commit_append is None or self._checks or core.sequence or core.has_writes:
@@ -336,9 +337,9 @@ class Transaction(OpenTransaction):
         return version if version is None or not self.is_open else self._committed(version)
 
     def _commit_in_group(self) -> int:
-        """Commit an append of files that a client wrote, together with concurrent ones on the same table.
+        """Commit an append of files that a client wrote, together with concurrent appends to the same table.
 
-        Other transactions commit without a group. Raises as `commit` does.
+        A transaction with other changes commits alone. Raises the errors of `commit`.
         """
         from trinitylake.iceberg_storage.commit_errors import TableConflict
         from trinitylake.tables.group_append import Committed, Task, WrittenAppend, groups_of
@@ -387,14 +388,14 @@ class Transaction(OpenTransaction):
         return done.version
 
     def rollback(self) -> None:
-        """Roll back: nothing becomes visible, and the data files that were written are deleted as far as possible.
+        """Roll back: no change becomes visible, and the written data files are deleted as far as possible.
 
-        A transaction that another process may still commit, because it was saved or its commit ended without an answer,
-        is rolled back for all processes. That makes a version, which records it.
+        If the transaction was saved, or its commit ended without an answer, another process could still commit it. Then
+        it is rolled back for all processes, which commits a version with a record of the rollback.
 
         Raises:
-            CommitConflict: it was committed, or another process resumed and saved it since.
-            CommitStateUnknown: the storage cannot be asked whether it was committed; nothing was deleted.
+            CommitConflict: it was committed, or another process has resumed and saved it in the meantime.
+            CommitStateUnknown: the storage does not answer whether it was committed; nothing was deleted.
         """
         self._require_no_check()
         if self._open_core.status not in (TransactionStatus.OPEN, TransactionStatus.UNKNOWN):
@@ -407,11 +408,11 @@ class Transaction(OpenTransaction):
     def save(self) -> None:
         """Write the state of the transaction to the storage, for `lake.resume(txn.id)` in another process.
 
-        Any process may save it again. Of two that save or commit the same state, the second gets an error. It can be
-        resumed until the `txn_ttl_millis` of the lakehouse have passed (format §8).
+        Any process may save the transaction again. If two processes save or commit the same state, the second gets an
+        error. The transaction can be resumed for `txn_ttl_millis`, a setting of the lakehouse (format §8).
 
         Raises:
-            CommitConflict: another process resumed it, and saved, committed or rolled it back.
+        CommitConflict: another process resumed the transaction, and saved, committed or rolled it back.
         """
         core = self._state_to_change()
         attachment = b""
@@ -425,13 +426,13 @@ class Transaction(OpenTransaction):
         """Add a condition that must hold when the transaction commits, such as "no flight without an airport".
 
         Checks see the transaction's own writes. They run before the commit. If another transaction has changed
-        anything that they read, or a table that this transaction writes, they run again, on the newest version. If one
-        fails nothing is committed.
+        something that the checks read, or a table that this transaction writes, the checks run again, on the newest
+        version. If a check fails, nothing is committed.
 
         Args:
-            check: SQL for DuckDB over tables and views named as here, true if the first value of its result is; or the
-                name of a function, `package.module:function`, called with the transaction; or a function, which a
-                saved transaction cannot keep.
+        check: SQL for DuckDB, which holds if the first value of its result is true; or a function that is called
+        with the transaction; or the name of such a function, `package.module:function`. A transaction with a
+        function that has no such name cannot be saved.
         """
         self._state_to_change()
         self._checks.add(check)
@@ -448,7 +449,7 @@ class Transaction(OpenTransaction):
     ) -> None:
         try:
             if kind is not None:
-                with suppress(TrinityLakeError):  # the rest can be resumed, or vacuum deletes it
+                with suppress(TrinityLakeError):  # `vacuum` deletes the files that a failed rollback leaves
                     self.rollback()
             elif self.is_open:
                 self.commit()
@@ -483,12 +484,12 @@ class Transaction(OpenTransaction):
         )
 
     def table(self, identifier: Identifier) -> Table:
-        """A table as this transaction sees it. Raises `ObjectNotFound`."""
+        """A table in the state that this transaction sees. Raises `ObjectNotFound`."""
         namespace, name = split(identifier)
         return self._find_table(namespace, name) or super().table(identifier)
 
     def _find_table(self, namespace: str, name: str) -> TransactionTable | None:
-        """A table that tracks its reads; None if it does not exist."""
+        """The handle of a table, which records its reads; None if the table does not exist."""
         with self._located("table", namespace, name):
             definition = self._state().open_table(namespace, name)
             return None if definition is None else self._staged_tables.open(namespace, name, definition)
@@ -539,7 +540,7 @@ class Transaction(OpenTransaction):
     def _staged_tables(self) -> StagedTables:
         """The tables that the transaction has opened or created.
 
-        Made with the first table, so that a transaction without tables never loads PyIceberg.
+        The object is created for the first table, so that a transaction without tables never imports PyIceberg.
         """
         if self._staged is None:
             from trinitylake.tables.staged_tables import StagedTables
@@ -564,10 +565,11 @@ class Transaction(OpenTransaction):
             raise
 
     def _add_companion(self, companion: _core.Transaction, replaced: bool = False) -> _core.Transaction:
-        """Commit a log entry, whose changes this transaction has staged, together with this transaction.
+        """Commit another transaction's log entry together with this transaction, which has staged its changes.
 
         Args:
-            replaced: this transaction takes its place in the log. To be added first.
+            companion: the transaction of the log entry.
+            replaced: whether `companion`, which must be the first companion, replaces this transaction in the log.
         """
         self._replaces_first |= replaced
         self._companions.append(companion)
@@ -578,13 +580,14 @@ class Transaction(OpenTransaction):
         self._queued_appends = queued
 
     def _take_metadata(self) -> list[tuple[str, bytes]]:
-        """Metadata files that the commit has to write; each is returned once."""
+        """Metadata files that the commit has to write; each file is returned once."""
         return [] if self._staged is None else self._staged.take_metadata()
 
     def _check(self) -> None:
-        """Run the checks on the newest version that the transaction is valid on, and watch their reads.
+        """Run the checks on the newest version on which the transaction is valid; the core watches what they read.
 
-        Requirements of Iceberg clients on tables that the transaction does not change are watched as well.
+        The core then also watches tables that the transaction does not change, but on which an Iceberg client has
+        requirements.
         """
         if not self._has_conditions:
             return
@@ -608,7 +611,7 @@ class Transaction(OpenTransaction):
 
     @property
     def _has_conditions(self) -> bool:
-        """Whether the commit depends on more than its writes."""
+        """Whether the commit depends on more than the objects that it writes."""
         return bool(self._checks) or (self._staged is not None and self._staged.has_requirements)
 
     def _committed(self, version: int) -> int:
@@ -621,7 +624,7 @@ class Transaction(OpenTransaction):
         return version
 
     def _failed(self, error: BaseException) -> None:
-        """After a failed commit: roll back what no process can commit, and delete files that no version can reach."""
+        """After a failed commit: roll back, if no process can commit the transaction, and delete unreachable files."""
         if self._core.is_unknown:
             self._open_core.status = TransactionStatus.UNKNOWN
             self._end_span(error)
@@ -630,7 +633,8 @@ class Transaction(OpenTransaction):
         self._end_span(error)
         is_lost = isinstance(error, _FINAL_ERRORS) or (isinstance(error, CommitConflict) and bool(error.winners))
         if is_lost or not self._core.sequence:
-            with suppress(TrinityLakeError):  # another process continued it, or its state can still be resumed
+            # The rollback fails if another process has continued the transaction.
+            with suppress(TrinityLakeError):
                 self._core.rollback()
                 self._open_core.status = TransactionStatus.ROLLED_BACK
         self._remove_files()

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 class TableRowChanges:
     """The rows that one transaction changed in one table.
 
-    Supports the Arrow C stream protocol, as `read` does.
+    Arrow libraries read the rows through the Arrow C stream protocol.
 
     Attributes:
-        table_id: the id of the table, which a rename does not change.
-        name: its full name after the transaction; None if the transaction dropped it.
-        former_name: its full name before the transaction; None if the transaction created or restored it.
+    table_id: the id of the table, which a rename does not change.
+    name: the table's full name after the transaction; None if the transaction dropped the table.
+    former_name: the full name before the transaction; None if the transaction created or restored the table.
     """
 
     table_id: str
@@ -57,7 +57,7 @@ class TableRowChanges:
         after, *before = (self._page.schema(one) for one in (self._step.after, self._step.before) if one is not None)
         schema = with_wider_types(after, before[0]) if before else after
         listed = self._page.listed(self.table_id)
-        if listed is not None:  # its current schema may be another
+        if listed is not None:  # the last state can have another current schema than this state
             is_known = any(one is after for one in listed.metadata.schemas)
             metadata = listed.metadata.model_copy(update={"current_schema_id": after.schema_id})
             listed = listed._replace(metadata=metadata) if is_known else None
@@ -82,8 +82,9 @@ class TransactionRowChanges(TransactionChanges):
     """Changes of one transaction, with the rows: an entry of `lake.changes(since, rows=True)`.
 
     Attributes:
-        rows: the tables that the transaction changed, dropped ones first. A table has no rows if only its properties or
-            its name changed.
+        rows: the tables that the transaction changed, dropped tables first. A table has no rows if only its properties
+            or
+        its name changed.
     """
 
     rows: tuple[TableRowChanges, ...] = field(repr=False, compare=False)
@@ -109,8 +110,8 @@ def changes_with_rows(
 class _Page:
     """The tables that some consecutive versions changed, each opened once, in its last state in these versions.
 
-    The metadata of that state lists the snapshots and schemas of most earlier states. To open each state would take
-    time in proportion to the number of snapshots.
+    The metadata of the last state lists the snapshots and schemas of most earlier states. Opening every state would
+    take time in proportion to the number of snapshots, for each state.
     """
 
     def __init__(self, storage: _core.Storage, steps: Iterable[TableStep]) -> None:
@@ -119,7 +120,7 @@ class _Page:
         self._listed: dict[str, ListedSnapshots] = {}
 
     def listed(self, table_id: str) -> ListedSnapshots | None:
-        """None for a dropped table, and for a table whose files another catalog manages."""
+        """The snapshots of a table's last state; None for a dropped table, and for a table that is not managed."""
         last = self._last.get(table_id)
         if last is None or last.definition.table_type != MANAGED:
             return None
@@ -129,7 +130,7 @@ class _Page:
         return self._listed[table_id]
 
     def schema(self, state: TableState) -> IcebergSchema:
-        """The columns of a state, with their default values, which the definition does not have."""
+        """The columns of a table's state, with their default values, which only the metadata has."""
         definition = state.definition
         listed = self.listed(definition.id)
         if listed is not None and definition.HasField("schema"):

@@ -35,9 +35,13 @@ OutcomeStatus: TypeAlias = Literal["committed", "undone", "rolled back", "not co
 class Outcome(NamedTuple):
     """Outcome of a transaction.
 
-    `status` is "committed" in `version`; "undone": committed in `version`, and undone by a later rollback; "rolled
-    back": it ended without effect, and can never be committed; "not committed": it is not in the log, but a running
-    writer may still commit it; or "unknown": the versions that could contain it have expired.
+    `status` is one of:
+
+    - "committed": the transaction was committed in `version`.
+    - "undone": the transaction was committed in `version`, and a later rollback of the lakehouse has undone it.
+    - "rolled back": the transaction ended without effect, and can never be committed.
+    - "not committed": the transaction is not in the log, but a running writer may still commit it.
+    - "unknown": versions that could contain the transaction have expired.
     """
 
     status: OutcomeStatus
@@ -45,7 +49,7 @@ class Outcome(NamedTuple):
 
 
 class Transactions:
-    """The saved transactions of a lakehouse, and the outcomes of those that ended: `lake.transactions`."""
+    """The saved transactions of a lakehouse, and the outcomes of all transactions: `lake.transactions`."""
 
     __slots__ = ("_handle",)
 
@@ -73,14 +77,15 @@ class Transactions:
     def outcome(self, transaction_id: str) -> Outcome:
         """Outcome of a transaction, after a `CommitStateUnknown` or a crash of its process.
 
-        Reads the log back to the oldest retained version. Raises `InvalidName` for a text that cannot be an id.
+        Reads the log back to the oldest kept version. Raises `InvalidName` for a string that cannot be an id.
         """
         return Outcome(*self._handle.core.outcome(transaction_id))
 
     @checked
     def is_committed(self, transaction_id: str) -> bool:
-        """Whether a transaction with this chosen id was committed in a kept version, even if a rollback undid it since.
+        """Whether a kept version committed a transaction with this chosen id, even if a later rollback has undone it.
 
-        One look-up in the latest version, whereas `outcome` reads the log. Raises `InvalidName` for an invalid id.
+        This takes one look-up in the latest version, whereas `outcome` reads the log. Raises `InvalidName` for an
+        invalid id.
         """
         return self._handle.core.is_committed(transaction_id)

@@ -20,9 +20,10 @@ class TreeCompaction:
 
     Attributes:
         version: the new version; None in a dry run, or if the compaction would have saved too little.
-        nodes_before, nodes_after: node files of the tree; in a dry run, `nodes_after` is what it would have.
-        messages_before, messages_after: buffered changes that have not reached a leaf.
-        size_bytes_before, size_bytes_after: uncompressed size of the nodes; the second is 0 without a new version.
+        nodes_before, nodes_after: numbers of node files of the tree; after a dry run `nodes_after` is an estimate.
+        messages_before, messages_after: numbers of buffered changes that have not reached a leaf.
+        size_bytes_before, size_bytes_after: uncompressed sizes of all nodes; `size_bytes_after` is 0 without a new
+            version.
     """
 
     version: int | None

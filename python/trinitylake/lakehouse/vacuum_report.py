@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.base.markup import Markup
 
-#: Maximum number of paths of each class in a report, unless the caller requests all.
+#: Maximum number of deleted, and of unknown, paths in a report, unless the caller requests all.
 EXAMPLES = 1000
 #: Callback with "marked" or "swept", and the number of files so far.
 Progress = Callable[[str, int], object]
@@ -24,7 +24,7 @@ class VacuumRequest(NamedTuple):
     """The arguments of `LakehouseMaintenance.vacuum`.
 
     Attributes:
-        examples: the largest number of paths that are reported of each kind.
+        examples: maximum number of deleted, and of unknown, paths in the report.
     """
 
     grace_millis: int | None
@@ -43,11 +43,11 @@ class Files(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """Files that a vacuum deleted, or with `dry_run` would delete, and those that it kept.
+    """Files that a vacuum deleted, or with `dry_run` would delete, and files that it kept.
 
     Attributes:
-        version: the new version. After it, no transaction can commit the deleted files. None if there was nothing to
-            delete, or in a dry run.
+    version: the new version, which keeps open transactions from committing the deleted files. None in a dry run, or
+    if there was nothing to delete.
         before: the time, by the clock of the store, from which files were too young to be deleted.
         dry_run: whether nothing was deleted.
         deleted: deleted files by kind, such as "data files" or "tree nodes".
@@ -56,7 +56,8 @@ class Vacuumed:
         young: unreachable files that are too young.
         unknown: files below the root that no release of this format writes; they are not deleted.
         foreign: files below the root that belong to an external or federated table; they are not deleted.
-        deleted_paths, unknown_paths: some of the paths: the first thousand, or with `paths=True` all.
+        deleted_paths, unknown_paths: paths of deleted and of unknown files: the first thousand, or with `paths=True`
+            all.
     """
 
     version: int | None
@@ -102,7 +103,7 @@ def files_table(caption: str, counts: Mapping[str, Files]) -> Markup:
 
 
 def vacuumed(found: _core.GcReport, dry_run: bool) -> Vacuumed:
-    """The public form of the core's result."""
+    """The `Vacuumed` with the core's result."""
     return Vacuumed(
         found.version,
         time_of(found.before_millis),

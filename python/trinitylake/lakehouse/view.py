@@ -1,4 +1,4 @@
-"""One view, as one version has it: SQL text that engines run, in one or several dialects."""
+"""A view in one version: SQL that engines run, in one or several dialects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class View:
-    """A view and its SQL (`ViewDef`, format §6). TrinityLake stores the text without parsing it."""
+    """A view and its SQL (`ViewDef`, format §6). TrinityLake stores the SQL without parsing it."""
 
     def __init__(self, namespace: str, name: str, definition: ViewDef) -> None:
         self._namespace = namespace
@@ -30,7 +30,7 @@ class View:
 
     @property
     def namespace(self) -> str:
-        """The namespace the view is in."""
+        """The namespace of the view."""
         return self._namespace
 
     @property
@@ -40,7 +40,7 @@ class View:
 
     @property
     def representations(self) -> dict[str, str]:
-        """SQL texts by dialect, in the order of the definition."""
+        """The SQL by dialect, in the order of the definition."""
         return {one.dialect: one.sql for one in self._definition.representations}
 
     @property
@@ -50,14 +50,12 @@ class View:
 
     @property
     def sql(self) -> str:
-        """The text of the first representation."""
+        """The SQL of the first representation."""
         return self._definition.representations[0].sql
 
     @checked
     def sql_for(self, dialect: str) -> str:
-        """The SQL text in one dialect, whose name is case-insensitive. Raises `ObjectNotFound`, which lists the
-        existing dialects.
-        """
+        """The SQL in one dialect, whose name is case-insensitive. Raises `ObjectNotFound` if there is none."""
         for representation in self._definition.representations:
             if representation.dialect.lower() == dialect.lower():
                 return representation.sql
@@ -67,19 +65,19 @@ class View:
 
     @property
     def schema(self) -> Schema | None:
-        """The columns, or None if the creator of the view did not give them."""
+        """The columns; None if the creator of the view did not give any."""
         from trinitylake.definitions import Schema
 
         return Schema.from_definition(self._definition.schema) if self._definition.HasField("schema") else None
 
     @property
     def default_namespace(self) -> str:
-        """The namespace in which unqualified names in the SQL are looked up; "" if none was given."""
+        """The namespace of names in the SQL that are written without a namespace; "" if the creator gave none."""
         return self._definition.default_namespace
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties the view was given."""
+        """The properties that users gave the view."""
         given = self._definition.properties.items()
         return {name: value for name, value in given if not name.startswith(OWN_PROPERTY_PREFIX)}
 

@@ -1,4 +1,4 @@
-"""Check of the names in views: the tables that they read exist, and none is in the catalog of a transaction."""
+"""Checks that the tables that views read exist, and that no view reads the catalog of a transaction."""
 
 from __future__ import annotations
 
@@ -45,8 +45,11 @@ def _problems(lake: LakehouseVersion, view: View, connection: Any, sql: str) -> 
 
 
 def _exists(lake: LakehouseVersion, parts: Parts, default_namespace: str) -> bool:
-    """Whether a table or view with the name exists. The first of three parts may be a namespace or a catalog of an
-    engine; if it is not a namespace, the name may be in another catalog, so it counts as existing."""
+    """Whether a table or view with this name exists.
+
+    The first of three parts can be a namespace or an engine's name of a catalog. If it is not a namespace, the table
+    can be in another catalog, so the answer is True.
+    """
     catalog, schema, name = parts
     if catalog and _kind(lake, full_name(catalog, schema)) is None and _kind(lake, schema) is None:
         return True

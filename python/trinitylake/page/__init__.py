@@ -1,8 +1,8 @@
-"""The web page of a lakehouse: its built files and the headers that a browser gets with them.
+"""The web page of a lakehouse: its built files and their HTTP headers.
 
-`make page` builds it from `page/` into `built/`, which every wheel contains and a checkout may lack. `trinitylake
-serve` serves it, or `trinitylake page` writes it as files for a lakehouse on a web server. Then the page reads the
-files of the lakehouse with the library's own core (`ui/core.bin`: WebAssembly, compressed with gzip).
+`make page` builds the page from `page/` into `built/`, which every wheel contains and a checkout may lack. `trinitylake
+serve` serves it. `trinitylake page` writes it as files, for a lakehouse on a web server; this page reads the files of
+the lakehouse with the library's own core (`ui/core.bin`: WebAssembly, compressed with gzip).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MEDIA_TYPES = {
     "txt": "text/plain; charset=utf-8",
 }
 
-#: Only resources of the same origin, scripts only as files, and no embedding in frames.
+#: The page loads only resources of its own origin, has scripts only in files, and cannot be embedded in frames.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -77,7 +77,7 @@ def assets() -> list[Asset]:
 
 
 def index_of_server() -> Asset:
-    """`index.html` for a server that serves the page and its data. Raises as `assets`."""
+    """`index.html` for a server of the page and its data. Raises `NotInstalled` in a build without the page."""
     return Asset("index.html", (_built() / "index.html").read_bytes())
 
 
@@ -101,7 +101,8 @@ def index_of_files(root: str, *, has_sql: bool = False) -> Asset:
     """`index.html` for a lakehouse whose files a browser reads without a server.
 
     `root` is the address of the lakehouse's root: relative to the page, or absolute (http or https). With `has_sql` the
-    page has queries, with DuckDB in its folder `duckdb`. Raises `InvalidArgument` for another address, and as `assets`.
+    page has queries, with DuckDB in its folder `duckdb`. Raises `InvalidArgument` for another address, and
+    `NotInstalled`.
     """
     parts = urlsplit(root)
     if not root or parts.scheme not in ("", "http", "https") or (parts.scheme and not parts.hostname):
@@ -111,10 +112,10 @@ def index_of_files(root: str, *, has_sql: bool = False) -> Asset:
             "the address of the lakehouse is public: it must not contain a password, query or fragment"
         )
     origins = f"'self' {parts.scheme}://{parts.netloc}" if parts.netloc else "'self'"
-    # A page of a file server has no headers, and its content cannot prevent frames.
+    # A file server sends no policy as a header, so the page contains it; there `frame-ancestors` has no effect.
     rules = [rule.strip() for rule in POLICY.split(";") if "frame-ancestors" not in rule]
     policy = "; ".join(rules).replace("connect-src 'self'", f"connect-src {origins}")
-    # Only the page of files compiles WebAssembly.
+    # Only a page that reads files, not a page of a server, compiles WebAssembly.
     policy = policy.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
     if has_sql:
         # One policy of Trusted Types, which names one script: that of DuckDB's worker (`page/src/files/sql/duckdb.js`).
@@ -134,7 +135,8 @@ def write_files(folder: Path, root: str, duckdb: Path | None = None) -> list[Pat
     """Write the page for a lakehouse whose files a browser can fetch below `root`. Returns the written files.
 
     With `duckdb`, the npm package `@duckdb/duckdb-wasm` as a folder or as the file that `npm pack` writes, the page has
-    SQL queries. Raises `InvalidArgument` as `index_of_files` and `files_of_duckdb`, and if a file cannot be written.
+    SQL queries. Raises `InvalidArgument` if a file cannot be written, and the errors of `index_of_files` and
+    `files_of_duckdb`.
     """
     duckdb_files = (
         [Asset(f"duckdb/{name}", content) for name, content in files_of_duckdb(duckdb).items()] if duckdb else []

@@ -1,7 +1,7 @@
-"""DuckDB for browsers, from its npm package: runs the SQL queries of a page of files.
+"""DuckDB for browsers, from its npm package: it runs the SQL queries of a page that reads files.
 
-This package does not contain it: it has 34 MB, which most pages do not need, and the page loads nothing from other
-origins.
+`trinitylake` does not contain DuckDB for browsers, because most pages do not need its 34 MB. The page needs a copy,
+because it loads nothing from other origins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from trinitylake.errors import InvalidArgument
 
 PACKAGE = "@duckdb/duckdb-wasm"
-#: The messages between the page and its worker are internal to the package.
+#: Supported versions: the messages between page and worker are internal to the package, and can change.
 VERSIONS = "1.32."
 _WORKER = "duckdb-browser-eh.worker.js"
 _PROGRAM = "duckdb-eh.wasm"
@@ -40,7 +40,7 @@ def files_of_duckdb(package: Path) -> dict[str, bytes]:
         program, worker = read(f"dist/{_PROGRAM}"), read(f"dist/{_WORKER}")
     except (OSError, EOFError, KeyError, tarfile.TarError) as error:
         raise InvalidArgument(f"{package} lacks dist/{_PROGRAM} or dist/{_WORKER}, or they are damaged") from error
-    # Removes the reference to a source map, which is not part of the page.
+    # Remove the reference to a source map, because the page does not have the source map.
     script = worker.partition(b"\n//# sourceMappingURL=")[0] + b"\n"
     known = {key: described[key] for key in ("name", "version", "license", "repository") if key in described}
     return {

@@ -49,7 +49,10 @@ if TYPE_CHECKING:
 
 
 def _check_kept(open_core: Callable[[], _core.Transaction]) -> None:
-    """Called when a file is missing. This is not a lambda, so that pickling it fails with a clear error."""
+    """Raise an error if garbage collection may have deleted a missing file (`check_retained`).
+
+    A named function instead of a lambda, so that pickling fails with a clear error.
+    """
     open_core().check_retained()
 
 
@@ -60,13 +63,14 @@ class StagedTables:
         self, lakehouse: _core.Lakehouse, storage: _core.Storage, open_core: Callable[[], _core.Transaction]
     ) -> None:
         self._lakehouse = lakehouse
-        self._storage = storage  # of the transaction, whose commit waits for files that are written through it
+        # The storage handle of this transaction: the commit waits for the files that are written through this handle.
+        self._storage = storage
         self._open_core = open_core
         self._tables: dict[tuple[str, str], TransactionTable] = {}
         self._dropped: list[TransactionTable] = []
         self._metadata_paths: list[str] = []
-        self._metadata_files: list[tuple[str, bytes]] = []  # for the next commit or save
-        self._absent: dict[tuple[str, str], None] = {}  # names that must stay free
+        self._metadata_files: list[tuple[str, bytes]] = []  # metadata files that the next commit or save writes
+        self._absent: dict[tuple[str, str], None] = {}  # table names that must not exist when the transaction commits
         self._unused: list[str] = []  # files of changes that were dropped
 
     @cached_property
@@ -79,7 +83,8 @@ class StagedTables:
         if key not in self._tables:
             table = TransactionTable(self._open_core, self._io, namespace, name, parse_table_def(definition))
             if table.type != "managed":
-                self._open_core().exists("table", namespace, name)  # their reads are not tracked
+                # Scans of this table are not recorded, so the core watches the table's definition instead.
+                self._open_core().exists("table", namespace, name)
             self._tables[key] = table
         return self._tables[key]
 
@@ -123,7 +128,7 @@ class StagedTables:
         self._tables[namespace, name] = TransactionTable(self._open_core, self._io, namespace, name, definition, staged)
 
     def create_external(self, namespace: str, name: str, metadata_location: str, properties: Mapping[str, str]) -> None:
-        """Create an external table; reads its metadata."""
+        """Stage a new external table, after reading its metadata."""
         from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
 
         definition = new_table_def(
@@ -137,7 +142,7 @@ class StagedTables:
     def create_federated(
         self, namespace: str, name: str, catalog: Mapping[str, str], table: str, properties: Mapping[str, str]
     ) -> None:
-        """Create a federated table; reads its metadata."""
+        """Stage a new federated table, after reading its metadata from the other catalog."""
         from trinitylake.iceberg_storage.federated_tables import federated_properties, open_federated
 
         definition = new_table_def(
@@ -153,7 +158,10 @@ class StagedTables:
         removed: Iterable[str],
         metadata_location: str | None,
     ) -> None:
-        """Change properties: of a managed table in Iceberg's metadata, of other tables in the definition."""
+        """Set and remove properties: a managed table has them in Iceberg's metadata, other tables in the definition.
+
+        A new `metadata_location` moves an external table to another metadata file.
+        """
         if metadata_location is not None and table.type != "external":
             raise InvalidArgument(
                 f"only an external table can be moved to other metadata; {table.name} is {table.type}"
@@ -176,13 +184,13 @@ class StagedTables:
         self._open_core().replace("table", table.namespace, table._own_name, serialize(definition))
 
     def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
-        """Follow a rename: handles use the new name."""
+        """Follow a rename that the core has done: the table's handle uses the new name from now on."""
         if table := self._tables.pop((namespace, name), None):
             table._rename(new_namespace, new_name)
             self._tables[new_namespace, new_name] = table
 
     def drop(self, namespace: str, name: str) -> None:
-        """Follow a drop; handles refuse to work from now on."""
+        """Follow a drop that the core has done: the table's handle refuses every use from now on."""
         if table := self._tables.pop((namespace, name), None):
             table._drop()
             self._dropped.append(table)
@@ -193,7 +201,7 @@ class StagedTables:
         return sum(table._staged.base_size_bytes for table in self._tables.values() if table._staged is not None)
 
     def read(self) -> list[str]:
-        """Full names of the tables that were scanned, or used and not changed, sorted."""
+        """Sorted full names of the tables that the transaction scanned, or used without changing them."""
         changed = self._changed()
         live = [table for table in self._tables.values() if table._scans or (table._uses and table not in changed)]
         return sorted({table.name for table in [*live, *(table for table in self._dropped if table._scans)]})
@@ -203,7 +211,7 @@ class StagedTables:
         return {table: table._uses for table in self._tables.values()}
 
     def watch_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
-        """Read the tables that were used since `uses` through any handle, so that the core watches them."""
+        """Read the tables that were used since `uses` and not changed, so that the core watches them."""
         changed = self._changed()
         for name, table in self._tables.items():
             if table not in changed and table._uses != uses.get(table, 0):
@@ -219,9 +227,10 @@ class StagedTables:
         return bool(self._absent) or any(table._is_required for table in self._tables.values())
 
     def watch_required(self) -> None:
-        """Read the required objects, so that the core watches them.
+        """Read the tables that the commit depends on, so that the core watches them.
 
-        Raises `CommitConflict` for a table that must not exist."""
+        Raises `CommitConflict` for a table that must not exist.
+        """
         core = self._open_core()
         for name, table in self._tables.items():
             if table._is_required:
@@ -267,7 +276,7 @@ class StagedTables:
 
     @property
     def lone_append(self) -> TransactionTable | None:
-        """The table, if the only change of the transaction is an append of a client's files to it; otherwise None."""
+        """The table, if appending files that a client wrote is the transaction's only change; otherwise None."""
         changed = self._changed()
         if len(changed) != 1 or self._dropped or self._absent or self.has_requirements or self._metadata_paths:
             return None
@@ -275,7 +284,7 @@ class StagedTables:
         return changed[0] if staged is not None and staged.is_append_of_written_files else None
 
     def take_lone_rows(self) -> tuple[TransactionTable, Batch] | None:
-        """A table, and few rows that were appended to it, if the transaction has done nothing else; else None."""
+        """The table and its waiting rows, if a small append is the transaction's only change; otherwise None."""
         waiting = [table for table in self._tables.values() if table._waiting_rows]
         others = any(table._staged is not None and table._staged.changed for table in self._tables.values())
         if len(waiting) != 1 or others or self._dropped or self._absent or self._metadata_paths:
@@ -284,7 +293,7 @@ class StagedTables:
         return None if batch is None else (waiting[0], batch)
 
     def rebase_on(self, version: _core.Version, table: TransactionTable) -> None:
-        """Rebase the changes of a table on those of a version. Raises `TableConflict`."""
+        """Apply the changes of a table again to its state in `version`. Raises `TableConflict`."""
         location = version.locate("table", table.namespace, table._own_name)
         newer = None if location is None else parse_table_def(read_definition(self._storage, location), location)
         if newer is not None and newer.id == table.id and newer.table_type == table._definition.table_type:
@@ -295,12 +304,12 @@ class StagedTables:
         return table_locks.held(self._changed_ids())
 
     def locks_reserved(self) -> AbstractContextManager[None]:
-        """Hold the locks of the changed tables for a transaction that begins in the block."""
+        """Hold the locks of the changed tables for another transaction that begins and commits in the block."""
         return table_locks.reserved(self._changed_ids())
 
     @contextmanager
     def being_checked(self) -> Iterator[None]:
-        """Context manager for checks. Raises `InvalidArgument` if a check writes to a table that has changed."""
+        """Context manager in which checks run. Raises `InvalidArgument` if a check writes to a table."""
         before = {name: table._staged.metadata for name, table in self._tables.items() if table._staged is not None}
         with table_locks.in_checks(self._changed_ids()):
             yield
@@ -321,7 +330,7 @@ class StagedTables:
             self._describe(table)
 
     def take_metadata(self) -> list[tuple[str, bytes]]:
-        """Paths and bytes of metadata files to write with the commit or before a save; each is returned once."""
+        """Paths and contents of the metadata files that the commit or save has to write; each file is returned once."""
         files, self._metadata_files = self._metadata_files, []
         return files
 
@@ -355,9 +364,10 @@ class StagedTables:
             raise CorruptFile(f"saved transaction {core.id}: its saved state of tables is damaged: {error}") from error
 
     def rebase(self, conflicts: Iterable[_core.ConflictingTable]) -> bool:
-        """Rebase the changes of these tables on the committed state; returns whether that state of any table is new.
+        """Apply the changes of these tables again to the state that others have committed.
 
-        Raises `CommitConflict` for the first table that cannot be rebased.
+        Returns whether any of the tables has new metadata. Raises `CommitConflict` for the first table whose changes
+        cannot be applied.
         """
         redone = []
         is_new = False
@@ -371,7 +381,8 @@ class StagedTables:
             if winner.id != table.id:
                 raise self._conflict(conflicting, "it was dropped and created again")
             metadata_location = winner.format_properties[METADATA_LOCATION]
-            if metadata_location != table._staged.base_metadata_path:  # else it wrote the definition as it was
+            # With equal metadata, the other transaction has written an unchanged definition.
+            if metadata_location != table._staged.base_metadata_path:
                 is_new = True
                 try:
                     table._staged.reapply(metadata_location)
@@ -386,7 +397,7 @@ class StagedTables:
         return is_new
 
     def committed(self, version: int) -> None:
-        """After a commit: record the version, and delete superseded files as far as possible."""
+        """After a commit: record the version, and try to delete the files that the commit does not use."""
         for table in self._tables.values():
             table._committed_version = version
             table._waiting_rows = []
@@ -398,7 +409,7 @@ class StagedTables:
                 self._delete(table._staged.written_paths)
 
     def discard(self) -> None:
-        """After a rollback: delete all files that were written, or are still being written, as far as possible."""
+        """After a rollback: try to delete all files that the transaction has written or is still writing."""
         for table in [*self._tables.values(), *self._dropped]:
             table._waiting_rows = []
             if table._staged is not None:
@@ -428,7 +439,8 @@ class StagedTables:
 
     def _finish_metadata(self, tables: list[TransactionTable]) -> None:
         finished = [table._staged.finish() for table in tables if table._staged is not None]
-        files = [(path, data) for path, data in finished if path not in self._metadata_paths]  # not those of a save
+        # A save has already written the files with known paths.
+        files = [(path, data) for path, data in finished if path not in self._metadata_paths]
         self._metadata_paths += [path for path, _ in files]
         self._metadata_files += files
 
@@ -436,7 +448,11 @@ class StagedTables:
         self._storage.delete_unneeded(list(paths))
 
     def _requirement_broken(self, table: tuple[str, str], before: _core.Version | None, reason: str) -> CommitConflict:
-        """The error for a table that this transaction depends on; `before` is a version in which the table fits."""
+        """The error for a table that this transaction depends on.
+
+        `before` is a version in which the table meets the requirements; the error names the later commits that changed
+        it.
+        """
         name = full_name(*table)
         winners: list[Winner] = []
         if before is not None:

@@ -1,10 +1,10 @@
 """Positions in tables, stored as properties of namespaces.
 
 A consumer of changes has the namespace `_consumers.NAME`, a producer of rows `_producers.NAME`. The key of the property
-is the id of the table, its value the position in that table. So a position is versioned, exported, checked and rolled
-back like any object, found by one look-up in the latest version, and kept when versions expire. It commits together
-with the rows. Two transactions that move the same position write the same key, so one of them fails with
-`CommitConflict`.
+is the id of the table, the value of the property is the position in that table. So a position is versioned, exported,
+checked and rolled back like any object, needs one look-up in the latest version, and remains when versions expire. The
+position and the rows commit in one transaction. Two transactions that move the same position change the same object,
+so one of them fails with `CommitConflict`.
 """
 
 from __future__ import annotations

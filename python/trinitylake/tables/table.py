@@ -66,12 +66,12 @@ if TYPE_CHECKING:
 TableType = Literal["managed", "external", "federated"]
 Result = TypeVar("Result")
 _AT_LEAST_ONE = partial(whole_number, minimum=1)
-#: Rows below this size share a commit with other appends.
+#: An append of at most this size can share a commit with other appends.
 FEW_ROWS_SIZE_BYTES = 1 << 20
 
 
 class _Input:
-    """Rows with the columns of the table, in memory or as a stream, which are counted as they are written."""
+    """Rows with the columns of the table, in memory or as a stream. `count` is complete after all rows were read."""
 
     def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
         is_table = isinstance(rows, pa.Table)
@@ -95,28 +95,29 @@ class Table(ABC):
 
     @abstractmethod
     def _iceberg(self) -> IcebergTable:
-        """The state that reads see."""
+        """The PyIceberg table in the state that reads see."""
 
     @abstractmethod
     def _writing(self, note: CommitInfo = NO_COMMIT_INFO) -> AbstractContextManager[IcebergTable]:
         """PyIceberg table whose changes are committed at the end of the block, with a summary in the log.
 
-        Raises `InvalidArgument` if it is read-only, and for a note in an open transaction, which has its own.
+        Raises `InvalidArgument` if the table is read-only, and for a note within a transaction, because the transaction
+        has its own message and author.
         """
 
-    #: Whether a write that lost a race runs again.
+    #: Whether a write runs again if another commit changed the table at the same time.
     _repeats_writes: ClassVar[bool] = False
 
     def _write(
         self, operation: Callable[[IcebergTable], Result], *, is_append: bool = False, note: CommitInfo = NO_COMMIT_INFO
     ) -> Result:
-        """Run one write. `is_append`: it does not depend on the rows and files of the table."""
+        """Run one write. `is_append` means that the result does not depend on the rows and files of the table."""
         with self._writing(note) as iceberg:
             return operation(iceberg)
 
     @abstractmethod
     def _shown_version(self) -> int:
-        """The version of the lakehouse for errors about the table."""
+        """The version of the lakehouse that error messages about the table name."""
 
     def _note_scan(self, filter: BooleanExpression, snapshot_id: int | None) -> None:
         """Called before rows are read."""
@@ -138,12 +139,12 @@ class Table(ABC):
 
     @property
     def namespace(self) -> str:
-        """The namespace the table is in."""
+        """The namespace of the table."""
         return self._namespace
 
     @property
     def id(self) -> str:
-        """Id of the table. It never changes, also not by a rename; a table that is created again has another id."""
+        """Id of the table. A rename keeps the id; a table that is dropped and created again has another id."""
         return self._definition.id
 
     @property
@@ -304,11 +305,11 @@ class Table(ABC):
 
         Args:
             since: a version as for `lake.at`: a number, a time or a tag. Its own changes are not included.
-            until: the last version, by default the latest one that this handle can see.
+            until: the last version, by default the latest version that this handle can see.
             columns: columns of the table to return, by default all but variants.
-            net: compare only the versions `since` and `until`, so that each row has at most one change, and none if it
-                was inserted and deleted in between. `_version` is then `until`, with its time and without a
-                transaction. Versions in between may have expired.
+            net: compare only the versions `since` and `until`: each row has at most one change, and a row that was
+            inserted and deleted in between has none. `_version` is then `until`, `_committed_at` its time, and
+            `_transaction_id` is null. Versions in between may have expired.
             names: "iceberg" for the columns of Iceberg's `create_changelog_view`: `_change_type` ("INSERT", "DELETE",
                 "UPDATE_BEFORE", "UPDATE_AFTER"), `_change_ordinal` and `_commit_snapshot_id`.
 
@@ -335,9 +336,9 @@ class Table(ABC):
         names: Names = "trinitylake",
         then: TableState | None = None,
     ) -> ChangeFeed:
-        """A feed with the columns of the table in the state `now`, or in the present state if that is None.
+        """A feed with the columns of the table in the state `now`, or in the present state if `now` is None.
 
-        If a rollback has made a type narrower since the earlier state `then`, the type is that of `then`.
+        A column whose type was wider in the earlier state `then` (a rollback makes types narrower) has the wider type.
         """
         from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
         from trinitylake.tables.change_feed.feed import ChangeFeed
@@ -368,11 +369,11 @@ class Table(ABC):
         rollback of the lakehouse also rolls the position back. Drop the namespace to begin again.
 
         Args:
-            consumer: its name.
+            consumer: the name of the consumer.
             net: as for `changes`.
 
-        Raises:
-            VersionExpired: the consumer is behind the versions that are kept.
+            Raises:
+            VersionExpired: the version at the consumer's position has expired.
             InvalidArgument: the table is not from a transaction, or the position belongs to another lakehouse.
         """
         raise InvalidArgument(f"changes of table {self.name} are consumed in a transaction: txn.table(…).consume(…)")
@@ -469,7 +470,7 @@ class Table(ABC):
             message: message of the commits in the log.
             author: author of the commits in the log.
 
-        Raises `InvalidArgument` for a table of a transaction or of a past version, and for one that is not managed.
+        Raises `InvalidArgument` for a table of a transaction, of a past version or that is not managed.
         """
         from trinitylake.tables.ingestion.table_writer import Limits
 
@@ -489,7 +490,7 @@ class Table(ABC):
     def overwrite(
         self, data: Any, filter: str | BooleanExpression | None = None, *, message: str = "", author: str = ""
     ) -> WriteResult:
-        """Replace the rows that match `filter`, or all rows, by the rows of `data`, which are as for `append`.
+        """Replace the rows that match `filter`, or all rows, by the rows of `data`, in the forms that `append` accepts.
 
         Returns the numbers of deleted and inserted rows, and the version. An unchanged row counts in both numbers.
         """
@@ -510,7 +511,7 @@ class Table(ABC):
             return self._write(operation, note=CommitInfo(message, author))
 
     def _conformed(self, given: rows.Rows, change: IcebergTransaction) -> _Input:
-        """Rows with the columns and types of the table at this point of a change; a stream unless in memory."""
+        """`given` with the columns and types that the table has after the previous steps of `change`."""
         schema, spec, limits = change.table_metadata.schema(), change.table_metadata.spec(), limits_of(self.schema)
         # PyIceberg cannot stream into partitions, and requires the columns that they are computed from.
         parts = {name for field in spec.fields if (name := schema.find_column_name(field.source_id))}
@@ -662,7 +663,7 @@ class Table(ABC):
 
     @shown
     def _repr_html_(self) -> str:
-        """HTML for notebooks. For external and federated tables only information of the lakehouse itself."""
+        """HTML for notebooks. An external or federated table shows only what the lakehouse itself stores."""
         if self.type == "managed":
             return table_html(self.name, self.type, self.schema, self.iceberg)
         schema = self.schema if self._definition.HasField("schema") and self.type == "external" else None
@@ -691,7 +692,10 @@ def _no_match_is_fine(type: TableType) -> Iterator[None]:
 
 
 def _rows_deleted(iceberg: IcebergTable, change: IcebergTransaction, filter: BooleanExpression) -> Callable[[], int]:
-    """Function that returns the number of deleted rows after a delete; counted before it in another catalog."""
+    """A function to call after a delete, which returns the number of deleted rows.
+
+    PyIceberg does not count them for a table of another catalog, so the matching rows are counted in advance.
+    """
     if isinstance(change, StagedTransaction):
         before = change.n_deleted
         return lambda: change.n_deleted - before

@@ -1,4 +1,4 @@
-"""The part of Iceberg's metadata that a table definition repeats, for readers that do not open it (format §6).
+"""The part of Iceberg's metadata that a definition repeats, for readers that do not open the metadata (format §6).
 
 The format has types that Iceberg lacks, such as smallint and varchar(3). A column keeps its declared type until its
 Iceberg type changes.
@@ -30,7 +30,8 @@ def metadata_path(definition: TableDef, name: str) -> str:
 def name_metadata(definition: TableDef, path: str, manifest_list: str = "") -> None:
     """Set the metadata file, and the manifest list of the current snapshot, in a managed table's definition.
 
-    Both are paths below the root, which a scan fetches at the same time. "" if the list does not exist or is unknown.
+    Both are paths below the root, so that a scan fetches both files at the same time. `manifest_list` is "" if there is
+    no snapshot or its list is unknown.
     """
     definition.format_properties[METADATA_LOCATION] = path
     if manifest_list:
@@ -61,7 +62,7 @@ def describe(definition: TableDef, metadata: TableMetadata, declared: Schema | N
     counterparts = _Counterparts(declared.columns)
     columns = [_keep_declared(column, counterparts.of(column)) for column in described.columns]
     definition.schema.CopyFrom(Schema(columns).to_definition())
-    # Keeps the declared order, which Iceberg's set of field ids loses.
+    # The declared order of the primary key stays: Iceberg has only a set of field ids.
     keys = [name for name in declared.primary_key or definition.primary_keys if name in described.primary_key]
     keys += [name for name in described.primary_key if name not in keys]
     definition.primary_keys[:] = keys

@@ -27,7 +27,7 @@ ROWS_SHOWN, ROWS_COLUMNS_MAX_COUNT, ROWS_MAX_SIZE_BYTES = 5, 20, 4 << 20
 
 
 def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTable | None) -> str:
-    """HTML of a table: columns, and for a managed one partitions, size and newest snapshot."""
+    """HTML of a table: its columns; of a managed table (`iceberg`) also partitions, counts and the first rows."""
     facts: list[tuple[object, object]] = [("type", type)]
     if iceberg is not None:
         facts += _facts(iceberg)
@@ -40,7 +40,7 @@ def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTabl
 
 
 def _first_rows(iceberg: IcebergTable) -> list[Markup]:
-    """The first rows as an HTML table; empty if the table has no rows or large rows."""
+    """The first rows as an HTML table; nothing if the table has no rows, or if they are large."""
     import pyarrow as pa
 
     from trinitylake.tables.display_values import python_values, shown_text

@@ -105,7 +105,7 @@ def _added(variable: ContextVar[frozenset[str]], ids: set[str]) -> Iterator[None
 
 
 def _reset_after_fork() -> None:
-    """Drop locks that threads of the parent process hold: the child has no such threads."""
+    """Forget all locks in a forked process, where the threads that hold them do not exist."""
     table_locks.__init__()  # type: ignore[misc]
 
 

@@ -52,12 +52,12 @@ class TransactionTable(Table):
     (`StagedTables.watch_required`).
 
     Attributes:
-        _staged: the staged state of a managed table; None before its first use, and for other tables.
+        _staged: the staged state of a managed table; None before the first use of the table, and for other types.
         _uses: the number of reads and writes of the table.
         _scans: the number of scans.
         _committed_version: the version of the commit; None while the transaction is open.
-        _waiting_rows: few appended rows. They are staged by the next other use of the table, or by the commit, which
-            may share a data file with concurrent appends instead (`group_append.py`).
+        _waiting_rows: the rows of small appends. The next other use of the table stages them, or the commit does, which
+        may instead write them to one data file together with concurrent appends (`group_append.py`).
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class TransactionTable(Table):
         self._check_use()
 
     def _append_few(self, given: pa.Table, info: CommitInfo) -> WriteResult:
-        """Keep the rows for the commit. Values that do not fit are refused now."""
+        """Keep the rows until the commit, after checking that their values fit the columns."""
         waiting_size_bytes = sum(rows.nbytes for rows in self._waiting_rows)
         is_full = waiting_size_bytes + given.nbytes > FEW_ROWS_SIZE_BYTES
         if self.type != "managed" or self._is_serializable or is_full:
@@ -161,7 +161,7 @@ class TransactionTable(Table):
         return WriteResult(0, 0, given.num_rows)
 
     def _take_lone_rows(self) -> Batch | None:
-        """Removes and returns the rows that wait for the commit, if the table has no other change."""
+        """Remove and return the rows that wait for the commit; None if the table has another change."""
         if not self._waiting_rows or self._staged is None or self._staged.changed:
             return None
         rows = pa.concat_tables(self._waiting_rows)
@@ -183,7 +183,7 @@ class TransactionTable(Table):
             raise
 
     def _check_use(self) -> None:
-        """Raises `TransactionClosed` if the transaction has ended, and `ObjectNotFound` if the table is dropped."""
+        """Raise `TransactionClosed` if the transaction has ended, and `ObjectNotFound` if the table was dropped."""
         self._open_core()
         if self._dropped_by:
             raise ObjectNotFound(f"table {self.name} was dropped by {self._dropped_by} transaction")
@@ -254,7 +254,7 @@ class TransactionTable(Table):
         self._dropped_by = by
 
     def _forget(self) -> None:
-        """Drop the metadata of an external or federated table; it is read again when it is needed."""
+        """Forget the loaded metadata of an external or federated table; the next use reads it again."""
         self._outside = None
 
     def _rebase(self, winner: TableDef) -> None:
@@ -295,11 +295,11 @@ class TransactionTable(Table):
 
 
 def _check_use(table: ref[TransactionTable]) -> None:
-    """A function instead of a method, to avoid a reference cycle between the table and its staged state."""
+    """`TransactionTable._check_use` without a reference from the staged state to the table, which would be a cycle."""
     if (known := table()) is not None:
         known._check_use()
 
 
 def _shape(metadata: TableMetadata) -> tuple[int, int]:
-    """Ids of the parts of metadata that a definition repeats; unchanged ids need no new description."""
+    """Ids of the schema and sort order, which a definition repeats: with unchanged ids it stays valid."""
     return metadata.current_schema_id, metadata.default_sort_order_id

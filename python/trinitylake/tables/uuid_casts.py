@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from trinitylake.definitions.arrow_types import is_list
 
-#: Arrow types of text.
+#: Arrow's types of strings.
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _Convert = Callable[[pa.Array, pa.DataType], pa.Array]
@@ -75,7 +75,10 @@ def _texts(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def with_parts(values: pa.Array, kind: pa.DataType, convert: _Convert) -> pa.Array:
-    """Replace the leaf values of nested values, which keep their own structure, not that of `kind`."""
+    """Replace the leaf values of a column by `convert(leaf values, their type in kind)`.
+
+    The result has the nesting of `values`, also where `kind` has another one.
+    """
     is_ = pa.types
     given = values.type
     if given == kind:

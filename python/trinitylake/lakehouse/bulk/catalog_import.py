@@ -1,8 +1,8 @@
 """Import of another catalog: its namespaces, tables and views become one version of the lakehouse.
 
-Nothing is copied. A table whose metadata file is below the root becomes managed. Any other table becomes external: it
-is read-only and stays at the metadata file of the import (format §9). A later import with `existing="replace"` moves
-external tables to their newest metadata. Views are copied with their SQL.
+No file of a table is copied. A table whose metadata file is below the root becomes managed. Any other table becomes
+external: it is read-only, and shows the state of the metadata file that the import found (format §9). A later import
+with `existing="replace"` moves external tables to their newest metadata. Views are copied with their SQL.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class CatalogImport:
 
     Attributes:
         version: the version with all imported objects; None after a dry run, or if there was nothing to import.
-        namespaces, tables, views: their full names, in the order in which the lakehouse lists them.
-        skipped: existing objects that were not changed, as "kind name".
+        namespaces, tables, views: full names of the imported objects, sorted.
+        skipped: existing objects that were not changed, as "kind name", sorted.
     """
 
     version: int | None
@@ -71,7 +71,7 @@ def import_catalog(
     file_io_properties: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> CatalogImport:
-    """See `Lakehouse.import_catalog`; `progress` is called with the tables and views that were read."""
+    """Run `Lakehouse.import_catalog`; `progress` is called with the numbers of read objects and of all objects."""
     if existing not in ("fail", "skip", "replace"):
         raise InvalidArgument(f'existing is {existing!r}: expected "fail", "skip" or "replace"')
     listed = list(_list(catalog, namespaces))
@@ -90,7 +90,7 @@ def import_catalog(
                 author=author,
                 replace=existing == "replace",
                 dry_run=dry_run,
-                # Storage properties of the catalog. They are never stored.
+                # The storage properties of the catalog are used for reading, and never stored.
                 file_io_properties={**catalog.properties, **(file_io_properties or {})},
             ),
             engine,
@@ -138,7 +138,7 @@ def _skipped(lake: Handle, rows: list[ObjectRow], existing: Existing) -> list[bo
     version = lake.core.latest()
     exists = []
     for row in rows:
-        # One by one, because a name that no key can hold is reported later, together with all other errors.
+        # A name that is too long for a key raises an error here; it is reported later, with all other errors.
         try:
             exists.append(version.exists(cast("_core.Kind", row.kind), row.namespace, row.name))
         except TrinityLakeError:
@@ -153,7 +153,10 @@ def _skipped(lake: Handle, rows: list[ObjectRow], existing: Existing) -> list[bo
 def _read(
     catalog: Catalog, rows: list[ObjectRow], progress: Progress | None
 ) -> tuple[list[ObjectRow], list[RefusedObject]]:
-    """Read the metadata of the rows in parallel; returns complete rows, and those that cannot be read."""
+    """Read the objects of `rows` in the catalog, in parallel.
+
+    Returns the completed rows, and reports of the objects that cannot be read.
+    """
 
     def read(row: ObjectRow) -> ObjectRow | RefusedObject:
         try:
@@ -161,7 +164,7 @@ def _read(
         except TrinityLakeError as error:
             return row.refused(error)
         except Exception as error:
-            # Any error of the other catalog or its storage, so that the errors of all objects are reported together.
+            # The other catalog and its storage can raise any error; the errors of all objects are reported together.
             return RefusedObject(row.kind, row.full_name, "error", f"{type(error).__name__}: {error}")
 
     found: list[ObjectRow] = []
@@ -179,7 +182,7 @@ def _read(
 
 def _read_namespace(catalog: Catalog, row: ObjectRow) -> ObjectRow:
     properties = dict(catalog.load_namespace_properties(tuple(row.namespace.split("."))))
-    # Location of new tables in the old catalog. In this catalog the lakehouse chooses it.
+    # The location where the old catalog puts new tables: in a lakehouse the location follows from the root.
     properties.pop("location", None)
     return row._replace(properties={name: str(value) for name, value in properties.items()})
 

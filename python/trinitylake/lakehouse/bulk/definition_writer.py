@@ -1,4 +1,4 @@
-"""Writes definition files for many objects, on this machine or on an executor."""
+"""Writes the definition files of many objects, in this process or on Spark's executors."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class ObjectRow(NamedTuple):
 
     Attributes:
         kind: "namespace", "table" or "view".
-        namespace, name: `name` is empty for a namespace.
+        namespace, name: the two parts of the full name; `name` is empty for a namespace.
         location: the path of an existing definition file. Without it, a definition is made from the other fields.
         definition: the bytes of the definition.
-        metadata_location: for a table, the URI of its Iceberg metadata file.
-        properties: for a namespace.
+        metadata_location: the URI of a table's Iceberg metadata file.
+        properties: the properties of a namespace.
     """
 
     kind: str
@@ -63,7 +63,6 @@ class ObjectRow(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The full name."""
         return full_name(self.namespace, self.name)
 
     def refused(self, error: TrinityLakeError) -> RefusedObject:
@@ -72,7 +71,7 @@ class ObjectRow(NamedTuple):
 
 
 def require_uncollected(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> None:
-    """Raise `TransactionExpired` for files that do not exist, or that gc up to version `since` may still delete.
+    """Raise `TransactionExpired` if a file does not exist, or if a garbage collection before `since` may delete it.
 
     Sends no request if there was no garbage collection.
     """
@@ -85,13 +84,13 @@ def require_uncollected(core: _core.Lakehouse, since: _core.Version, paths: pa.S
 
 @dataclass(frozen=True)
 class DefinitionWriter:
-    """Builds and writes definitions. Can be pickled for tasks, with the options of its storage.
+    """Builds and writes definitions. It can be pickled for Spark's tasks, with the options of the storage.
 
     Attributes:
-        carried: the storage of the lakehouse.
-        sizes: the sizes of the parts of keys.
-        path_max_size_bytes: the maximum length of the path of a definition file.
-        version: the base version of the registration. The registration itself handles later garbage collections.
+    carried: the storage of the lakehouse, in a form that can be pickled.
+    sizes: the maximum sizes of names in keys.
+    path_max_size_bytes: the maximum length of the path of a definition file.
+    version: the base version of the registration; garbage collections up to this version are checked here.
         file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
     """
 
@@ -103,22 +102,21 @@ class DefinitionWriter:
 
     @property
     def storage(self) -> _core.Storage:
-        """The storage of the lakehouse."""
         return self.carried.storage
 
     def check(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
-        """Like `locate`, but writes nothing: a definition to be written has the location "". Raises `StorageError`."""
+        """Build the definitions without writing them: "" for each row that can be registered. Raises `StorageError`."""
         return [one if isinstance(one, RefusedObject) else "" for one in self.prepare(rows)]
 
     def prepare(self, rows: Iterable[ObjectRow]) -> Iterator[bytes | RefusedObject | None]:
-        """Build the definition of each row; None for a row with a location. Files are read in parallel."""
+        """Build the definition of each row, with parallel reads; None for a row with a location."""
         rows = list(rows)
         opened = self._opened() if any(row.kind == "table" and row.location is None for row in rows) else None
         with ThreadPoolExecutor(READ_THREADS) as pool:
             yield from pool.map(partial(self._prepare, opened), rows)
 
     def locate(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
-        """The location of each row's definition. Writes missing definitions. Raises `StorageError`."""
+        """Write the definitions of rows without a location, and return all locations. Raises `StorageError`."""
         files: list[tuple[str, bytes]] = []
         located: list[str | RefusedObject] = []
         for row, prepared in zip(rows, self.prepare(rows), strict=True):
@@ -153,7 +151,7 @@ class DefinitionWriter:
             _core.encode_keys(cast("_core.Kind", row.kind), pa.array([row.namespace]), names, self.sizes)
             return self._definition(opened, row)
         except StorageError as error:
-            if error.retryable:  # an error of the storage, not of this object
+            if error.retryable:  # the storage is at fault, not this object
                 raise
             return row.refused(error)
         except TrinityLakeError as error:

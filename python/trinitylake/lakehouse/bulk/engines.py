@@ -1,6 +1,7 @@
 """Bulk work on the executors of a Spark session that the caller passes.
 
-The modules for it belong to a layer above this one, so they are imported by name when they are needed.
+The modules that do this work (`trinitylake.spark`) belong to a higher layer, so they are imported by name, and only
+when they are needed.
 """
 
 from __future__ import annotations

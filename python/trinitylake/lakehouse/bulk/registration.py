@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trinitylake import _core
     from trinitylake.lakehouse.handle import Handle
 
-#: Required columns of a table of objects, and optional columns with their definition files or what describes them.
+#: Columns of a table of objects: the required ones name an object, the optional ones give or describe its definition.
 REQUIRED = ("kind", "namespace", "name")
 OPTIONAL = ("location", "definition", "metadata_location", "properties")
 
@@ -75,7 +75,7 @@ def register(
     engine: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> Registration:
-    """Run `Lakehouse.register`; `progress` is called with the number of definitions that this machine has written."""
+    """Run `Lakehouse.register`; without an engine, `progress` is called with the numbers of done and of all objects."""
     if engine is not None:
         done: Registration = engine_module(engine, "registration").register(engine, lake, objects, options)
         return done
@@ -96,9 +96,9 @@ def register(
 
 
 def _require_uncollected(lake: Handle, since: _core.Version, table: pa.Table) -> None:
-    """Raise `TransactionExpired` for unreferenced definition files that gc up to version `since` may have deleted.
+    """Raise `TransactionExpired` if a garbage collection before `since` may delete one of the given definition files.
 
-    The registration itself handles later garbage collections.
+    Files that version `since` references are safe. `core.register` checks for later garbage collections.
     """
     given = pc.drop_null(table["location"].cast(pa.string()).combine_chunks())
     try:
@@ -109,7 +109,7 @@ def _require_uncollected(lake: Handle, since: _core.Version, table: pa.Table) ->
 
 
 def definition_writer(lake: Handle, since: _core.Version, file_io_properties: Mapping[str, str]) -> DefinitionWriter:
-    """A writer of definitions for a registration with the base version `since`."""
+    """The writer of definitions for a registration whose base version is `since`."""
     return DefinitionWriter(
         StorageForTasks(lake.storage),
         KeySizes.of(lake.definition),
@@ -142,7 +142,7 @@ def check_columns(names: list[str]) -> None:
 
 
 def needs_definitions(names: list[str]) -> bool:
-    """Whether definition files must be written: unless the columns are exactly `REQUIRED` and `location`."""
+    """Whether definition files may have to be written: the columns differ from `REQUIRED` and `location`."""
     return set(names) != {*REQUIRED, "location"}
 
 
