@@ -1,4 +1,4 @@
-"""The `trinitylake` command: tables for people, `--json` for programs.
+"""The `trinitylake` command, which prints tables for people and, with `--json`, JSON for programs.
 
 Exit codes: 0 fine, 1 failed, 2 usage, 3 conflict, 4 not found, 5 corrupt.
 """
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Run the command line; ends the process with its exit code."""
+    """Run the command line, and end the process with the exit code."""
     import atexit
     import gc
     import os
@@ -15,21 +15,21 @@ def main() -> None:
     import warnings
 
     code: int | str | None = 1
-    # Python has no stream for a descriptor that is closed, as those of some daemons and cron jobs are.
+    # If a standard descriptor is closed, as in some daemons and cron jobs, Python has no stream for it.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
     def end() -> None:
-        """End the process without tearing the interpreter down, which takes a sixth of the time of `head`.
+        """End the process without finalizing the interpreter, which would take a sixth of the time of `head`.
 
-        Threads of Arrow that release a Python file meanwhile would abort the process (apache/arrow#33975).
+        If a thread of Arrow releases a Python file during the finalization, the process aborts (apache/arrow#33975).
         """
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code if isinstance(code, int) else int(code is not None))
 
-    atexit.register(end)  # the first one, which runs after all others
+    atexit.register(end)  # registered first, so that it runs after all other functions
     gc.set_threshold(400_000)  # of 100,000 objects that imports for `head` create, none is garbage
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # pydantic searches all installed packages for plugins
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of numpy, for linear algebra only
@@ -53,5 +53,5 @@ def main() -> None:
     except SystemExit as ended:
         code = ended.code
         raise
-    except KeyboardInterrupt:  # outside of a command, such as during imports
+    except KeyboardInterrupt:  # Ctrl-C outside of a command, such as during imports
         code = 130

@@ -1,7 +1,7 @@
 """The application: the list of commands with their modules, and the exit codes.
 
-A command is imported when it runs. `--help` and completion use the list below and import no command; a test compares
-the list with the commands.
+A command is imported when it runs. `--help` and completion import no command, but use `COMMANDS`; a test compares
+`COMMANDS` with the commands.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ COMMANDS = {
 
 
 class Commands(PlainGroup):
-    """The commands, imported on demand. All errors end a command in the same way."""
+    """The group of all commands, which imports a command on demand, and converts every error to an exit code."""
 
     _is_listing = False
 
@@ -103,7 +103,7 @@ class Commands(PlainGroup):
         return loaded(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # Names to suggest after a typo.
+        # typer suggests names from this dictionary after a typo.
         self.commands = dict.fromkeys(COMMANDS, TyperCommand(name=None))
         return super().resolve_command(ctx, args)
 
@@ -159,14 +159,15 @@ def ended_by(error: Exception, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()  # type: ignore[attr-defined]
         return USAGE
-    if isinstance(error, typer.Abort) or str(error) == "Query interrupted":  # a RuntimeError of DuckDB after Ctrl-C
+    # After Ctrl-C DuckDB raises a RuntimeError with this message.
+    if isinstance(error, typer.Abort) or str(error) == "Query interrupted":
         return INTERRUPTED
     from trinitylake.cli import output
 
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         hint = "" if context is None else f"try '{context.command_path} --help'"
-        message = error.format_message().replace(": Value error, ", ": ")  # words of pydantic
+        message = error.format_message().replace(": Value error, ", ": ")  # pydantic adds these words
         if message.startswith("No such option") and context is not None and context.parent is None:
             message += " before a command: write options after it, as in trinitylake ls --root PATH"
         elif context is not None and re.match(r"No such option: -\d", message):

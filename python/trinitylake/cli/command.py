@@ -1,4 +1,4 @@
-"""Registration of commands, their common options, and the exit code of an error."""
+"""Registration of commands, and the options that many commands have."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 def command(function: Command, group: typer.Typer = app) -> Command:
     """Register a command of the application or of a group.
 
-    A `TrinityLakeError` ends it with a message and an exit code instead of a traceback.
+    A `TrinityLakeError` ends the command with a message and an exit code instead of a traceback.
     """
 
     @functools.wraps(function)
@@ -73,7 +73,7 @@ def command(function: Command, group: typer.Typer = app) -> Command:
 
 
 def _user() -> str:
-    """Name of the system's user; "" without a name, as in a container."""
+    """Name of the operating system's user; "" if the user has no name, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -81,19 +81,19 @@ def _user() -> str:
 
 
 def open_lakehouse(root: str, options: list[str] | None) -> trinitylake.Lakehouse:
-    """Open the lakehouse of the common options."""
+    """Open the lakehouse that the options `--root` and `--option` describe."""
     return trinitylake.open(root, storage_options=storage_options(options))
 
 
 def storage_options(texts: list[str] | None) -> dict[str, str]:
-    """The values of `--option`."""
+    """The storage options in the values of `--option`."""
     return secret_key_values("--option", texts)
 
 
 def secret_key_values(flag: str, texts: list[str] | None) -> dict[str, str]:
-    """Parse `KEY=VALUE` texts and resolve references to secrets (`trinitylake.base.secret_values`).
+    """Parse `KEY=VALUE` strings, and resolve references to secrets (`trinitylake.base.secret_values`).
 
-    Warns if a secret is on the command line.
+    Warns if a secret itself is on the command line.
     """
     given = key_values(texts)
     for name, value in given.items():
@@ -108,7 +108,7 @@ def secret_key_values(flag: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def key_values(texts: list[str] | None) -> dict[str, str]:
-    """Parse `["a=1"]` to `{"a": "1"}`. Raises `InvalidArgument` for a text without `=`."""
+    """Parse `["a=1"]` to `{"a": "1"}`. Raises `InvalidArgument` for a string that is not `KEY=VALUE`."""
     result = {}
     for text in texts or ():
         key, equals, value = text.partition("=")

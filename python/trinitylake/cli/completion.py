@@ -1,7 +1,7 @@
 """Names of objects for the completion of shells.
 
-Completion makes one listing of one lakehouse and prints nothing; after an error it offers no names. Names that a shell
-would not read as one word are not offered.
+Completion lists the objects of one lakehouse once, and never prints anything. After an error it offers no names. Names
+that a shell would not read as one word are not offered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def object_names(*kinds: Kind) -> Callable[[typer.Context, str], list[str]]:
         try:
             with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
                 return _names(ctx, kinds, incomplete)
-        except Exception:  # a completion must not print errors
+        except Exception:  # an error message would appear in the command line that the user types
             return []
 
     return complete

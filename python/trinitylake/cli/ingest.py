@@ -26,12 +26,12 @@ from trinitylake.tables.ingestion.producers import Producer
 from trinitylake.tables.ingestion.rejected_rows import TextRows
 from trinitylake.tables.ingestion.text_rows import CsvRows, Records, json_rows
 
-#: How often a followed file is read.
+#: Seconds between two reads of a followed file.
 _POLL_SECONDS = 0.1
 _PART_SIZE_BYTES = 1 << 20
 #: Size of the collected rows that starts a commit before the delay has passed.
 _CHUNK_SIZE_BYTES = 16 << 20
-#: Number of bytes before the position of a producer that identify its input.
+#: Number of bytes before a producer's position whose checksum identifies the input.
 _CHECKED_SIZE_BYTES = 4096
 
 
@@ -88,7 +88,7 @@ def ingest(
     with contextlib.ExitStack() as stack:
         source = _Source(stack.enter_context(_opened(file, follow)), is_csv)
         on_progress = stack.enter_context(counting("ingesting", "rows"))
-        # Each chunk is one commit. A writer that collected chunks could commit those after a row that does not fit.
+        # Each chunk is one commit: a writer that collects chunks could commit chunks after a row that does not fit.
         open_writer = partial(
             target.writer,
             max_delay="0 s",
@@ -120,8 +120,8 @@ def ingest(
                     if len(part.records) == 1:
                         place = name if part.line is not None else f"{name}, lines after byte {part.begin:,}"
                         raise InvalidArgument(f"{place}: {error}; use --dead-letter TABLE") from error
-                    # The rows before the one that does not fit are written. After a failure, a writer takes no more of
-                    # the producer.
+                    # Write the halves, so that all rows before the row that does not fit are committed. This needs a
+                    # new writer, because a writer of a producer refuses rows after a failure.
                     writer = stack.enter_context(open_writer())
                     parts += reversed(part.halves())
                     continue
@@ -135,12 +135,12 @@ def ingest(
 
 
 class _Chunk(NamedTuple):
-    """Consecutive records.
+    """Consecutive records of the input.
 
     Attributes:
-        line: number of the line where the first record begins; None if it is unknown.
-        begin: position of the first byte.
-        before: the last bytes before that position.
+    line: number of the line where the first record begins; None if it is unknown.
+    begin: position of the first byte in the input.
+    before: the last bytes before `begin`, at most `_CHECKED_SIZE_BYTES`.
     """
 
     records: list[bytes]
@@ -150,16 +150,16 @@ class _Chunk(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position after the last byte."""
+        """Position in the input after the last byte."""
         return self.begin + sum(map(len, self.records))
 
     @property
     def tail(self) -> bytes:
-        """The last bytes up to the end."""
+        """The last bytes before `end`, at most `_CHECKED_SIZE_BYTES`."""
         return (self.before + b"".join(self.records))[-_CHECKED_SIZE_BYTES:]
 
     def halves(self) -> tuple[_Chunk, _Chunk]:
-        """The records in two chunks."""
+        """Two chunks with the first and the second half of the records."""
         half = len(self.records) // 2
         first = self._replace(records=self.records[:half])
         line = None if self.line is None else self.line + _count_lines(first.records)
@@ -175,13 +175,13 @@ def _count_lines(records: list[bytes]) -> int:
 
 
 class _File:
-    """A file that may grow, if it is followed at a path. Its methods are those of `_Pipe`."""
+    """A file. If `followed` is the path of the file, the file may grow. The methods have the meaning of `_Pipe`'s."""
 
     def __init__(self, stream: BinaryIO, followed: Path | None) -> None:
         self._stream, self._followed = stream, followed
 
     def read(self) -> bytes | None:
-        # Before the read: the last rows may be written while another file gets the name.
+        # Checked before the read: the last rows can be written just before a rotation gives the name to another file.
         is_rotated = self._followed is not None and self._is_rotated(self._followed)
         part = self._stream.read(_PART_SIZE_BYTES)
         if part or self._followed is None:
@@ -193,7 +193,8 @@ class _File:
         return part
 
     def _is_rotated(self, followed: Path) -> bool:
-        with contextlib.suppress(FileNotFoundError):  # a rotation has renamed the file, and not created the next one
+        # Between renaming the file and creating the next one, a rotation leaves no file with the name.
+        with contextlib.suppress(FileNotFoundError):
             return not os.path.samestat(os.fstat(self._stream.fileno()), followed.stat())
         return False
 
@@ -223,7 +224,7 @@ class _Pipe:
             return b""
 
     def seek(self, end: int) -> bytes | None:
-        """Continue after `end` bytes; returns the last bytes before that. None: the input cannot seek."""
+        """Jump to the position `end`, and return the last bytes before it; None if the input cannot jump."""
         return None
 
 
@@ -241,7 +242,7 @@ def _opened(file: str, follows: bool) -> Iterator[_File | _Pipe]:
 
 
 class _Source:
-    """The records of an input. Their lines are unknown after a jump into a file."""
+    """The records of an input. After a jump into a file, the numbers of lines are unknown."""
 
     def __init__(self, input: _File | _Pipe, has_quotes: bool) -> None:
         self._line: int | None = 1
@@ -253,7 +254,7 @@ class _Source:
         self._is_at_end = False
 
     def header(self) -> bytes:
-        """The first record."""
+        """Remove and return the first record, without its line end."""
         while not self._ended and not self._is_at_end:
             self._read()
         if not self._ended:
@@ -263,7 +264,10 @@ class _Source:
         return record.rstrip(b"\r\n")
 
     def skip_to(self, end: int, checksum: str) -> None:
-        """Skip the first `end` bytes. Raises `InvalidArgument` if no record ends there, or they are other bytes."""
+        """Skip the first `end` bytes.
+
+        Raises `InvalidArgument` if no record ends at this position, or if the bytes before it have another checksum.
+        """
         if end <= self._end:
             return
         if (before := self._input.seek(end)) is not None:
@@ -284,7 +288,10 @@ class _Source:
             )
 
     def chunks(self, delay_seconds: float) -> Iterator[_Chunk]:
-        """Yield the records that arrived within a time, also those before an input that cannot be read any more."""
+        """Yield the records that arrive within `delay_seconds` as one chunk.
+
+        If the input cannot be read any more, the records before that are yielded first, and then the error is raised.
+        """
         chunk: list[bytes] = []
         size_bytes, due = 0, 0.0
         failure: InvalidArgument | None = None

@@ -147,7 +147,7 @@ def _label(node: dict[str, Any], depth: int) -> Text:
         overflow="ellipsis",
     )
     if node["first_key"] is not None:
-        # The lines to its left take four columns for each level.
+        # The lines of the drawing to the left of the label take four columns for each level.
         width = (TREE_WIDTH - 4 * depth - len(" … ")) // 2
         ends = (_key(node["first_key"]), _key(node["last_key"]))
         keys = [set_cell_size(key, width).rstrip() if cell_len(key) > width else key for key in ends]
@@ -156,7 +156,7 @@ def _label(node: dict[str, Any], depth: int) -> Text:
 
 
 def _short_name(path: str) -> str:
-    """Short name of a node: the start of its id, or the version of a root."""
+    """Short name of a node: the first characters of its id, or for a root its version."""
     version = root_version(path)
     if version is not None:
         return f"of version {version}"

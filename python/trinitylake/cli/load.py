@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.tables.table import Table
 
-#: Maximum number of rows that `--bad-rows` accepts without `--max-bad-rows`. They are kept in memory.
+#: Maximum number of bad rows with `--bad-rows` and without `--max-bad-rows`. Bad rows are kept in memory.
 _BAD_ROWS_MAX = 10_000
 
 
@@ -198,7 +198,8 @@ def load(
                 target.upsert(rows, on)
             else:
                 target.append(rows, evolve_schema=evolve_schema)
-            if bad_rows is not None:  # before the commit: they are not lost if the command fails after it
+            # Written before the commit, because bad rows that are not written when the process ends are lost.
+            if bad_rows is not None:
                 with bad_rows.open("w", encoding="utf-8") as file:
                     file.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rejected)
     summary = transaction.summary
@@ -220,7 +221,7 @@ def _target(
     primary_key: list[str] | None,
     evolve_schema: bool,
 ) -> Table:
-    """The table to load into, which is created if allowed."""
+    """The table to load into. If it does not exist, it is created, or `ObjectNotFound` is raised without `create`."""
     if not transaction.exists(name):
         if not create:
             raise ObjectNotFound(f"table {name} does not exist: use --create to create it")
@@ -240,7 +241,7 @@ def _target(
 
 @contextmanager
 def _named(files: Iterable[str], *, has_select: bool) -> Iterator[None]:
-    """Add the name of the file, and the option that helps, to errors about columns that the table cannot store."""
+    """Add the names of the files, and the option that helps, to errors about columns that the table cannot store."""
     names = list(dict.fromkeys(files))
     try:
         yield
@@ -254,7 +255,7 @@ def _named(files: Iterable[str], *, has_select: bool) -> Iterator[None]:
 
 
 def _check_bad_rows(file: Path, inputs: Iterable[Path]) -> None:
-    """Check before the load that the file of bad rows can be written, and overwrites no input file."""
+    """Raise `InvalidArgument` if the file of bad rows has no folder, or would overwrite an input file."""
     if not file.parent.is_dir():
         raise InvalidArgument(f"--bad-rows: the folder {file.parent} does not exist")
     if file.exists() and any(file.samefile(one) for one in inputs):

@@ -1,7 +1,7 @@
 """Output of commands: tables for people, one JSON document for programs; errors on standard error.
 
-All output goes through functions of this module. They escape names and messages: no markup is interpreted, and
-no control character reaches the terminal (`printable`).
+Most output goes through functions of this module. They interpret no markup in names and messages, and let no control
+character reach the terminal (`printable`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trinitylake.printable import printable, printable_json
 if TYPE_CHECKING:
     from rich.style import Style
 
-#: Width of the output to a pipe: lines are not wrapped, so that programs find whole names and paths.
+#: Width of the output to a pipe, so large that lines are not wrapped and programs find whole names and paths.
 PIPE_WIDTH = 10_000
 #: Maximum number of printed lines of one kind.
 LINES_MAX = 20
@@ -36,7 +36,7 @@ _AGES = ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h"), (60 * 86400, 8
 
 
 class HarmlessConsole(Console):
-    """A console without markup and without control characters of terminals."""
+    """A console that interprets no markup and escapes control characters of terminals."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         if isinstance(renderable, Text):
@@ -86,7 +86,7 @@ def emit_failure(kind: str, message: str, as_json: bool, more: Mapping[str, Any]
     if as_json:
         print(_json({"error": {"kind": kind, "message": message, **more}}), file=sys.stderr)
         return
-    # Indented, so that a line break does not look like the end of the message.
+    # Further lines are indented, so that a line break in the message does not look like its end.
     text = Text.assemble((f"{kind}: ", "bold red"), "\n  ".join(message.splitlines()))
     console(stderr=True).print(text, soft_wrap=True)
     if hint := more.get("hint"):
@@ -94,7 +94,7 @@ def emit_failure(kind: str, message: str, as_json: bool, more: Mapping[str, Any]
 
 
 def emit_unexpected(error: Exception, as_json: bool) -> None:
-    """Print an error that is not a `TrinityLakeError`; without `--json` with its traceback."""
+    """Print an error that is not a `TrinityLakeError`; without `--json`, print also its traceback."""
     if not as_json:
         lines = "".join(traceback.format_exception(error)).rstrip()
         console(stderr=True).print(Text(lines, "dim"), soft_wrap=True)
@@ -153,7 +153,7 @@ def _readable(name: str, value: Any) -> tuple[str, str]:
 
 @contextmanager
 def progress(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, if that is a terminal.
+    """Context manager with a progress bar on standard error, if standard error is a terminal.
 
     Yields a function that takes the number of finished parts and the number of all parts.
     """
@@ -172,7 +172,7 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def counting(description: str, noun: str = "files") -> Iterator[Callable[[str, int], object]]:
-    """A counter on standard error, if that is a terminal, for work of unknown size.
+    """Context manager with a counter on standard error, if standard error is a terminal, for work of unknown size.
 
     Yields a function that takes a participle, such as "listed", and the number of parts.
     """
@@ -191,7 +191,7 @@ def time_text(time: datetime) -> str:
 
 
 def age_text(time: datetime) -> str:
-    """An age such as `3 min ago`; the date if it is old."""
+    """An age such as `3 min ago`; for an age of more than two months, the date."""
     seconds = (datetime.now(UTC) - time).total_seconds()
     if seconds < 0:
         return time.astimezone().strftime("%Y-%m-%d %H:%M")
@@ -199,7 +199,7 @@ def age_text(time: datetime) -> str:
 
 
 def time_left_text(time: datetime) -> str:
-    """A remaining time such as `in 3 h`; `over` if it is negative."""
+    """A remaining time such as `in 3 h`; `over` for a time in the past."""
     seconds = (time - datetime.now(UTC)).total_seconds()
     if seconds < 0:
         return "over"
@@ -207,7 +207,7 @@ def time_left_text(time: datetime) -> str:
 
 
 def _span_text(seconds: float) -> str:
-    """Such as `3 min`; "" for more than two months."""
+    """A duration such as `3 min`; "" for more than two months."""
     return next((f"{int(seconds // unit)} {name}" for below, unit, name in _AGES if seconds < below), "")
 
 
@@ -217,12 +217,12 @@ def size_text(size_bytes: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 node`, `1,200 nodes`."""
+    """A number with a noun in singular or plural, such as `1 node` and `1,200 nodes`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def ranges_text(numbers: Iterable[int], to: str) -> str:
-    """Ascending numbers with ranges, such as `3, 5-9`, where `to` is "-"."""
+    """Ascending numbers with ranges, such as `3, 5-9` if `to` is "-"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] == number - 1:
@@ -233,7 +233,7 @@ def ranges_text(numbers: Iterable[int], to: str) -> str:
 
 
 def first_lines(lines: list[Text], noun: str) -> list[Text]:
-    """The first lines, and the number of the other lines."""
+    """The first lines, and a line with the number of the other lines."""
     more = len(lines) - LINES_MAX
     if more <= 0:
         return lines

@@ -1,8 +1,9 @@
 """Conversion of simple option values without pydantic, which typer uses since 0.27, and their types in help.
 
-Importing pydantic takes longer than a small command. Texts, whole numbers, switches, choices and lists of texts are
-converted here; all other values, also invalid ones, are left to typer. This replaces a private part of typer: if that
-changes, commands become slower and a test of their imports fails. Help shows TEXT and NUMBER instead of Python's types.
+Importing pydantic takes longer than a small command. Strings, whole numbers, switches, choices and lists of strings are
+converted here; typer converts all other values, and reports invalid ones. This replaces a private part of typer: if
+that part changes, commands become slower, and a test of their imports fails. Help shows TEXT and NUMBER instead of
+Python's types.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,99}")
-#: Attribute in which typer stores the converter of a parameter; None before typer needs it.
+#: Attribute in which typer stores the converter of a parameter; it is None before the first conversion.
 _PLACE = "_runtime_param"
 
 
@@ -54,7 +55,7 @@ class _Plain:
         self._limits = descriptor.parameter_info
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Convert a value. Raises as typer does."""
+        """Convert a value. Raises typer's errors."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         if self._type is str and isinstance(value, str):

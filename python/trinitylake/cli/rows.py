@@ -1,6 +1,6 @@
 """`head`, `count` and `cat`: rows of a table.
 
-The module does not import rich for small outputs: that takes a tenth of the time of `count`.
+The module does not import rich for small outputs, because this import would take a tenth of the time of `count`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def cat(
 
 
 def print_changed_rows(feeds: Iterable[tuple[str, pa.RecordBatchReader]], as_json: bool) -> None:
-    """Print changed rows of tables, each with its name unless it is "". For people, at most `_ROWS_MAX` of each."""
+    """Print changed rows of tables, with the name of each table unless it is "".
+
+    Without `as_json`, at most `_ROWS_MAX` rows of each table are printed.
+    """
     import pyarrow as pa
 
     if as_json:
@@ -136,7 +139,7 @@ def print_rows(rows: pa.Table) -> None:
 
 
 def line_width() -> int | None:
-    """Width of a line on the terminal; None for a pipe, which takes lines of any length."""
+    """Width of a line on the terminal; None for a pipe, where lines can have any length."""
     has_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return shutil.get_terminal_size().columns if has_width else None
 
@@ -144,7 +147,7 @@ def line_width() -> int | None:
 def _scan(
     source: Reader, table: str, where: str | None, columns: list[str] | None = None, limit: int | None = None
 ) -> Scan:
-    """The scan of a table. The error of an unknown table suggests the most similar name."""
+    """The scan of a table. The error for an unknown table suggests the most similar name."""
     try:
         return source.table(table).scan(where, columns or None, limit)
     except ObjectNotFound as error:
@@ -182,7 +185,7 @@ def _writer(format: Format, target: BinaryIO, schema: pa.Schema, to_terminal: bo
 
 @contextmanager
 def csv_writer(target: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """A function that writes a batch as CSV."""
+    """Context manager with a function that writes a batch as CSV."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -205,7 +208,7 @@ def print_json(batches: Iterable[pa.RecordBatch], out: TextIO | None = None) -> 
 
 
 class AsText:
-    """Binary file over a text stream, for Arrow's CSV writer."""
+    """A binary file for Arrow's CSV writer, whose content goes to a text stream."""
 
     closed = False
 

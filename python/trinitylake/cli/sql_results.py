@@ -1,4 +1,4 @@
-"""Printer of the results of SQL statements: tables for people, CSV, JSON, to standard output or a file."""
+"""Prints the results of SQL statements as tables for people, CSV or JSON, to standard output or a file."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ResultPrinter:
     """Prints the rows of queries.
 
     Args:
-        format: of the rows.
-        limit: maximum number of rows for people.
+        format: output format of the rows.
+        limit: maximum number of printed rows in a format for people.
         has_pager: whether long tables are shown in a pager, if standard output is a terminal.
 
     Attributes:
@@ -63,7 +63,7 @@ class ResultPrinter:
         self._path = path
 
     def show(self, query: Query) -> None:
-        """Print the rows of a query. Formats for programs are streamed."""
+        """Print the rows of a query. In a format for programs, the rows are streamed."""
         started = time.perf_counter()
         if self._path:
             with Path(self._path).open("a", encoding="utf-8") as file:

@@ -65,7 +65,7 @@ _ALIASES = {
     "\\o": ".output",
     "\\timing": ".timing",
 }
-#: Transaction statements of SQL, and the commands for them.
+#: The first words of SQL's transaction statements, and the commands of the shell that are run instead.
 _TRANSACTION_WORDS = {
     **dict.fromkeys(("BEGIN", "START"), ".begin"),
     **dict.fromkeys(("COMMIT", "END"), ".commit"),
@@ -116,7 +116,7 @@ class SqlShell:
         return self._lake if self._past is None else self._past
 
     def look_at(self, moment: str) -> None:
-        """Read a fixed version. Raises as `Lakehouse.at` does."""
+        """Let statements read a fixed version. Raises the errors of `Lakehouse.at`."""
         self._past = self._lake.at(moment)
 
     def run(self, statement: str) -> None:
@@ -133,7 +133,7 @@ class SqlShell:
     def run_all(self, texts: Iterable[str], *, single_transaction: bool = False) -> None:
         """Run statements and commands until one of them fails.
 
-        Raises the error of the failed one, or `InvalidArgument` if the texts end in an open transaction. An open
+        Raises the error of the failed statement, or `InvalidArgument` if a transaction is open at the end. An open
         transaction is rolled back.
         """
         try:
@@ -152,7 +152,7 @@ class SqlShell:
         pending = ""
         for line in text.split("\n"):
             pending = self._read(pending, line)
-        if tokens_of(pending):  # not only comments
+        if tokens_of(pending):  # there is more than comments
             self.run(pending)
 
     def run_interactively(self) -> None:
@@ -197,7 +197,7 @@ class SqlShell:
             return ""
         text = f"{pending}\n{line}" if pending else line
         *whole, rest = split_statements(text)
-        for statement in filter(tokens_of, whole):  # not only comments
+        for statement in filter(tokens_of, whole):  # without statements that consist of comments
             self.run(statement)
         return rest
 
@@ -279,7 +279,7 @@ class SqlShell:
         """Completions of the last word of a line."""
         if line.lstrip().startswith(".") and " " not in line.lstrip():
             return [one for one in _COMMANDS if one.startswith(word)]
-        # The user may have typed quotes or not.
+        # Compared without quotes, because the user may have typed them or not.
         lower = word.lower().replace('"', "")
         found = [*self._known_names(), *self._columns(line)]
         names = [one for one in found if one.lower().replace('"', "").startswith(lower)]
@@ -287,7 +287,7 @@ class SqlShell:
         return [*dict.fromkeys(names), *(keywords if word else [])]
 
     def _known_names(self) -> dict[str, str | None]:
-        """Names as written in SQL, with the full names of tables and views."""
+        """Names of objects as written in SQL, with their full names; for namespaces with None."""
         reader = self.reader
         state = (id(reader), getattr(reader, "version", None))
         if self._names[0] != state:
@@ -327,7 +327,7 @@ class SqlShell:
                 readline.add_history(entry.replace(_LINE_BREAK, "\n"))
 
     def _remember(self, entered: str) -> None:
-        """Add a statement to the history as one entry, also if it has several lines."""
+        """Add a statement to the history as one entry, even if it has several lines."""
         if (readline := _readline()) is None or not entered.strip():
             return
         if entered != readline.get_history_item(readline.get_current_history_length()):
@@ -347,20 +347,20 @@ class SqlShell:
 
 
 def _readline() -> Any:
-    """Python's module for line editing; None where it has none, as on Windows."""
+    """Python's module for line editing; None where Python lacks it, as on Windows."""
     with suppress(ImportError):
         return import_module("readline")
     return None
 
 
 def history_path() -> Path:
-    """File of the statements of earlier shells."""
+    """The file with the statements of earlier shells."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "trinitylake" / "sql_history"
 
 
 def split_statements(text: str) -> list[str]:
-    """Split a text into statements that end with a semicolon, and the rest after the last semicolon."""
+    """Split SQL into statements that end with a semicolon, and the rest after the last semicolon."""
     with optional_dependency("SQL over a lakehouse"):
         import duckdb
     data = text.encode(errors="replace")
@@ -370,8 +370,8 @@ def split_statements(text: str) -> list[str]:
     return [*(one for one in parts[:-1] if one.strip()), parts[-1] if parts[-1].strip() else ""]
 
 
-# A completed name becomes part of a statement. So a name that SQL would read as something else is quoted, and a name
-# with characters that are not printable is not offered.
+# A completed name becomes part of a statement. So completion quotes a name that SQL would read as something else, and
+# does not offer a name with characters that are not printable.
 
 
 def object_name(full_name: str) -> str | None:
@@ -399,7 +399,7 @@ def column_name(name: str, is_plain: bool | None = None) -> str | None:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether DuckDB reads a text as a name without quotes."""
+    """Whether DuckDB reads a name correctly without quotes."""
     return name.isascii() and name.isidentifier() and name.lower() not in _words()
 
 
