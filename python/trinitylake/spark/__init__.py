@@ -6,8 +6,8 @@
 
     spark.read.format("trinitylake").option("root", uri).load("nyc.flights")     # no jar, no server
 
-Needs PySpark 4.1, which the extra `trinitylake[spark]` brings. With PySpark 3.5 there are SQL, its transactions and
-`lake.maintenance.fsck(engine=spark)`. Importing this package starts no JVM.
+Needs PySpark 4.1, which the extra `trinitylake[spark]` installs. PySpark 3.5 is enough for SQL, transactions of SQL
+statements and `lake.maintenance.fsck(engine=spark)`. Importing this package starts no JVM.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ __all__ = [
     "write",
 ]
 
-# Loaded when they are first asked for. A Python worker of Spark needs one or two of these modules.
+# Names by module. A module is imported at the first use, because a Python worker of Spark needs only one or two of
+# them.
 _NAMES = {
     "batch_transaction": ("BatchTransaction", "foreach_batch"),
     "change_read": ("consume",),

@@ -1,9 +1,9 @@
 """Import finders for the archives on Python's module path in Spark's workers.
 
-Spark adds its own Python, as an archive, and every jar of `spark.jars.packages`, because some contain modules. Before
-each task a worker calls `importlib.invalidate_caches`. Then Python reads the entries of an archive again for every
-package that it imported from there. Iceberg's runtime has 26,000 entries and no module; reading them took longer than
-most tasks.
+Spark adds its own Python code, as an archive, and every jar of `spark.jars.packages`, because some jars contain Python
+modules. Before each task a worker calls `importlib.invalidate_caches`. Then Python reads the list of entries of an
+archive again, for every package that it imported from the archive. Iceberg's runtime has 26,000 entries and no module:
+without these finders, reading its entries takes longer than most tasks.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import struct
 import sys
 from zipimport import zipimporter
 
-#: The record at the end of an archive that says where its list of entries is (APPNOTE of ZIP, 4.3.16), without comment.
+#: The record at the end of an archive that locates its list of entries (APPNOTE of ZIP, 4.3.16), without a comment.
 _END = struct.Struct("<4s4xHHII2x")
 _SIGNATURE = b"PK\x05\x06"
-#: Modules in an archive are source or bytecode.
+#: Ending of the names of modules, or the beginning of the ending `.pyc`.
 _MODULE = b".py"
 
 
 class NoModules:
-    """Finder of an archive without modules."""
+    """Finder for an archive without modules."""
 
     def find_spec(self, name: str, target: object = None) -> None:
-        """Return None: there is no module."""
+        """Find nothing, because the archive has no modules."""
 
 
 class ArchiveFinder(zipimporter):
-    """Finds modules in an archive, and reads its list of entries again only if the archive is another one."""
+    """Finder for the modules in an archive, which reads the list of entries again only if the file has changed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -50,7 +50,7 @@ class ArchiveFinder(zipimporter):
 
 
 def finder(path: str) -> NoModules | ArchiveFinder:
-    """A hook of `sys.path_hooks` for archives, and folders in them. Raises `ImportError` for everything else."""
+    """A hook of `sys.path_hooks` for archives and for folders in archives. Raises `ImportError` for any other path."""
     jar = _jar_of(path)
     if jar is not None and os.path.isfile(jar) and not _may_hold_modules(jar):
         return NoModules()
@@ -73,7 +73,7 @@ def _jar_of(path: str) -> str | None:
 
 
 def _may_hold_modules(jar: str) -> bool:
-    """Whether a jar may hold Python modules; False only if all of its entries are known and none is a module."""
+    """Whether a jar may contain Python modules; False only if its whole list of entries was read, and has none."""
     try:
         with open(jar, "rb") as archive:
             length = archive.seek(0, os.SEEK_END)
@@ -82,11 +82,12 @@ def _may_hold_modules(jar: str) -> bool:
             if len(record) < _END.size or not record.startswith(_SIGNATURE):
                 return True
             _, _, entries, size, _ = _END.unpack(record)
-            # The list ends where the record begins. Its recorded start is wrong if something precedes the archive.
+            # The list ends where the record begins. The recorded start of the list is wrong if bytes precede the
+            # archive.
             start = length - _END.size - size
             if entries == 0xFFFF or start < 0:
                 return True
             archive.seek(start)
             return _MODULE in archive.read(size)
-    except OSError:  # any other error of a hook ends every import
+    except OSError:  # an error in a hook would make every import fail
         return True

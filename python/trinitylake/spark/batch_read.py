@@ -1,4 +1,4 @@
-"""Reading a table in a batch query: planned from Iceberg metadata, read in Arrow batches."""
+"""Reads a table in a batch query: the driver plans the scan from Iceberg metadata, tasks read Arrow batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @one_line_errors
 class BatchReader(DataSourceReader):
-    """Scan of one version of a table. Created and planned in a separate process next to the driver."""
+    """Scan of one version of a table. Spark creates and plans it in a separate process on the driver's machine."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.id is not None:
@@ -32,14 +32,14 @@ class BatchReader(DataSourceReader):
         self._pushed: BooleanExpression = ALL_ROWS
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the scan: the files that may hold matching rows, grouped into tasks."""
+        """Plan the scan: group the files that may contain matching rows into tasks."""
         table = self._options.open_table()
         with translated(table.name):
             filter = And(option_filter(self._options.filter, table.iceberg.schema()), self._pushed)
             scan = table.scan(filter=filter).iceberg
             plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", scan.row_filter)
             self._options.record_scan(scan.row_filter)
-            # Spark takes an empty list for one task without a partition.
+            # For an empty list Spark would run one task without a partition.
             return list(plan.partitions(scan.plan_files())) or [ScanPartition([], plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -52,11 +52,11 @@ class BatchReader(DataSourceReader):
 class FilteringReader(BatchReader):
     """Reader that uses the conditions of the query, for a data frame with the option `pushdown`.
 
-    Not the default, because Spark 4.1 stores the plan of a reader with the data frame. Another query on the same frame,
-    or another branch of one query, would get only rows that match the last condition that was pushed down.
+    It is not the default, because Spark 4.1 stores the plan of a reader with the data frame: another query on the same
+    frame, or another branch of the query, gets only rows that match the conditions that were pushed down last.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that Iceberg answers exactly; returns the others."""
+        """Keep the filters that Iceberg evaluates exactly as Spark; returns the other filters."""
         self._pushed, kept = push(filters, self._options.open_table().iceberg.schema())
         return kept

@@ -1,4 +1,4 @@
-"""Micro-batches of a stream that write several tables, each batch exactly once."""
+"""Micro-batches of a stream that write to several tables, each batch exactly once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BatchTransaction:
     """The transaction of one micro-batch.
 
     Attributes:
-        id: id of the transaction, derived from the query and the batch; for `option("txn", …)`.
+        id: id of the transaction, derived from the query and the batch; also the value for `option("txn", …)`.
         number: number of the micro-batch.
     """
 
@@ -36,7 +36,7 @@ class BatchTransaction:
         self._how = {**how, "txn": id}
 
     def read(self, table: str) -> DataFrame:
-        """Read a table, including rows that this batch has written. See `trinitylake.spark.table`."""
+        """Read a table, including rows that this batch has written, as `trinitylake.spark.table` does."""
         return read_table(self._spark, self._root, table, **self._how)
 
     def write(self, frame: DataFrame, table: str, *, mode: Mode = "append", **arguments: Any) -> bool:
@@ -65,18 +65,18 @@ def foreach_batch(
 
         stream.writeStream.foreachBatch(tl.spark.foreach_batch(load, uri)).option("checkpointLocation", place).start()
 
-    All writes of a batch are one commit, under an id made of the query and the batch. A batch that Spark repeats after
-    a restart is not written again; an attempt that failed is discarded and begins again.
+    All writes of a batch are one commit, whose id contains the id of the query and the number of the batch. A committed
+    batch that Spark repeats after a restart is not written again; the rest of a failed attempt is discarded.
 
     Args:
-        function: called with the rows of a batch and its transaction. It must write through the transaction.
+    function: called with the rows of a batch and the batch's transaction. It must write through the transaction.
         root: the URI of the lakehouse.
         message: stored in the log.
         author: stored in the log.
         storage_options: as for `trinitylake.open`.
         durability: as for `trinitylake.open`.
 
-    The query fails with `CommitConflict` if another writer changed the same rows; Spark can restart it.
+    The query fails with `CommitConflict` if another writer changed the same rows; the query can then be restarted.
     """
     how: dict[str, Any] = {"storage_options": storage_options, "durability": durability}
 
@@ -102,7 +102,8 @@ def foreach_batch(
         try:
             function(batch, BatchTransaction(spark, lake.uri, id, number, how))
         except BaseException:
-            with suppress(TrinityLakeError):  # the error of the function is raised; the next attempt discards this one
+            # The function's error is raised. If the rollback fails, the next attempt discards this transaction.
+            with suppress(TrinityLakeError):
                 lake.resume(id).rollback()
             raise
         lake.resume(id).commit()

@@ -1,4 +1,4 @@
-"""Writing a batch: tasks write files, the driver commits them once."""
+"""Writes a batch: tasks write files, and the driver commits them once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @one_line_errors
 class BatchWriter(DataSourceArrowWriter):
-    """One `frame.write`. Created in a process next to the driver, used on executors and in another such process.
+    """One `frame.write`. Spark creates it in a process on the driver's machine, and pickles it for other processes.
 
     With the option `txn` the rows become part of a saved transaction, which is saved again. Otherwise the write is a
-    commit. An append is rebased on concurrent commits. An overwrite replaces the rows that the table had when the write
-    was planned, and fails with `CommitConflict` if the table has changed since.
+    commit. An append is applied again after concurrent commits. An overwrite replaces the rows that the table had when
+    the write was planned, and fails with `CommitConflict` if the table has changed since then.
     """
 
     def __init__(self, options: Options, overwrite: bool, rows: StructType | None = None) -> None:
         if options.version is not None or options.timestamp is not None or options.metadata is not None:
             raise InvalidArgument("the options version, timestamp and metadata are for reading")
         if options.filter is not None and not overwrite:
-            raise InvalidArgument("the option filter is for overwrites: it names the rows that are replaced")
+            raise InvalidArgument("the option filter is for overwrites: it chooses the rows that are replaced")
         if options.partition_overwrite_mode is not None and not overwrite:
             raise InvalidArgument('the option partitionOverwriteMode is for overwrites: choose mode("overwrite")')
         if options.columns is not None:
@@ -46,7 +46,7 @@ class BatchWriter(DataSourceArrowWriter):
         return self._plan.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the reported files part of the table (`commit_write`)."""
+        """Make the files that the tasks reported part of the table (`commit_write`)."""
         if any(message is None for message in messages):
             self.abort(messages)
             raise StorageError(
@@ -57,10 +57,10 @@ class BatchWriter(DataSourceArrowWriter):
             commit_write(self._plan, messages, self._overwrite)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks wrote, as far as possible.
+        """Try to delete the files that the tasks wrote.
 
-        Spark also calls this after a failed commit. The commit has deleted the files already if no version can contain
-        them. Therefore files are not deleted here if all tasks reported theirs.
+        Spark also calls this after a failed commit, which is the case if all tasks reported their files. The commit has
+        already deleted the reported files if no version can contain them, so these files are not deleted here.
         """
         commit_was_tried = all(message is not None for message in messages)
         self._plan.delete_all_but(messages if commit_was_tried else [])

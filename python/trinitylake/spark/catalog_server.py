@@ -1,4 +1,4 @@
-"""Server of the catalogs of a connection: in this process, or elsewhere."""
+"""The server of a connection's catalogs: in this process, or in another process."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.transaction import Transaction
 
-#: Timeout of a request to a server elsewhere, except a commit.
+#: Timeout of a request to a server in another process, except a commit.
 ANSWER_SECONDS = 60.0
-#: A commit may be tried again by the server for 120 seconds.
+#: Timeout of a commit, which the server may repeat for 120 seconds.
 COMMIT_SECONDS = 300.0
 
 
 class LocalServer:
-    """A server in this process, on loopback, with a random port and a random token.
+    """A server in this process, on the loopback interface, with a random port and a random token.
 
-    Its clients get the properties `client_properties`.
+    The server sends `client_properties` to the clients that open a catalog.
     """
 
     def __init__(self, lake: Lakehouse, client_properties: Mapping[str, str]) -> None:
@@ -47,12 +47,12 @@ class LocalServer:
         self._principal = THIS_PROGRAM
         options = ServerOptions(client_properties=dict(client_properties))
         self.token = secrets.token_urlsafe(32)
-        # The name is that of the author in the log.
+        # "spark" is the name of the token, which becomes the author in the log.
         self._server = serve(lake, token=f"{self.token} spark", options=options)
 
     @property
     def url(self) -> str:
-        """The property `uri` of clients."""
+        """The URL of the server, for the property `uri` of clients."""
         return self._server.url
 
     def start(self) -> None:
@@ -64,7 +64,10 @@ class LocalServer:
         self._server.stop()
 
     def version_at(self, version: int | None, timestamp: datetime | None) -> int:
-        """The version with a number, or of a time. Raises `VersionNotFound` and `VersionExpired`."""
+        """The number of the version with this number, or of the latest version at this time.
+
+        Raises `VersionNotFound` and `VersionExpired`.
+        """
         if version is not None and timestamp is not None:
             raise InvalidArgument("give a version or a timestamp, not both")
         return self._lake.at(version if timestamp is None else timestamp).version
@@ -74,7 +77,7 @@ class LocalServer:
         return self._server.transactions.begin(**given).id
 
     def require_open(self, id: str) -> None:
-        """Raise `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` unless the transaction is open."""
+        """Raise `ObjectNotFound`, `TransactionClosed` or `TransactionExpired` if the transaction is not open."""
         with self._server.transactions.borrowed(id, self._principal):
             pass
 
@@ -84,7 +87,7 @@ class LocalServer:
             transaction.add_check(check)
 
     def commit(self, id: str) -> int:
-        """Commit; returns the version."""
+        """Commit a transaction; returns the version."""
         return self._server.transactions.commit(id, self._principal)
 
     def rollback(self, id: str) -> None:
@@ -97,12 +100,12 @@ class LocalServer:
         self._server.transactions.release(id)
 
     def latest_commits(self) -> list[int]:
-        """The known versions that requests committed outside of transactions, oldest first."""
+        """The latest versions that clients committed outside of transactions, as far as known, oldest first."""
         return self._server.latest_commits
 
 
 class RemoteServer:
-    """A server in another process, reached over HTTP. Its methods are those of `LocalServer`."""
+    """A server in another process, which gets requests over HTTP. Its methods do the same as `LocalServer`'s."""
 
     def __init__(self, url: str, token: str = "") -> None:
         if not url.startswith(("http://", "https://")):
@@ -117,7 +120,7 @@ class RemoteServer:
         self._ask("GET", "/v1/config?warehouse=%40latest")
 
     def stop(self) -> None:
-        """Does nothing, because other clients use the server."""
+        """Nothing to do: other clients use the server."""
 
     def version_at(self, version: int | None, timestamp: datetime | None) -> int:
         if (version is None) == (timestamp is None):
@@ -164,7 +167,7 @@ class RemoteServer:
         except requests.ConnectTimeout as error:
             raise StorageError(f"the server {self.url} cannot be reached: {error}") from error
         except requests.RequestException as error:
-            if commits:  # it may have gone through
+            if commits:  # the server may have committed
                 raise CommitStateUnknown(f"the server {self.url} did not answer to a commit: {error}") from error
             raise StorageError(f"the server {self.url} does not answer: {error}") from error
         if answer.ok:
@@ -176,7 +179,7 @@ CatalogServer: TypeAlias = LocalServer | RemoteServer
 
 
 def _error_of(code: int, text: str, content_type: str, commits: bool) -> TrinityLakeError:
-    """Convert an error of a server into the error that the same call raises in this process."""
+    """Convert the error in a server's answer to the error that the same call would raise in this process."""
     message, kind = text[:500], ""
     if "json" in content_type:
         answer = json.loads(text)

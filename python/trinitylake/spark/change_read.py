@@ -1,8 +1,9 @@
 """The change feed of a table in Spark: `option("changes", "true")`, in batches and as a stream, and `consume`.
 
-A feed begins with all rows as inserted, or with the changes after the version `since` (an option). Then follow the
-changes of each new version. The offset of a stream is a version and the id of the table. Spark stores the end offset of
-each batch before it runs it, so a batch that is repeated after a restart has the same rows.
+A feed begins with all rows of the table as inserted rows, or with the option `since` with the changes after that
+version. Then follow the changes of each new version. The offset of a stream is a version and the id of the table. Spark
+stores the end offset of a batch before it runs the batch, so a batch that is repeated after a restart has the same
+rows.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MAX_TASKS = 16
 #: The offset of a stream before its first row.
 _BEFORE_ALL = -1
 
-#: The columns after those of the table.
+#: The columns that follow the columns of the table.
 _OF_FEED = StructType(
     [
         StructField("_change_type", StringType(), False),
@@ -54,7 +55,7 @@ _OF_FEED = StructType(
 
 
 def schema_of_changes(schema: Schema) -> StructType:
-    """The columns of a table's feed. Raises `InvalidArgument` if a column of the table has a name of the feed."""
+    """The columns of a table's feed. Raises `InvalidArgument` if the table has a column with a name in `_OF_FEED`."""
     if taken := [field.name for field in schema.fields if field.name in _OF_FEED.names]:
         raise InvalidArgument(f"the table has a column {taken[0]}, which is a name of the feed: set the option columns")
     optional = Schema(*(field.model_copy(update={"required": False}) for field in schema.fields))
@@ -62,9 +63,9 @@ def schema_of_changes(schema: Schema) -> StructType:
 
 
 class _ChangePartition(InputPartition):
-    """The changes after version `since`, up to `until`, with the columns that the table has in version `last`.
+    """A task: the changes after version `since`, up to `until`, with the columns of the table in version `last`.
 
-    With `inserted`, some files of version `until`, whose rows are all inserted.
+    If `inserted` is given, the changes are the rows of these files of version `until`, all as inserted rows.
     """
 
     def __init__(self, since: int, until: int, last: int, inserted: ScanPartition | None = None) -> None:
@@ -73,7 +74,7 @@ class _ChangePartition(InputPartition):
 
 
 class _Feed:
-    """The common part of batches and streams. Sent to executors."""
+    """The common part of batches and streams, which is pickled for executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.txn is not None or options.metadata is not None or options.filter is not None:
@@ -90,7 +91,7 @@ class _Feed:
         lake = self.options.open()
         table = lake.at(until).table(self.options.table_name)
         rows = StructType([field for field in self._schema.fields if field.name not in _OF_FEED.names])
-        table._change_feed(lake._core, until, None, rows.names)  # raises for a table without versions
+        table._change_feed(lake._core, until, None, rows.names)  # raises an error for a federated table
         scan = table.scan().iceberg
         plan = ScanPlan.of(self.options, scan, rows, table.type == "managed", scan.row_filter)
         parts = plan.partitions(scan.plan_files()) or [ScanPartition([], plan)]
@@ -153,20 +154,20 @@ def consume(
             changed = tl.spark.consume(spark, uri, "nyc.flights", "totals", txn=txn)
             tl.spark.merge(totals_of(changed), uri, "nyc.totals", on="carrier", txn=txn).when_matched_update().execute()
 
-    Like `txn.table(table).consume(consumer)`, with the same position, rules and columns, but for changes that do not
-    fit into the driver's memory. Each evaluation of the frame returns the same rows.
+    This has the same position, rules and columns as `txn.table(table).consume(consumer)`, but executors read the rows,
+    so the changes need not fit into the driver's memory. Each evaluation of the frame returns the same rows.
 
     Args:
-        spark: the session.
-        root: the URI of the lakehouse.
-        table: the full name.
-        consumer: its name.
-        txn: an open transaction of this process. Its commit advances the position.
+    spark: the session.
+    root: the URI of the lakehouse.
+    table: the full name of the table.
+    consumer: the name of the consumer.
+    txn: an open transaction of this process, whose commit advances the position.
         storage_options: as for `trinitylake.open`.
         durability: as for `trinitylake.open`.
 
     Raises:
-        VersionExpired: the consumer is behind the versions that are kept.
+        VersionExpired: the version at the consumer's position has expired.
         InvalidArgument: the position belongs to another lakehouse.
     """
     found = txn.table(table)
@@ -217,7 +218,7 @@ class ChangeStreamReader(TableStream):
         return self._at({"version": until, "table": table.id})
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Deliver nothing that is committed from now on: the trigger `availableNow` of Spark 4.2 and later."""
+        """End the stream at the present version, for the trigger `availableNow` of Spark 4.2 and later."""
         self._end = self._options.open().version
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

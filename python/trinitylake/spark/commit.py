@@ -1,4 +1,4 @@
-"""Commit of a write: the files that its tasks reported, in one transaction."""
+"""Commits a write: adds the files that the tasks reported to the table, in one transaction."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.tables.table import Table
 
-#: Property in the summary of a snapshot that a saved transaction wrote: the id of the write.
+#: Property in the summary of a snapshot in a saved transaction: the key (`write_key`) of the write that created it.
 WRITE_KEY = "trinitylake.write-key"
 
 
 def planned(
     options: Options, rows: StructType | None = None, transaction: Transaction | None = None
 ) -> tuple[WritePlan, Table, bool]:
-    """The plan of a batch write, its table, and whether a write with its id was done before.
+    """The plan of a batch write, the table, and whether a write with the same id was done before.
 
-    The table is taken from `transaction`, from a copy of the saved transaction, or from the latest version. With the
-    option for it, the schema follows the rows. Raises `InvalidArgument` for rows that do not fit the table.
+    The table is from `transaction`, from a copy of the saved transaction in the options, or from the latest version.
+    With the option `merge_schema` the plan adds and widens columns. Raises `InvalidArgument` for rows that do not fit
+    the table.
     """
     is_done = False
     if transaction is None:
@@ -72,15 +73,15 @@ def commit_write(
     overwrite: bool = False,
     transaction: Transaction | None = None,
 ) -> int | None:
-    """Make the reported files part of the table in one commit, or in the given transaction.
+    """Make the files that tasks reported part of the table, in one commit or in the given transaction.
 
     Returns the version, or None if nothing changed, if a transaction commits the files later, or if another run of the
     job has committed them. With the option `id`, which becomes the id of the transaction, a write is done only once.
 
     Raises:
-        CommitConflict: for an overwrite whose table has changed, and for an id whose commit was undone.
-        TransactionClosed, ObjectNotFound: the transaction has ended.
-        CommitStateUnknown: it is not known whether the commit happened; no file was deleted.
+    CommitConflict: the table of an overwrite has changed, or a rollback has undone the commit with this id.
+    TransactionClosed, ObjectNotFound: the transaction has ended.
+    CommitStateUnknown: it is unknown whether the commit happened; no file was deleted.
     """
     if transaction is not None:
         try:
@@ -96,7 +97,7 @@ def commit_write(
         return None
     lake = plan.options.open()
     id = plan.options.id
-    if id is not None and is_committed(lake, id):  # by another run of the same job, meanwhile
+    if id is not None and is_committed(lake, id):  # another run of the same job was faster
         plan.delete_all_but([])
         return None
     transaction = begin_on(lake, plan, id or f"spark-{plan.write_id}")
@@ -117,7 +118,7 @@ def commit_write(
 
 
 def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int | None = None) -> Transaction:
-    """Begin a transaction on the version that the write was planned on, to find conflicts with later commits."""
+    """Begin a transaction on the version on which the write was planned, so that later commits can conflict with it."""
     core = lake._core.begin(
         id=transaction_id,
         message=plan.options.message or f"Spark write to {plan.table_name}",
@@ -131,17 +132,17 @@ def begin_on(lake: Lakehouse, plan: WritePlan, transaction_id: str, version: int
 def stage(
     transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None], overwrite: bool
 ) -> None:
-    """Add the reported files to the table as the transaction sees it, after removing the rows that they replace.
+    """Add the files that tasks reported to the table in the transaction, after removing the rows that they replace.
 
     Raises:
-        CommitConflict: the table was dropped and created again since the write was planned.
+        CommitConflict: the table was dropped and created again after the write was planned.
         InvalidArgument: the filter of an overwrite cannot be read.
     """
     table = transaction.table(plan.table_name)
     files = files_of(messages)
     is_dynamic = any(message.is_dynamic for message in messages if isinstance(message, WrittenFiles))
     core = transaction._state()
-    # They were written after the version was read that the write was planned on.
+    # The files were written after the version was read on which the write was planned.
     paths = [LakehouseFileIO(transaction._storage).path_of(file.file_path) for file in files]
     core.adopt(paths, since_base=core.base.number == plan.version)
     if table.id != plan.table_id:
@@ -176,7 +177,7 @@ def stage(
 
 
 def _take_incoming(io: FileIO) -> None:
-    """Forget incoming files, which are adopted already with their known age."""
+    """Forget the incoming files of `io`: `stage` has adopted them already, with their known age."""
     if isinstance(io, LakehouseFileIO):
         io.take_incoming()
 
@@ -188,7 +189,10 @@ def _replace_files(
     messages: Sequence[WriterCommitMessage | None],
     snapshot_properties: dict[str, str],
 ) -> None:
-    """Replace the files that tasks rewrote. Raises `CommitConflict` if the table has changed inside the transaction."""
+    """Replace the files that tasks rewrote.
+
+    Raises `CommitConflict` if another write of the transaction has changed the table in the meantime.
+    """
     if table._iceberg().metadata.current_snapshot_id != changes.snapshot_id:
         raise CommitConflict(
             f"another write into the transaction changed table {table.name} while the {changes.statement} was running",
@@ -208,7 +212,7 @@ def _replace_files(
 
 
 def committed_by(lake: Lakehouse, transaction_id: str, plan: WritePlan) -> bool:
-    """Whether the committed transaction with this id is this write, and not another run of the same job."""
+    """Whether the commit with this id is from this write, and not from another run of the same job."""
     version = lake.transactions.outcome(transaction_id).version
     if version is None:
         return True
@@ -217,17 +221,17 @@ def committed_by(lake: Lakehouse, transaction_id: str, plan: WritePlan) -> bool:
 
 
 def write_key(transaction_id: str, write_id: str) -> str:
-    """The key of a write inside a saved transaction, in the summary of its snapshots."""
+    """The key of a write in a saved transaction, which is stored in the summary of the snapshot."""
     return f"{transaction_id}/{write_id}"
 
 
 def is_written(table: Table, key: str) -> bool:
-    """Whether a table contains the rows of a write, in the state that a transaction sees."""
+    """Whether a table, in the state that a transaction sees, has a snapshot from the write with this key."""
     return any(one.summary is not None and one.summary[WRITE_KEY] == key for one in table._iceberg().snapshots())
 
 
 def resumed(lake: Lakehouse, transaction_id: str) -> Transaction:
-    """A saved transaction. Raises `TransactionClosed`, `ObjectNotFound` or `TransactionExpired` if it has ended."""
+    """Resume a saved transaction. Raises `TransactionClosed`, `ObjectNotFound` or `TransactionExpired`."""
     try:
         transaction = lake.resume(transaction_id)
     except ObjectNotFound as error:
@@ -245,8 +249,8 @@ def save_in(
 ) -> None:
     """Add the files to the table in a saved transaction, and save it again.
 
-    Other writes may save the same transaction concurrently: each adds its files to the state that the others saved. A
-    write with the option `id` is added only once.
+    Other writes may save the same transaction concurrently: each write adds its files to the state that the other
+    writes saved. A write with the option `id` is added only once.
 
     Raises:
         CommitConflict: other writes were faster in each attempt, or the rows that an overwrite replaces have changed.
@@ -276,20 +280,20 @@ def save_in(
 
 
 def _take_over(transaction: Transaction, plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Record the files as the transaction's own, so that its rollback deletes them."""
+    """Record the files as written by the transaction, so that its rollback deletes them."""
     io = transaction.table(plan.table_name)._iceberg().io
     assert isinstance(io, LakehouseFileIO)
     io.remember_written(io.path_of(file.file_path) for file in files_of(messages))
 
 
 def is_committed(lake: Lakehouse, id: str) -> bool:
-    """Whether a transaction of that id is in the lakehouse. Raises `CommitConflict` if it was and has been undone."""
+    """Whether a transaction with this id was committed. Raises `CommitConflict` if a rollback has undone its commit."""
     if not lake.transactions.is_committed(id):
         return False
     outcome = lake.transactions.outcome(id)
     if outcome.status == "undone":
         raise CommitConflict(
-            f"the write {id} was committed as version {outcome.version}, which was undone by a rollback: to do it "
-            "again is a decision, and takes another id"
+            f"the write {id} was committed as version {outcome.version}, which a rollback has undone: to repeat the "
+            "write, use another id"
         )
     return True

@@ -1,8 +1,8 @@
-"""Spark SQL over a lakehouse: a session with a catalog whose server runs in the driver or elsewhere.
+"""Spark SQL over a lakehouse: a session with a catalog whose server runs in the driver or in another process.
 
-A connection is a server and the catalogs of the sessions that use it. It lives as long as the driver, or until
-`disconnect`. The token of a server in the driver is random. No setting of a session holds a secret, because Spark
-writes settings into event logs and shows them on pages: `secret_settings.py`.
+A connection is a server and the catalogs of the sessions that use it. It exists as long as the driver, or until
+`disconnect`. The token of a server in the driver is random. No setting of a session contains a secret
+(`secret_settings.py`), because Spark writes settings into event logs and shows them on pages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: Maximum number of catalogs of ended transactions that still report the end. Older catalogs are removed.
+#: Maximum number of catalogs of ended transactions that are kept, so that their frames get an error that the
+#: transaction has ended. Older catalogs are removed.
 ENDED_CATALOGS = 16
 
 
@@ -50,9 +51,9 @@ class Connection:
 
     Attributes:
         root: the URI of the lakehouse; "" if only the server knows it.
-        server: of the catalogs of the sessions.
-        token: the server's token in settings; "" if it requires none.
-        config: more settings of each catalog.
+        server: the server of the catalogs.
+        token: the value of the catalogs' setting for the token, a reference; "" if the server requires no token.
+        config: further settings of each catalog.
         open: the open transactions of this process by id.
     """
 
@@ -65,12 +66,12 @@ class Connection:
     open: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def add_catalog(self, spark: SparkSession, name: str, warehouse: str) -> None:
-        """Add a catalog to a session, for one state of the lakehouse."""
+        """Add a catalog to a session; `warehouse` names the state of the lakehouse that it shows."""
         for key, value in self._settings(name, warehouse).items():
             spark.conf.set(key, value)
 
     def as_view(self, spark: SparkSession, catalog: str, frame: DataFrame) -> DataFrame:
-        """The same rows through a temporary view, whose names are resolved now. It is removed with the catalog."""
+        """The frame as a temporary view, so that its names are resolved now. The view is removed with the catalog."""
         views = self._views.setdefault(catalog, [])
         views.append(f"{catalog}_query_{len(views)}")
         frame.createTempView(views[-1])
@@ -82,23 +83,23 @@ class Connection:
         self._forget(spark, name)
 
     def end_catalog(self, spark: SparkSession, name: str) -> None:
-        """Take a catalog out of a session, so that it is not listed any more.
+        """Remove a catalog from the list of a session's catalogs, after its transaction has ended.
 
-        Frames that were made from it keep its connections and settings; the server answers that the transaction has
-        ended. Of many such catalogs the oldest is closed and removed.
+        Frames of the catalog keep its connections and settings, and get the server's error that the transaction has
+        ended. If there are more than `ENDED_CATALOGS` such catalogs, the oldest ones are closed.
         """
         self._ended.append((spark, name, _remove_plugin(spark, name)))
         self.close_ended(ENDED_CATALOGS)
 
     def close_ended(self, kept: int = 0) -> None:
-        """Close and forget the catalogs of ended transactions, except the last ones."""
+        """Close and forget the catalogs of ended transactions, except the last `kept` catalogs."""
         while len(self._ended) > kept:
             session, name, plugin = self._ended.popleft()
             _close(plugin)
             self._forget(session, name)
 
     def _forget(self, spark: SparkSession, name: str) -> None:
-        with suppress(Exception):  # the session is stopped
+        with suppress(Exception):  # the session may have been stopped
             for view in self._views.pop(name, []):
                 spark.catalog.dropTempView(view)
             for key in self._settings(name, ""):
@@ -111,13 +112,13 @@ class Connection:
             "uri": self.server.url,
             **({"rest.auth.type": "oauth2", "token": self.token} if self.token else {}),
             "warehouse": warehouse,
-            # A cached table would hide commits of others and writes of this transaction.
+            # A cached table would hide other writers' commits and the transaction's own writes.
             "cache-enabled": "false",
-            # The reports are a third of a transaction's requests, and nothing reads them.
+            # Metrics reports would be a third of a transaction's requests, and the server does not use them.
             "rest-metrics-reporting-enabled": "false",
-            # Spark sends names of views and new names of tables with the name of the catalog.
+            # The server needs the name, because Spark sends names of views and new names of tables with it.
             "header.X-TrinityLake-Catalog": name,
-            # Spark plans all batch scans by the server where a table asks for it, so its transactions track rows.
+            # With this the server plans the scans of batch queries, so that transactions know which rows are read.
             "header.X-TrinityLake-Scan-Planning": "server",
             **self.config,
         }
@@ -129,15 +130,15 @@ _lock = threading.Lock()
 
 
 def _remove_plugin(spark: SparkSession, name: str) -> Any:
-    """Remove a catalog from a session; None if it was never used, or the session has no JVM in this process.
+    """Remove a catalog from a session, and return it; None if it was never used, or there is no JVM in this process.
 
-    Spark has no call for this. A lock that Python cannot take guards its table of catalogs, so a catalog that another
-    thread uses for the first time at the same moment may have to be loaded again.
+    Spark has no method for this. Its map of catalogs is guarded by a lock that Python cannot take, so a catalog that
+    another thread loads at the same moment may be lost from the map, and is then loaded again.
     """
     session: Any = getattr(spark, "_jsparkSession", None)
     if session is None:
         return None
-    with suppress(Exception):  # the session is stopped
+    with suppress(Exception):  # the session may have been stopped
         manager = session.sessionState().catalogManager()
         catalogs = manager.getClass().getDeclaredField("catalogs")
         catalogs.setAccessible(True)
@@ -148,7 +149,7 @@ def _remove_plugin(spark: SparkSession, name: str) -> Any:
 
 def _close(plugin: Any) -> None:
     if plugin is not None:
-        with suppress(Exception):  # it holds nothing that could be closed
+        with suppress(Exception):  # the catalog may have nothing to close
             plugin.icebergCatalog().close()
 
 
@@ -167,30 +168,31 @@ def connect(
 ) -> SparkSession:
     """A Spark session in which a lakehouse is a catalog: DDL, queries, INSERT, MERGE, UPDATE, DELETE, views.
 
-    Each statement is one commit; for more than one see `trinitylake.spark.transaction`.
+    Each statement is one commit; `trinitylake.spark.transaction` commits several statements together.
 
     Args:
-        root: the URI of the lakehouse, or its path. May be left out with `uri`; then `storage_options` and the package
-            for its object store are left out too, and the executors reach the files by `catalog_config` or on their
-            own.
-        catalog: its name in SQL.
-        uri: the address of a running server (`trinitylake serve`), instead of one in this driver. Sessions of Spark
-            Connect need it, because the catalog is used where Spark's driver is.
-        token: the bearer token of that server; `env:NAME` for one in the environment, here and in Spark's driver.
-        spark: the session to add the catalog to; the active one if not given, or a new one if there is none.
-        jars: paths of Iceberg's runtime for Spark and of the clients of the lakehouse's store, for a new session. By
-            default the jars of Spark's installation are used, and `spark.jars.packages` downloads missing ones.
-        storage_options: as for `trinitylake.open`. They are also settings of the catalog, under Iceberg's names,
-            because the executors read and write files with Iceberg's own clients. The catalog gets them from its
-            server, so they are in no setting of the session.
-        durability: as for `trinitylake.open`.
-        session_config: settings of a new session, such as `spark.master`. Spark starts with them on its command line,
-            so there is a warning for secrets.
-        catalog_config: properties of the Iceberg catalog, which count before those made of the storage options.
+    root: the URI or path of the lakehouse. It is optional with `uri`: without it, `storage_options` and the jar for
+    the object store are not used, and executors access files as `catalog_config` or their environment says.
+    catalog: name of the catalog in SQL.
+    uri: the address of a running server (`trinitylake serve`), instead of a server in this driver. Sessions of Spark
+    Connect need it, because their driver is another process.
+    token: the bearer token of that server, or `env:NAME` if it is in the environment both here and in Spark's
+    driver.
+    spark: the session to add the catalog to; by default the active session, or a new one if there is none.
+    jars: paths of the jars for a new session: Iceberg's runtime for Spark, and Iceberg's clients of the object
+    store. By default the jars of Spark's installation are used, and `spark.jars.packages` downloads missing
+    jars.
+    storage_options: as for `trinitylake.open`. The server also sends them, under Iceberg's names, to the catalog,
+    because executors read and write files with Iceberg's own clients. They are in no setting of the session.
+    durability: as for `trinitylake.open`.
+    session_config: settings of a new session, such as `spark.master`. They appear on the command line of Spark's
+    JVM, so there is a warning for secrets.
+    catalog_config: properties of the Iceberg catalog, which override properties from the storage options.
 
     Raises:
-        InvalidArgument: Java or the runtime is missing, the name is taken, or a secret would become a setting.
-        NotALakehouse: `root` has no lakehouse.
+        InvalidArgument: Java or the runtime is missing, the catalog's name is used for another lakehouse, or a secret
+        would become a setting.
+        NotALakehouse: there is no lakehouse at `root`.
         StorageError: the server at `uri` does not answer.
         PermissionDenied: the server does not accept this token.
     """
@@ -238,7 +240,7 @@ def connect(
 
 
 def disconnect(spark: SparkSession, catalog: str = "lake") -> None:
-    """Stop the server of a catalog. Its open transactions are saved, as a server does when it ends."""
+    """Remove a catalog and stop its server in this process, which saves the open transactions."""
     with _lock:
         connection = _connections.pop((_application(spark), catalog), None)
     if connection is not None:
@@ -261,7 +263,7 @@ def catalog_at(
 ) -> str:
     """Add a read-only catalog of an older version of the whole lakehouse; returns its name.
 
-    A timestamp has a time zone. Raises `VersionNotFound` and `VersionExpired`.
+    `timestamp` needs a time zone. Raises `VersionNotFound` and `VersionExpired`.
     """
     connection = connection_of(spark, catalog)
     number = connection.server.version_at(version, None if timestamp is None else zoned(timestamp))
@@ -271,7 +273,7 @@ def catalog_at(
 
 
 def unique_name(catalog: str) -> str:
-    """A name that no catalog of any session has had."""
+    """A new name for the catalog of a transaction, with random characters."""
     return f"{catalog}{TRANSACTION_CATALOG_INFIX}{uuid.uuid4().hex[:12]}"
 
 
@@ -297,13 +299,13 @@ def _start(config: Mapping[str, str]) -> SparkSession:
         session: SparkSession = builder.getOrCreate()
     except PySparkRuntimeError as error:
         source = settings.get("spark.jars.packages", "")
-        hint = f"; {source} has to be in Maven Central's reach, or give jars=" if source else ""
+        hint = f"; Spark downloads {source} from Maven Central: allow the download, or give jars=" if source else ""
         raise InvalidArgument(f"Spark did not start: {error}{hint}") from error
     return session
 
 
 def _token_setting(server: CatalogServer, given: str | None, spark: SparkSession) -> str:
-    """The token as a setting of a session: a reference to the environment."""
+    """The value of a session's setting for the token: a reference to an environment variable; "" without a token."""
     if not server.token:
         return ""
     if given is not None and given.startswith("env:"):

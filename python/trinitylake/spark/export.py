@@ -1,11 +1,11 @@
 """Export on executors, with the result of `lake.export()`, file for file.
 
 The driver compares the trees and publishes the versions of the copy, as without Spark (`lakehouse/export.py`). Tasks
-copy in two steps: first definitions and the metadata of tables; then the files that these name, so that all cores share
-the files of one large table.
+copy in two steps: first definitions and the metadata of tables, then the files that these name. The second step divides
+the files of one large table among all cores.
 
-Each attempt of a task writes the same bytes to the same paths, so a task may fail, be killed or run twice. No version
-of the copy names a file before all files exist.
+Each attempt of a task writes the same bytes to the same paths, so a task may fail, be killed or run twice. A version of
+the copy is published after all its files exist.
 """
 
 from __future__ import annotations
@@ -38,23 +38,22 @@ from trinitylake.spark.task_errors import raised_in_task
 
 Batches = Iterable[pa.RecordBatch]
 
-#: Maximum number of objects that the driver sends at a time, in an export of changes.
+#: Maximum number of objects that the driver sends to tasks at a time, in an export of changes.
 OBJECTS_AT_ONCE = 100_000
-#: Up to this number of files and bytes, the driver copies by itself, which is faster than a job.
+#: Maximum number and size of files that the driver copies itself, because this is faster than a job.
 FEW_FILES = 32
 FEW_BYTES = 64 * 1024 * 1024
 #: Maximum number of objects that a task has in memory at a time, with all files of their tables.
 OBJECTS_OF_A_TASK = 32
 #: Maximum number of files that a task copies at a time.
 FILES_OF_A_TASK = 256
-#: Number of tasks for each core. Tasks differ in size, so a core that is done takes another task.
+#: Number of tasks for each core. Tasks differ in size: a core that finishes early runs another task.
 TASKS_PER_CORE = 4
-
 _OBJECTS = "kind string, location string, before string"
 _FILES = "path string, size_bytes long, is_new boolean"
 _COUNTS = "files long, bytes long, present long"
 _COUNTS_SCHEMA = pa.schema([("files", pa.int64()), ("bytes", pa.int64()), ("present", pa.int64())])
-#: Result of the first step: in each row a file, or the counts of some objects.
+#: Result of the first step: each row has a file to copy, or the counts of some objects.
 _FOUND = f"{_FILES}, {_COUNTS}, objects long"
 _FOUND_SCHEMA = pa.schema(
     [
@@ -68,7 +67,7 @@ _FOUND_SCHEMA = pa.schema(
 
 
 def workers(spark: SparkSession, progress: OnProgress | None) -> Executors:
-    """The executors of a session. Raises `InvalidArgument` for one of Spark Connect."""
+    """The executors of a session. Raises `InvalidArgument` for a session of Spark Connect."""
     require_driver(spark, "export")
     return Executors(spark, progress)
 
@@ -104,7 +103,7 @@ class Executors(ExportWorkers):
         return copied
 
     def version(self, copier: ObjectCopier, state: _core.Version) -> Copied:
-        # The tasks read the version themselves, each a range of its keys.
+        # Each task reads a range of the version's keys from the storage.
         ranges = ranges_of(copier.source.storage, state, self._tasks)
         if not ranges:
             return Copied()
@@ -116,8 +115,8 @@ class Executors(ExportWorkers):
         return copied
 
     def _described(self, found: DataFrame, copier: ObjectCopier) -> tuple[Copied, int]:
-        """Counts what tasks wrote, and for how many objects; copies the files that they found."""
-        found = found.persist(StorageLevel.DISK_ONLY)  # else it would be done again for each use
+        """Run the first step `found`, and copy the files that it found; returns counts, and the number of objects."""
+        found = found.persist(StorageLevel.DISK_ONLY)  # without this, each of the two uses would run the step again
         try:
             totals = [f.sum(name) for name in (*_COUNTS_SCHEMA.names, "objects")]
             written = _result(found.agg(*totals, f.count("path")))

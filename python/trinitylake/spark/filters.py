@@ -1,6 +1,6 @@
-"""Spark's filters as Iceberg expressions.
+"""Converts Spark's filters to Iceberg expressions.
 
-A filter is used only if Iceberg answers it exactly as Spark does, including nulls; the others stay with Spark.
+A filter is converted only if Iceberg evaluates it exactly as Spark, also for nulls. Spark evaluates all other filters.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _COMPARISONS: dict[type[spark.Filter], type[BooleanExpression]] = {
     spark.LessThan: LessThan,
     spark.LessThanOrEqual: LessThanOrEqual,
 }
-#: Types whose order and equality are the same on both sides, and the values that Spark compares them with. Floating
-#: point is not among them: Spark has NaN = NaN.
+#: Iceberg types whose order and equality are the same as in Spark, with the Python types of values in Spark's filters.
+#: Floating point types are missing, because in Spark NaN equals NaN.
 _COMPARABLE: dict[type[IcebergType], type] = {
     BooleanType: bool,
     IntegerType: int,
@@ -78,9 +78,9 @@ _COMPARABLE: dict[type[IcebergType], type] = {
 
 
 def column_named(name: str, schema: Schema) -> NestedField:
-    """The column of that name; if there is none, the one whose name differs in case only.
+    """The column with this name, or else the column whose name differs only in case.
 
-    Spark ignores case unless `spark.sql.caseSensitive` is set, which its Python workers do not see. Raises
+    Spark ignores case unless `spark.sql.caseSensitive` is set, which its Python workers cannot see. Raises
     `InvalidArgument` if there is no such column.
     """
     for case_sensitive in (True, False):
@@ -98,7 +98,7 @@ def readable_schema(metadata: TableMetadata) -> Schema:
 
 
 def option_filter(text: str | None, schema: Schema) -> BooleanExpression:
-    """The option `filter` on columns of `schema`. Raises `InvalidArgument` for text that is no filter, or a column."""
+    """The option `filter` as an expression. Raises `InvalidArgument` for an invalid filter or an unknown column."""
     return ALL_ROWS if text is None else _with_columns_of(schema, parse_filter(text))
 
 
@@ -111,18 +111,18 @@ def _with_columns_of(schema: Schema, filter: BooleanExpression) -> BooleanExpres
         case UnboundPredicate(term=Reference() as column):
             known = schema.find_column_name(column_named(column.name, schema).field_id)
             renamed = Reference(known or column.name)
-            if isinstance(filter, SetPredicate):  # which pydantic cannot copy
+            if isinstance(filter, SetPredicate):  # pydantic cannot copy this class
                 return type(filter)(renamed, filter.literals)
             return filter.model_copy(update={"term": renamed})
     return filter
 
 
 def push(filters: Iterable[spark.Filter], schema: Schema) -> tuple[BooleanExpression, list[spark.Filter]]:
-    """The translatable filters as one expression, and the others, which Spark evaluates."""
+    """The filters that can be converted, as one expression, and the other filters, which Spark evaluates."""
     pushed = ALL_ROWS
     kept = []
     for filter in filters:
-        with suppress(ValueError, TypeError, ValidationError):  # a value that is not of the column's type
+        with suppress(ValueError, TypeError, ValidationError):  # the value may not fit the column's type
             if (expression := _translate(filter, schema)) is not None:
                 RowFilter.of(expression, schema)
                 pushed = And(pushed, expression)
@@ -144,7 +144,7 @@ def _translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None
     if isinstance(filter, spark.IsNotNull):
         return _on(NotNull, name)
     if isinstance(filter, spark.In):
-        # A null in the list makes Spark's answer null where nothing matches: not true, as here.
+        # With a null in the list, Spark's result is null instead of false if no value matches, which selects no row.
         values = [value for value in filter.value if value is not None]
         fit = all(_fits(value, field.field_type) for value in values)
         return _on(In, name, values) if fit and type(field.field_type) in _COMPARABLE else None
@@ -162,7 +162,7 @@ def _translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None
 
 
 def _fits(value: Any, kind: IcebergType) -> bool:
-    """Whether a value has the column's type: Iceberg would truncate others, 3.5 to 3."""
+    """Whether a value has the column's type. Iceberg would truncate other values, such as 3.5 to 3."""
     if type(value) is not _COMPARABLE.get(type(kind)):
         return False
     if isinstance(value, Decimal) and isinstance(kind, DecimalType):
@@ -174,12 +174,12 @@ def _fits(value: Any, kind: IcebergType) -> bool:
 
 
 def _on(predicate: Callable[..., BooleanExpression], *arguments: Any) -> BooleanExpression:
-    """A predicate on a column's name: the constructors take that, the signatures that pydantic makes do not say so."""
+    """A predicate on a column by name, which the signatures that pydantic generates do not show."""
     return predicate(*arguments)
 
 
 def _negated(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
-    """Null compared with anything is null, so `NOT (a = 1)` does not hold for a null, in Spark's SQL."""
+    """The expression for NOT of a filter. In Spark's SQL, `NOT (a = 1)` selects no null, because `null = 1` is null."""
     if not isinstance(filter, spark.IsNull | spark.IsNotNull | spark.EqualTo):
         return None
     positive = _translate(filter, schema)

@@ -1,7 +1,8 @@
-"""Writes of data frames by functions: they create the table, take part in open transactions, and cluster rows.
+"""Functions that write data frames: they can create the table, take part in an open transaction, and cluster rows.
 
 Spark 4.1 does not ask a Python data source how to distribute rows before a write, and refuses the modes `errorifexists`
-and `ignore`. Here the tasks of the data source (`write_tasks.py`) run in a plain query, and the driver commits.
+and `ignore`. These functions run the data source's tasks (`write_tasks.py`) in an ordinary query, and commit on the
+driver.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ spare_repeated_work()
 Batches: TypeAlias = "Iterable[pa.RecordBatch]"
 Mode = Literal["append", "overwrite", "error", "errorifexists", "ignore"]
 _MODES: tuple[Mode, ...] = ("append", "overwrite", "error", "errorifexists", "ignore")
-#: The columns of a frame of reports.
+#: The column of a frame of reports: each row is the pickled report of a task.
 REPORT = "report binary"
 
 
@@ -75,24 +76,25 @@ def write(
     Args:
         frame: the rows.
         root: the URI of the lakehouse.
-        table: the full name.
-        mode: what to do if the table exists, as Spark has it. `overwrite` replaces rows, not the table.
-        filter: for `overwrite`, the rows that are replaced; the rows of the frame have to match it.
-        txn: an open transaction of this process, or the id of a saved one, that the write becomes part of.
-        id: of the transaction, or with `txn` of the write inside it: what has been done under an id is not done again.
-        partition_spec: as for `create_table`; a table that exists has to have the same one.
-        sort_order: this and `properties` as for `create_table`, if the table is created.
-        properties: see above.
-        merge_schema: add columns that the table lacks, and make columns wider as Iceberg allows, in the same commit.
-        cluster: bring the rows of a partition together before they are written (`clustered`).
-        message: for the log.
-        author: for the log.
+        table: the full name of the table.
+        mode: what to do if the table exists: one of Spark's modes. `overwrite` replaces rows, not the table.
+        filter: for `overwrite`, the rows to replace; the rows of the frame must match it.
+        txn: an open transaction of this process, or the id of a saved transaction: the write becomes part of it.
+        id: id of the write's transaction, or with `txn` of the write in the transaction. A write whose id was used
+        before is not done again.
+        partition_spec: as for `create_table`; an existing table must have this partition spec.
+        sort_order: as for `create_table`, if the table is created.
+        properties: as for `create_table`, if the table is created.
+        merge_schema: add columns that the table lacks, and widen columns as Iceberg allows, in the same commit.
+        cluster: send all rows of a partition to one task before they are written (`clustered`).
+        message: stored in the log.
+        author: stored in the log.
         storage_options: as for `trinitylake.open`.
         durability: as for `trinitylake.open`.
 
-    Raises:
-        ObjectAlreadyExists: in the mode `errorifexists`, or `error`, if the table exists.
-        InvalidArgument: for columns, types and values that the table does not take.
+        Raises:
+        ObjectAlreadyExists: the table exists, and the mode is `errorifexists` or `error`.
+        InvalidArgument: columns, types or values do not fit the table.
         CommitConflict: another writer changed the same rows first.
     """
     if mode not in _MODES:
@@ -131,7 +133,7 @@ def _create_and_write(
     cluster: bool,
     definition: Mapping[str, Any],
 ) -> None:
-    """Create the table and add the rows, in a transaction of their own or in that of the options."""
+    """Create the table and add the rows, in a new transaction or in the transaction of the options."""
     id, message = options.id, options.message or f"Spark write to {options.table_name}"
     if options.txn is None:
         target = lake.begin(
@@ -160,8 +162,11 @@ def _create_and_write(
 
 @contextmanager
 def running(plan: WritePlan, what: str) -> Iterator[None]:
-    """Context manager for tasks of a write: on errors, delete their files, and convert Spark's errors about
-    expressions and values. Not for the commit, which knows whether the files became part of a version."""
+    """Context manager for the tasks of a write: after an error it deletes their files.
+
+    It converts Spark's errors about expressions and values. It is not for the commit, which must not delete files that
+    became part of a version.
+    """
     try:
         with translated(plan.table_name):
             yield
@@ -173,23 +178,23 @@ def running(plan: WritePlan, what: str) -> Iterator[None]:
 
 
 def reported(parts: DataFrame) -> list[WrittenFiles]:
-    """Run the tasks of a write, and return what they reported."""
+    """Run the tasks of a write, and return their reports."""
     return [pickle.loads(row.report) for row in parts.collect()]
 
 
 def written(rows: DataFrame, plan: WritePlan, table: Table, cluster: bool = True) -> DataFrame:
-    """The reports of the tasks that write rows to new files. `cluster`: one task writes all rows of a partition."""
+    """The reports of tasks that write rows to new files; with `cluster` one task writes all rows of a partition."""
     rows = clustered(rows, table.iceberg) if cluster else rows
-    # Spark looks for the columns of `mapInArrow` by name: not those with dots, nor two that differ in case only.
+    # For `mapInArrow` Spark looks up columns by name, which fails for names with dots or that differ only in case.
     numbered = rows.toDF(*map(str, range(len(rows.columns))))
     return numbered.mapInArrow(_Write(plan, rows.columns), REPORT)
 
 
 def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
-    """The rows of a frame, those of one partition of `table` in one task, so that each partition becomes one file.
+    """The rows of a frame, with all rows of a partition of `table` in one task, so that a partition gets one file.
 
-    `table` is an Iceberg table, such as `lake.table("nyc.flights").iceberg`. If it has no partitions, or the frame
-    lacks a source column of them, the frame is returned unchanged.
+    `table` is an Iceberg table, such as `lake.table("nyc.flights").iceberg`. The frame is returned unchanged if the
+    table has no partitions, or if the frame lacks a column from which partitions are computed.
     """
     schema = table.schema()
     keys: list[Column] = []
@@ -204,7 +209,7 @@ def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
 
 
 def _key(column: Column, field: PartitionField, kind: type) -> Column:
-    """An expression with one value for all rows of a partition."""
+    """An expression that has the same value for all rows of a partition."""
     transform = field.transform
     if str(transform) in ("year", "month", "day", "hour"):
         return _sql.date_trunc(str(transform), column)
@@ -222,7 +227,7 @@ def _key(column: Column, field: PartitionField, kind: type) -> Column:
 
 @dataclass
 class _Write:
-    """Writes rows to new files, and yields a pickled `WrittenFiles`. `names` are those of the columns."""
+    """A task that writes rows to new files, and yields a pickled `WrittenFiles`. `names` are the columns' names."""
 
     plan: WritePlan
     names: list[str]
@@ -232,5 +237,5 @@ class _Write:
 
 
 def report_of(report: WrittenFiles) -> pa.RecordBatch:
-    """Report of a task to the driver."""
+    """The batch in which a task sends its report to the driver."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], ["report"])

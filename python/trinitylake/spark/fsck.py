@@ -1,4 +1,4 @@
-"""Check of the files of tables by the executors of a Spark session. The core checks everything else on the driver."""
+"""Checks the files of tables on the executors of a Spark session. The core checks all other files on the driver."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from trinitylake import _core
 
-#: Number of tasks for each core. Tables differ in size, so a core that is done takes another task.
+#: Number of tasks for each core. Tables differ in size: a core that finishes early runs another task.
 TASKS_PER_CORE = 4
 
 
 def check_on(session: SparkSession) -> Callable[[_core.Storage, bool], TableCheck]:
-    """A `TableCheck` on executors, for `lakehouse/fsck.py`. Raises `InvalidArgument` for a session of Spark Connect."""
+    """The constructor of a `TableCheck` on executors. Raises `InvalidArgument` for a session of Spark Connect."""
     require_driver(session, "fsck")
     return partial(_ExecutorCheck, session)
 

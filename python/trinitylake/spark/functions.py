@@ -4,9 +4,9 @@
 
     frame.select(tlf.optimize_path("path"), tlf.table_key("namespace", "name"))
 
-`register_functions(spark)` makes the same functions known to SQL. Each takes and returns columns; a null gives a
-null. They hold no handle and open no connection, so they run in any Python worker. Section numbers are those of
-`docs/format.md`.
+`register_functions(spark)` registers the same functions for SQL. Arguments and results are columns; the result for a
+null is null. The functions need no handle and no connection, so they run in any Python worker. Section numbers (§) are
+of `docs/format.md`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trinitylake.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-#: The stub of this module does not know `arrow_udf`.
+#: Typed as Any, because the type stubs of `pyspark.sql.functions` lack `arrow_udf`.
 _sql: Any = functions
 
 ColumnOrName: TypeAlias = "Column | str"
@@ -47,7 +47,7 @@ def root_path(version: ColumnOrName) -> Column:
 
 
 def root_version(path: ColumnOrName) -> Column:
-    """Version in the name of a root node, as bigint; null for any other text. The inverse of `root_path`."""
+    """The version in the name of a root node, as bigint; null for any other string. The inverse of `root_path`."""
     return _udf("root_version")(path)
 
 
@@ -57,12 +57,12 @@ def namespace_key(namespace: ColumnOrName, config: HasKeySizes | None = None) ->
 
 
 def table_key(namespace: ColumnOrName, table: ColumnOrName, config: HasKeySizes | None = None) -> Column:
-    """The key of a table (§4). A name that no key can hold fails the query with `InvalidName`."""
+    """The key of a table (§4). The query fails with `InvalidName` for a name that is invalid or too long for a key."""
     return _udf("table_key", config)(namespace, table)
 
 
 def view_key(namespace: ColumnOrName, view: ColumnOrName, config: HasKeySizes | None = None) -> Column:
-    """The key of a view (§4); see `table_key`."""
+    """The key of a view (§4), as `table_key`."""
     return _udf("view_key", config)(namespace, view)
 
 
@@ -72,21 +72,21 @@ def decode_key(key: ColumnOrName, config: HasKeySizes | None = None) -> Column:
 
 
 def bucket_of(value: ColumnOrName, buckets: int | Column) -> Column:
-    """The bucket, from 0, that Iceberg's partition transform `bucket[n]` puts a value in.
+    """The bucket (from 0) of a value in Iceberg's partition transform `bucket[n]`.
 
-    `buckets` is a number, or a column that holds the same number in every row. Takes every type that Iceberg can
-    put into buckets: integers, decimals, dates, timestamps, strings and binary.
+    `buckets` is the number of buckets, or a column with this number in every row. The value can have every type for
+    which Iceberg has buckets: integers, decimals, dates, timestamps, strings and binary.
     """
     return _udf("bucket_of")(value, _sql.lit(buckets) if isinstance(buckets, int) else buckets)
 
 
 def register_functions(spark: SparkSession, config: HasKeySizes | None = None, prefix: str = "") -> list[str]:
-    """Make the functions of this module known to SQL in one session; returns their names.
+    """Register the functions of this module for SQL in one session; returns their names.
 
     Args:
         spark: the session.
-        config: what decides the width of keys: a `KeySizes` or `lake.at().definition`; by default those of the format.
-        prefix: goes before each name, for a session where one of them is taken.
+        config: the sizes of names in keys: a `KeySizes` or `lake.at().definition`; by default the format's defaults.
+        prefix: a prefix for the names, for a session that has other functions with these names.
     """
     names = list(_functions(config))
     for name in names:
@@ -95,7 +95,7 @@ def register_functions(spark: SparkSession, config: HasKeySizes | None = None, p
 
 
 def _functions(config: HasKeySizes | None) -> dict[str, tuple[Callable[..., pa.Array], str]]:
-    """The functions on Arrow columns by their names, with the types of their results."""
+    """The functions on Arrow columns and the types of their results, by name."""
     sizes = KeySizes.of(config)
     return {
         "optimize_path": (core.optimize_paths, "string"),
@@ -110,7 +110,7 @@ def _functions(config: HasKeySizes | None) -> dict[str, tuple[Callable[..., pa.A
 
 
 def _udf(name: str, config: HasKeySizes | None = None) -> Callable[..., Column]:
-    """A function as an Arrow UDF. Spark derives the kind of a UDF from its type hints, which a partial has not."""
+    """A function as an Arrow UDF. Spark derives the kind of a UDF from type hints, so it cannot be a `partial`."""
     function, return_type = _functions(config)[name]
 
     def on_columns(*columns: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Splits the keys of a version into ranges, one for each task."""
+"""Divides the keys of a version into ranges, one for each task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KeyRange: TypeAlias = tuple[str | None, str | None]
 
 
 def ranges_of(storage: _core.Storage, version: _core.Version, wanted: int) -> list[KeyRange]:
-    """Ranges of keys, about as many as wanted, that hold all objects; none if there is no object."""
+    """Consecutive ranges that together contain all keys, about `wanted` many; an empty list if there is no object."""
     if next(iter(pa.RecordBatchReader.from_stream(version.scan(columns=["key"]))), None) is None:
         return []
     level = [core.root_path(version.number)]

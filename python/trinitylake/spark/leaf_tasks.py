@@ -1,6 +1,6 @@
 """Tasks that write the leaves of the tree for sorted objects, or only check that every object can have a key.
 
-Separate from `registration.py`, so that a Python worker that is started for these tasks imports little.
+This module is separate from `registration.py`, so that a Python worker for these tasks imports few modules.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ PARTS = "number long, path string, text string, location string, error_kind stri
 
 @dataclass(frozen=True)
 class LeafTask:
-    """Writes the leaves within one part. A fault in the rows becomes a row of the result, so
-    that Spark does not repeat the task; a fault of the storage fails the task."""
+    """Writes the leaves of one partition.
+
+    An error in the rows becomes a row of the result, so that Spark does not repeat the task. An error of the storage
+    makes the task fail.
+    """
 
     storage: StorageForTasks = field(repr=False)
     definition: bytes = field(repr=False)
@@ -48,7 +51,7 @@ class LeafTask:
 
 @dataclass(frozen=True)
 class KeyTask:
-    """Finds objects that no key can hold, and writes nothing."""
+    """Checks that every object has a valid key, and writes nothing."""
 
     sizes: tuple[int, int, int]
 

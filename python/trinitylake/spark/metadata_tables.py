@@ -54,7 +54,7 @@ _CONTENTS = ("data", "position deletes", "equality deletes")
 
 
 def schema_of(metadata: Metadata) -> str:
-    """The columns of a metadata table, as DDL."""
+    """The columns of a metadata table, in SQL's DDL."""
     return ", ".join(f"{name} {kind}" for name, kind in _COLUMNS[metadata].items())
 
 
@@ -88,7 +88,7 @@ class MetadataReader(DataSourceReader):
             yield tuple(row[position] for position in self._positions)
 
     def _log(self, lake: Lakehouse) -> Iterator[Row]:
-        """One row for each retained version, the newest first."""
+        """One row for each kept version, the newest first."""
         for entry in lake.log(None, before=self._version + 1):
             transactions = [
                 (one.id, one.isolation, one.message, one.author, one.began_at_version, one.properties)
@@ -97,14 +97,14 @@ class MetadataReader(DataSourceReader):
             yield entry.version, entry.created_at, entry.rollback_from, entry.message, entry.author, transactions
 
     def _objects(self, lake: Lakehouse) -> Iterator[Row]:
-        """One row for each namespace, table and view. The location is that of the definition file."""
+        """One row for each namespace, table and view; `location` is the path of the definition file."""
         version = lake.at(version=self._version)._state()
         for kind in ("namespace", "table", "view"):
             for row in version.list(kind).to_pylist():
                 yield kind, row["namespace"], row["name"], row["location"]
 
     def _changes(self, lake: Lakehouse) -> Iterator[Row]:
-        """One row for each object that a version added, removed or changed; versions in ascending order."""
+        """One row for each object that a version added, removed or changed, in ascending order of versions."""
         since = self._options.since
         entries = [
             entry for entry in lake.log(None, before=self._version + 1) if since is None or entry.version > since
@@ -118,10 +118,10 @@ class MetadataReader(DataSourceReader):
                     yield entry.version, entry.created_at, change, one.kind, one.name
 
     def _count(self, lake: Lakehouse) -> Iterator[Row]:
-        """One row: how many rows a table has that match the option `filter`.
+        """One row with the number of a table's rows that match the option `filter`.
 
-        Counted from manifests; only data files with deleted rows, or with some rows that match and some that do not,
-        are opened.
+        Most files are counted from manifests. Only data files with deleted rows, and files in which only some rows may
+        match, are opened.
         """
         table = lake.at(version=self._version).table(self._options.table_name)
         with translated(table.name):
