@@ -228,7 +228,7 @@ def test_appends_that_meet_are_both_kept_and_serializable_reads_are_checked(
     assert rows(shop, "nyc.planes") == [1, 2, 3]
 
 
-@pytest.mark.filterwarnings("ignore:.*not part of it")
+@pytest.mark.filterwarnings("ignore:.*not part of the transaction")
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 def test_statements_on_other_partitions_pass_in_a_transaction_as_they_do_without_one(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, mode: str

@@ -60,7 +60,7 @@ WRITE = "INSERT INTO nyc.planes VALUES (77, 'mine')"
 LOW, HIGH = "SELECT * FROM nyc.flights WHERE id < 50", "SELECT * FROM nyc.flights WHERE id > 50"
 
 
-@pytest.mark.filterwarnings("ignore:.*not part of it")
+@pytest.mark.filterwarnings("ignore:.*not part of the transaction")
 def test_statements_that_read_other_rows_do_not_conflict(is_committed: Callable[[Statement, Change], bool]) -> None:
     theirs = append("flights", 100)
     assert is_committed(sql("INSERT INTO nyc.flights VALUES (4, 'B6')"), theirs)
@@ -73,7 +73,7 @@ def test_statements_that_read_other_rows_do_not_conflict(is_committed: Callable[
     assert is_committed(sql("DELETE FROM nyc.routes WHERE carrier = 'AA' AND id = 2"), other_partition)
 
 
-@pytest.mark.filterwarnings("ignore:.*not part of it")
+@pytest.mark.filterwarnings("ignore:.*not part of the transaction")
 def test_change_of_read_rows_conflicts(is_committed: Callable[[Statement, Change], bool]) -> None:
     theirs = append("flights", 100)
     for mine in (
@@ -97,7 +97,7 @@ def test_change_of_read_rows_conflicts(is_committed: Callable[[Statement, Change
     assert not is_committed(sql("SELECT * FROM nyc.empty", WRITE), append("empty", 1))
 
 
-@pytest.mark.filterwarnings("ignore:.*not part of it")
+@pytest.mark.filterwarnings("ignore:.*not part of the transaction")
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
 def test_write_skew_by_absent_rows(spark: SparkSession, shop: tl.Lakehouse, catalog: str, isolation: str) -> None:
     """Each transaction books the seat if the other table has no booking for it. Under snapshot isolation both do."""
@@ -113,7 +113,7 @@ def test_write_skew_by_absent_rows(spark: SparkSession, shop: tl.Lakehouse, cata
             both[1].commit()
 
 
-@pytest.mark.filterwarnings("ignore:.*not part of it")
+@pytest.mark.filterwarnings("ignore:.*not part of the transaction")
 def test_a_catalog_that_does_not_plan_by_the_server_reads_whole_tables(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:

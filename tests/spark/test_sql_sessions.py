@@ -85,7 +85,9 @@ def test_statements_of_a_transaction_name_tables_as_ever(spark: SparkSession, sh
             raise ValueError("the load is bad")
 
     with (
-        pytest.warns(tl.spark.OutsideTransaction, match=rf"version {version + 2}: they are not part of it"),
+        pytest.warns(
+            tl.spark.OutsideTransaction, match=rf"version {version + 2}: they are not part of the transaction"
+        ),
         pytest.raises(ValueError, match="the load is bad"),
     ):
         through_the_plain_catalog()

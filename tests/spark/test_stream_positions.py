@@ -87,7 +87,7 @@ def test_a_stream_that_has_read_more_than_there_is_stops(lake: tl.Lakehouse, sou
         restarted = reader_of(lake)
         restarted.partitions(offset, offset)  # how Spark tells where it stands
         if rows_left is None:
-            with pytest.raises(tl.InvalidArgument, match="the newest one of"):
+            with pytest.raises(tl.InvalidArgument, match="the newest version of"):
                 restarted.latestOffset()
         else:
             assert between(restarted, offset, restarted.latestOffset()) == rows_left

@@ -1,4 +1,4 @@
-"""The options of `format("trinitylake")`, checked and typed. Spark hands them over as text with lower-case names."""
+"""Checks and converts the options of `format("trinitylake")`, which Spark passes as strings with lower-case names."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ STORAGE_PREFIX = "storage."
 #: Options that Spark itself adds.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "serialization.format"}
 
-#: Number of attempts to add a read or a write to a transaction that other processes save meanwhile.
+#: Number of attempts to add a read or a write to a transaction that other processes save at the same time.
 SAVE_ATTEMPTS = 10
-#: Size of the data files of one read task, if no option sets another size.
+#: Default size of the data files of one read task.
 SPLIT_SIZE_BYTES = 128 << 20
-#: Options that are whole numbers, with the least one.
+#: Options that are whole numbers, with their minimum.
 _LEAST = {"version": 0, "since": 0, "split_size_bytes": 1, "max_versions_per_trigger": 1, "max_files_per_trigger": 1}
 _SWITCH = ("true", "false")
-#: Options with few values.
+#: Options with a fixed set of values.
 _CHOICES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("merge_schema", "pushdown", "changes", "ignore_changes"), _SWITCH),
     "durability": ("fsync", "none"),
@@ -48,35 +48,36 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a reader, writer or stream; the fields are named as the options.
+    """Options of a reader, writer or stream. The fields have the names of the options.
 
     Attributes:
-        root: the URI of the lakehouse; the environment variable TRINITYLAKE_ROOT if not given.
-        table: the full name of the table; usually the argument of `load` and `save`.
-        storage: storage options, given as `storage.<name>`; a value can be `@FILE` or `env:NAME`, read next to
-            the driver. Sent to the executors, never written anywhere.
+        root: the URI of the lakehouse; by default the environment variable TRINITYLAKE_ROOT.
+        table: the full name of the table; usually the argument of `load` or `save`.
+        storage: storage options, given as `storage.<name>`. The driver's machine resolves the values `@FILE` and
+            `env:NAME`. The options are sent to executors, and never stored.
         durability: "fsync" or "none", for a lakehouse on local disk.
-        version: read this version; also `versionAsOf`, as in Delta Lake.
-        timestamp: read the newest version at this time (ISO 8601 with a time zone); also `timestampAsOf`.
-        txn: the id of a saved transaction to take part in.
-        id: of a batch write, which is done once. It names the transaction of the write: if that was committed, nothing
-            is written. With `txn` it names the write inside that transaction.
-        columns: names of the columns to read, separated by commas; all if not given.
-        filter: rows to read, or for an overwrite the rows to replace.
-        partition_overwrite_mode: "dynamic": an overwrite replaces the partitions that its rows are in; "static": all
-            rows. If not given, the setting `spark.sql.sources.partitionOverwriteMode` of the session, else "static".
-        partition_by: partition expressions, separated by commas, that have to be those of the table.
-        merge_schema: a batch write adds columns that the table lacks, and makes columns wider as Iceberg allows.
-        pushdown: let the conditions of the query choose files and rows, for a frame that is used with one condition.
-        metadata: read one of the metadata tables instead of rows.
-        since: changes, a stream and the metadata table "changes": only what came after this version.
-        split_size_bytes: the size of data files that one read task takes.
+        version: the version to read; another name of the option, as in Delta Lake, is `versionAsOf`.
+        timestamp: the time of the version to read (ISO 8601 with a time zone); another name is `timestampAsOf`.
+        txn: the id of a saved transaction in which to read or write.
+        id: id of a batch write, which is done only once. It is the id of the write's transaction: if this transaction
+            was committed before, nothing is written. With `txn` it is the id of the write in the transaction `txn`.
+        columns: names of the columns to read, separated by commas; by default all columns.
+        filter: the rows to read, or for an overwrite the rows to replace.
+        partition_overwrite_mode: with "dynamic", an overwrite replaces the partitions of its rows; with "static", all
+            rows. The default is the session's setting `spark.sql.sources.partitionOverwriteMode`, or else "static".
+        partition_by: partition expressions, separated by commas, which must equal the expressions of the table.
+        merge_schema: whether a batch write adds columns that the table lacks, and widens columns as Iceberg allows.
+        pushdown: whether the conditions of the query choose files and rows, for a frame that is used with one
+            condition.
+        metadata: the metadata table to read instead of rows.
+        since: for changes, streams and the metadata table "changes": return only changes after this version.
+        split_size_bytes: the size of the data files of one read task.
         max_versions_per_trigger, max_files_per_trigger: the maximum size of one micro-batch of a stream.
-        changes: read the rows that changed, with the columns of the change feed.
-        ignore_changes: a stream continues where rows were removed or replaced, instead of failing there. Removed rows
-            stay with the consumer; rows appended in their place are delivered.
-        message: kept in the log of the lakehouse.
-        author: kept in the log of the lakehouse.
+        changes: whether to read the rows that changed, with the columns of the change feed.
+        ignore_changes: whether a stream continues, instead of failing, at a version that removed or replaced rows. The
+            consumer is not told of removed rows; rows that were appended instead are delivered.
+        message: stored in the log of the lakehouse.
+        author: stored in the log of the lakehouse.
     """
 
     root: str
@@ -105,7 +106,7 @@ class Options:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
-        """Parse Spark's options. Raises `InvalidArgument` for one that is unknown, malformed or contradicts another."""
+        """Parse Spark's options. Raises `InvalidArgument` for unknown, malformed or contradictory options."""
         given = {name.lower(): value for name, value in options.items()}
         storage = {
             name[len(STORAGE_PREFIX) :]: given.pop(name) for name in list(given) if name.startswith(STORAGE_PREFIX)
@@ -133,12 +134,14 @@ class Options:
         if parsed.timestamp is not None:
             zoned(parsed.timestamp)
         if parsed.filter is not None and parsed.partition_overwrite_mode == "dynamic":
-            raise InvalidArgument("filter and partitionOverwriteMode=dynamic both say what is replaced: give only one")
+            raise InvalidArgument(
+                "filter and partitionOverwriteMode=dynamic both choose the replaced rows: give only one"
+            )
         return parsed
 
     @property
     def table_name(self) -> str:
-        """The table. Raises `InvalidArgument` if none was named."""
+        """The full name of the table. Raises `InvalidArgument` if the options name no table."""
         if not self.table:
             raise InvalidArgument('no table: write load("namespace.table") or save("namespace.table")')
         return self.table
@@ -148,24 +151,24 @@ class Options:
         return replace(self, version=version, timestamp=None)
 
     def open(self) -> Lakehouse:
-        """Open the lakehouse, in each process."""
+        """Open the lakehouse; each process opens it itself."""
         return open_lakehouse(self.root, storage_options=self.storage or None, durability=self.durability)
 
     def reading(self, lake: Lakehouse) -> LakehouseVersion:
-        """The version to be read. Raises `VersionNotFound` and `VersionExpired`."""
+        """The version to read. Raises `VersionNotFound` and `VersionExpired`."""
         return lake.at(self.version if self.timestamp is None else zoned(self.timestamp))
 
     def open_table(self) -> Table:
-        """The table to be read. Raises `ObjectNotFound`."""
+        """The table to read. Raises `ObjectNotFound`."""
         lake = self.open()
         if self.txn is not None:
             return lake.resume(self.txn).table(self.table_name)
         return self.reading(lake).table(self.table_name)
 
     def record_scan(self, filter: BooleanExpression) -> None:
-        """Save in the transaction, if there is one and it is serializable, that the rows that match were read.
+        """If the options name a serializable transaction, record in it that the rows that match `filter` were read.
 
-        Raises `CommitConflict` if other processes always saved it first.
+        Raises `CommitConflict` if other processes saved the transaction first in each attempt.
         """
         for attempts_left in reversed(range(SAVE_ATTEMPTS if self.txn is not None else 0)):
             transaction = self.open().resume(str(self.txn))
@@ -182,7 +185,7 @@ class Options:
 
 
 def zoned(timestamp: datetime | str) -> datetime:
-    """A time for a version. Raises `InvalidArgument` for one without a time zone: Spark has one for each session."""
+    """The time of a version. Raises `InvalidArgument` without a time zone: each Spark session has its own."""
     time = moment(timestamp, "timestamp")
     if time.tzinfo is None:
         raise InvalidArgument(
@@ -202,7 +205,7 @@ def options_for(
     storage_options: Mapping[str, str] | None,
     durability: Literal["fsync", "none"] | None,
 ) -> Options:
-    """The options of a write by a function of this package."""
+    """The options for the arguments of a writing function of this package."""
     transaction_id = txn if txn is None or isinstance(txn, str) else txn.id
     named = {"txn": transaction_id, "id": id, "message": message, "author": author, "durability": durability}
     return Options.parse(source_options(root, table, storage_options, **named))
@@ -211,14 +214,14 @@ def options_for(
 def source_options(
     root: str | PathLike[str], table: str, storage_options: Mapping[str, str] | None, **given: object
 ) -> dict[str, str]:
-    """Arguments of a function as options of the data source, without those that are None."""
+    """The arguments of a function as options of the data source, without arguments that are None."""
     options = {f"{STORAGE_PREFIX}{name}": value for name, value in (storage_options or {}).items()}
     options |= {name: str(value) for name, value in given.items() if value is not None}
     return {**options, "root": fspath(root), "table": table}
 
 
 def _converted(name: str, value: str) -> str | int | bool:
-    """The value of an option. Raises `InvalidArgument` if it does not fit."""
+    """Convert the value of an option. Raises `InvalidArgument` for an invalid value."""
     if name in _LEAST:
         return _number(name, value, _LEAST[name])
     if name not in _CHOICES:

@@ -1,12 +1,13 @@
-"""Patches of PySpark for `format("trinitylake")`: session of a frame in any thread, and `partitionBy`.
+"""Patches of PySpark for `format("trinitylake")`: the session in other threads, and `partitionBy`.
 
-Spark 4.1 searches for a Python data source in the active session of the JVM's thread, not in that of the frame
+Spark 4.1 looks for a Python data source in the active session of the JVM's thread, not in the session of the frame
 (`DataSource.lookupDataSource`). A thread that Python starts has its own thread in the JVM, without an active session;
-`pyspark.InheritableThread` copies local properties, not the session. So a write fails there with
-`DATA_SOURCE_NOT_FOUND`. With our format, the session of the frame is activated first.
+`pyspark.InheritableThread` copies local properties, not the session. So without the patch, a write in such a thread
+fails with `DATA_SOURCE_NOT_FOUND`. With our format, the session of the frame is activated first.
 
-Spark compares the columns of `partitionBy` with the partitioning of the table before it asks the source, and the table
-of a Python data source has none. With our format the columns are sent as an option, which the source compares.
+Spark compares the columns of `partitionBy` with the partitioning of the table before it calls the source, and for Spark
+the table of a Python data source has no partitions. With our format the columns become an option, which the source
+compares with the table.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _IS_OURS, _COLUMNS = "_trinitylake_is_format", "_trinitylake_partition_by"
 
 
 def activate(spark: Any) -> None:
-    """Activate a session in this thread, if none is active. Does nothing with Spark Connect."""
+    """Activate a session in this thread, if no session is active. Does nothing with Spark Connect."""
     if getattr(spark, "_jvm", None) is None:
         return
     # PySpark has no public way to the JVM. The class has another name in Spark 3.5.
@@ -31,7 +32,7 @@ def activate(spark: Any) -> None:
 
 
 def install() -> None:
-    """Activate sessions in all threads of this process that use our format. Idempotent."""
+    """Patch PySpark's readers and writers in this process. Further calls do nothing."""
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
@@ -65,7 +66,7 @@ def _activating(chosen: Any) -> Any:
         if is_ours:
             activate(getattr(self, "_spark", None))
             if names := getattr(self, _COLUMNS, ()):
-                self.partitionBy.__wrapped__(self)  # not Spark's to compare any more
+                self.partitionBy.__wrapped__(self)  # resets Spark's own list of columns
                 self.option("partitionBy", ", ".join(names))
         return chosen(self, source)
 

@@ -1,12 +1,12 @@
-"""Registration of objects on executors, with the same tree as registration on a single machine.
+"""Registration of objects on executors, which builds the same tree as registration in one process.
 
-Spark sorts, counts and checks the objects. The first row of each leaf depends only on the number of objects. So each
-task writes the leaves inside its partition, and sends the rows at both ends to the driver. The driver joins the parts,
-builds the levels above and commits.
+Spark sorts, counts and checks the objects. The number of objects determines the first row of each leaf. So each task
+writes the leaves that lie within its partition, and sends the rows before and after these leaves to the driver. The
+driver joins the parts, builds the levels above and commits.
 
-A file of a task counts only if the driver names it in the new version. A task that failed, was killed or ran twice
-leaves unreferenced files with unique names, which `vacuum` deletes. Memory: tasks stream, and Spark's sort spills to
-disk; the driver holds one row for each leaf.
+Only files that the driver names in the new version belong to the lakehouse. A task that failed, was killed or ran twice
+leaves unreferenced files with unique names, which `vacuum` deletes. Memory is bounded: tasks stream, Spark's sort
+spills to disk, and the driver holds one row for each leaf.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from trinitylake.spark.runtime import require_driver
 if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
 
-#: Maximum number of refused objects that an error names. The error counts all of them.
+#: Maximum number of refused objects that an error lists. The error has the number of all refused objects.
 REFUSED_MAX = 1_000
-#: Maximum number of definition files whose age a task asks for at a time.
+#: Maximum number of definition files whose age a task checks at a time.
 AGES_AT_ONCE = 256
-#: Number of key ranges for each core. Ranges differ in size, so a core that is done takes another range.
+#: Number of key ranges for each core. Ranges differ in size: a core that finishes early takes another range.
 PARTS_PER_CORE = 4
 #: The first character of the key of each kind (format §4).
 LETTERS = {"namespace": "B", "table": "C", "view": "D"}
-#: Separator of namespace and name in an unpadded key (see `unpadded_keys` in the core).
+#: Separator of namespace and name in an unpadded key (`unpadded_keys` in the core).
 END_OF_NAMESPACE = "\x01"
 
 _LOCATED = "kind string, namespace string, name string, location string, error_kind string, error string"
@@ -118,7 +118,7 @@ def register(spark: SparkSession, lake: Handle, objects: Any, options: Registrat
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of rows: in all, before each partition, and of views; and of new objects of each kind."""
+    """Numbers of all rows, of rows before each partition, of views, and of new objects of each kind."""
 
     rows: int
     first_rows: dict[int, int]
@@ -138,7 +138,7 @@ def _frame(spark: SparkSession, objects: Any) -> DataFrame:
 
 
 def _text() -> Column:
-    """The key without its padding: see `unpadded_keys` in the core. Spark compares text by bytes, as the tree does."""
+    """The key without padding (`unpadded_keys` in the core). Spark compares strings by bytes, as the tree does."""
     kind = f.col("kind")
     letter = f.when(kind == OBJECT_KINDS[0], LETTERS[OBJECT_KINDS[0]])
     for other in OBJECT_KINDS[1:]:
@@ -148,10 +148,10 @@ def _text() -> Column:
 
 
 def _sorted(added: DataFrame, existing: DataFrame | None, parts: int, kept: ExitStack) -> DataFrame:
-    """Each object once, in key order, with the numbers of its occurrences, and how many are new or incomplete.
+    """Each key once, in key order, with the numbers of its rows, of its new rows and of its incomplete rows.
 
-    Each partition is a range of keys. Cached, because the same rows must be counted and written. A new object takes the
-    place of an existing one.
+    Each partition is a range of keys. A new object replaces an existing one. The frame is cached, because exactly the
+    counted rows must be written.
     """
     objects = added.withColumn("is_new", f.lit(True))
     if existing is not None:
@@ -177,7 +177,7 @@ def _keep(frame: DataFrame, kept: ExitStack) -> DataFrame:
 
 
 def _counts(rows: DataFrame, base: _core.Version, replace: bool) -> Counts:
-    """Count the objects. Raises `InvalidArgument` for a null in a required column, `ObjectAlreadyExists`."""
+    """Count the objects. Raises `InvalidArgument` for an incomplete row, and `ObjectAlreadyExists`."""
     is_twice = (f.col("new") > 1) if replace else (f.col("all") > 1)
     groups = (
         rows.groupBy(f.spark_partition_id().alias("part"), f.substring("text", 1, 1).alias("letter"))
@@ -241,7 +241,7 @@ def _check_parts(parts: pa.Table) -> None:
 
 
 def _with_locations(frame: DataFrame, writer: DefinitionWriter, dry_run: bool, kept: ExitStack) -> DataFrame:
-    """The objects with a location each, their definitions written. Raises `RegistrationFailed`."""
+    """Write the definitions that are missing, and return the objects with locations. Raises `RegistrationFailed`."""
     columns = [name for name in (*REQUIRED, *OPTIONAL) if name in frame.columns]
 
     def located(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -249,7 +249,7 @@ def _with_locations(frame: DataFrame, writer: DefinitionWriter, dry_run: bool, k
             for start in range(0, batch.num_rows, BATCH_OBJECTS):
                 yield _located(writer.check if dry_run else writer.locate, batch.slice(start, BATCH_OBJECTS))
 
-    # Persisted, because a definition that is written again would have another location.
+    # Persisted, because a second evaluation would write the definitions again, under other locations.
     frame = _keep(frame.select(columns).mapInArrow(located, _LOCATED), kept)
     refused = frame.where("error_kind is not null")
     if count := refused.count():
@@ -278,9 +278,10 @@ def _located(locate: Callable[[list[ObjectRow]], list[str | RefusedObject]], bat
 def _require_uncollected(
     frame: DataFrame, existing: DataFrame | None, carried: StorageForTasks, number: int, kept: ExitStack
 ) -> None:
-    """Raise `TransactionExpired` if given files may have been collected: old ones that no version refers to.
+    """Raise `TransactionExpired` if a garbage collection may have deleted a given file.
 
-    A later collection creates a version, so the registration has a conflict then (`lakehouse/bulk/registration.py`).
+    These are old files that no object of the version uses. A later garbage collection creates a version, which
+    conflicts with the registration (`lakehouse/bulk/registration.py`).
     """
     given = frame.where("location is not null").select("location")
     old = _keep(given.mapInArrow(partial(_old, carried, number), _OLD), kept)
@@ -293,7 +294,7 @@ def _require_uncollected(
 
 
 def _old(carried: StorageForTasks, number: int, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Files that may have been collected before a version, and why."""
+    """Files that a garbage collection before the version `number` may have deleted, each with an error message."""
     core = _core.Lakehouse.open(carried.storage)
     since = core.version(number)
     for batch in batches:

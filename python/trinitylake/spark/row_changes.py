@@ -1,9 +1,10 @@
 """MERGE, UPDATE and DELETE with Spark's expressions and joins, without a jar.
 
-Three steps. Tasks read the columns that keys, conditions and values need, of the files that can hold matching rows,
-each row with its file and its number in it. Spark finds the rows that change and computes their new values. Tasks then
-rewrite the files of these rows, as on one machine (`tables/merging/file_rewrite.py`): rows that stay are copied from
-file to file and never pass through the JVM. The driver commits removed and added files at once.
+A statement has three steps. First, tasks read the files that can contain matching rows: only the columns that keys,
+conditions and values need, each row with its file and its position in the file. Second, Spark finds the rows that
+change and computes their new values. Third, tasks rewrite the files of these rows, as on one machine
+(`tables/merging/file_rewrite.py`): unchanged rows are copied from file to file and never pass through the JVM. The
+driver commits removed and added files at once.
 """
 
 from __future__ import annotations
@@ -60,21 +61,22 @@ if TYPE_CHECKING:
 
 Batches: TypeAlias = "Iterable[pa.RecordBatch]"
 
-#: Columns of the intermediate frames: the number of a source row, and the number of the clause that applies to it.
+#: Columns of intermediate frames: the number of a source row, and the number of the clause that applies to a row.
 ROW, CLAUSE = "trinitylake:row", "trinitylake:clause"
-#: A source of at most this many values is sent to all executors; a larger one is joined by sorting both sides.
+#: Maximum number of values of a source that is sent to all executors; a larger source is joined by sorting both sides.
 BROADCAST_VALUES = 4_000_000
-#: Size of the files of one task, if there are more than `FEW_TASKS` of them.
+#: Size of the files of one task, if there are more than `FEW_TASKS` tasks.
 TASK_SIZE_BYTES = 64 << 20
 FEW_TASKS = 8
-#: Types whose comparisons with literals mean the same to Spark and in our filters.
+#: Types whose comparisons with literals have the same result in Spark and in our filters.
 _COMPARED_ALIKE = (BooleanType, IntegerType, LongType, DecimalType, StringType, DateType)
 
 
 class SparkMerge(Merge):
-    """`trinitylake.spark.merge(…)`: the clauses of `table.merge(…)`, and those for rows without a match in the frame.
+    """`trinitylake.spark.merge(…)`: the clauses of `table.merge(…)`, and clauses for rows without a match in the frame.
 
-    Conditions and values are Spark SQL, with the columns of the frame as `source.…` and of the table as `target.…`.
+    Conditions and values are Spark SQL, in which `source.…` are columns of the frame and `target.…` columns of the
+    table.
     """
 
     def __init__(self, run: Callable[[Sequence[Clause], Sequence[Clause], Sequence[Clause]], WriteResult]) -> None:
@@ -82,11 +84,11 @@ class SparkMerge(Merge):
         self._not_matched_by_source: list[Clause] = []
 
     def when_not_matched_by_source_update(self, set: Mapping[str, str], *, condition: str | None = None) -> Self:
-        """Update rows of the table that the frame has no row for. `set` and `condition` are SQL over `target`."""
+        """Update rows of the table without a matching row in the frame; `set` and `condition` are SQL over `target`."""
         return self._add(self._not_matched_by_source, "update", set, condition)
 
     def when_not_matched_by_source_delete(self, *, condition: str | None = None) -> Self:
-        """Delete rows of the table that the frame has no row for. `condition` is SQL over `target`."""
+        """Delete rows of the table without a matching row in the frame; `condition` is SQL over `target`."""
         return self._add(self._not_matched_by_source, "delete", None, condition)
 
 
@@ -107,26 +109,26 @@ def merge(
 
         tl.spark.merge(frame, uri, "nyc.planes", on="tailnum").when_matched_update().when_not_matched_insert().execute()
 
-    Files with rows that change are rewritten, or get delete files if the table says so (`write.merge.mode`), in one
-    commit. A row with a null in its key matches nothing. The frame is evaluated once.
+    In one commit, files with changed rows are rewritten, or get delete files if the table's property
+    `write.merge.mode` requires this. A row with a null in its key matches nothing. The frame is evaluated once.
 
     Args:
-        frame: the source. It may have columns that the table does not have, for conditions.
-        root: the URI of the lakehouse.
-        table: the full name.
-        on: the columns that are compared; by default the primary key.
-        txn: an open transaction of this process, or the id of a saved one, that the merge becomes part of.
-        id: of the transaction, or with `txn` of the statement inside it: what has been done under an id is not done
-            again, and counts no rows.
-        message: for the log.
-        author: for the log.
-        storage_options: as for `trinitylake.open`.
-        durability: as for `trinitylake.open`.
+    frame: the source rows. It may have columns that the table does not have, for conditions.
+    root: the URI of the lakehouse.
+    table: the full name of the table.
+    on: the columns that are compared; by default the primary key.
+    txn: an open transaction of this process, or the id of a saved transaction: the merge becomes part of it.
+    id: id of the merge's transaction, or with `txn` of the merge in the transaction. A merge whose id was used
+    before does nothing, and its result counts no rows.
+    message: stored in the log.
+    author: stored in the log.
+    storage_options: as for `trinitylake.open`.
+    durability: as for `trinitylake.open`.
 
     `execute` raises:
-        InvalidArgument: if more than one row of the frame would change the same row of the table; for keys, columns
-            and SQL that make no sense; for values that do not fit.
-        CommitConflict: another writer changed rows with one of the keys, or the same files, first.
+    InvalidArgument: more than one row of the frame would change the same row of the table; a key, column or SQL is
+    invalid; or a value does not fit.
+    CommitConflict: another writer changed rows with one of the keys, or the same files, first.
     """
     options = options_for(root, table, txn, id, message, author, storage_options, durability)
     keys = None if on is None else list(texts(on, "on"))
@@ -155,7 +157,7 @@ def update(
     """SQL's UPDATE on executors: `tl.spark.update(spark, uri, "nyc.planes", {"seats": "seats + 1"}, "year > 2010")`.
 
     `set` and `filter` are Spark SQL over the columns of the table; without a filter all rows are updated. The other
-    arguments, and errors, are those of `merge`.
+    arguments and the errors are as for `merge`.
     """
     options = options_for(root, table, txn, id, message, author, storage_options, durability)
     statement = _Statement(spark, options, txn, "update")
@@ -175,19 +177,19 @@ def delete(
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
 ) -> WriteResult:
-    """SQL's DELETE on executors. The arguments, and errors, are those of `update`."""
+    """SQL's DELETE on executors. The arguments and errors are as for `update`."""
     options = options_for(root, table, txn, id, message, author, storage_options, durability)
     statement = _Statement(spark, options, txn, "delete")
     return statement.run(lambda: statement.change(Clause("delete", filter)))
 
 
 class _Statement:
-    """One MERGE, UPDATE or DELETE on one state of a table."""
+    """A MERGE, UPDATE or DELETE on one state of a table."""
 
     def __init__(self, spark: SparkSession, options: Options, txn: str | Transaction | None, name: str) -> None:
         self._transaction = txn if isinstance(txn, Transaction) else None
         if self._transaction is not None:
-            self._transaction.save()  # tasks read files that it wrote: they have to be on the storage
+            self._transaction.save()  # tasks read the transaction's files, which must be in the storage
         self._spark = spark
         self.name = name
         self.plan, self.table, self.is_done = planned(options)
@@ -219,7 +221,7 @@ class _Statement:
         check_assignable(frame.select(*map(_quoted, keys)).schema, self._schema)
         types = {field.name: field.dataType for field in spark_schema(self._schema.select(*keys))}
         frame = frame.withColumns({name: f.col(_quoted(name)).cast(types[name]) for name in keys})
-        # Evaluated once: its rows are numbered, and a frame may have other rows at each evaluation.
+        # Evaluated only once, because each evaluation of a frame can return other rows, with other numbers.
         source = frame.withColumn(ROW, f.monotonically_increasing_id()).localCheckpoint()
         rows, filter = self._key_filter(source, keys)
         columns = [*keys, *self._named_in([*matched, *by_source], frame.columns)]
@@ -235,7 +237,7 @@ class _Statement:
         clauses += [(clause, ~is_matched, []) for clause in by_source]
         changed = self._changed(pairs, clauses, [f.col(_of("source", ROW)).alias(ROW)])
         if not_matched:
-            changed = changed.persist()  # rewritten, and compared with the source
+            changed = changed.persist()  # used twice: for rewriting files, and to find source rows without a match
         try:
             parts = [self._rewritten(changed)]
             if not_matched:
@@ -252,13 +254,13 @@ class _Statement:
         return reported(self._rewritten(self._changed(target, [(clause, f.lit(True), [])], [])))
 
     def _key_filter(self, source: DataFrame, keys: Sequence[str]) -> tuple[int, BooleanExpression]:
-        """The number of source rows, and a filter that matches at least all table rows with one of their keys."""
+        """The number of source rows, and a filter that matches at least all rows of the table with their keys."""
         is_known = reduce(lambda one, other: one & other, (f.col(_quoted(name)).isNotNull() for name in keys))
         ends = [end(_quoted(name)).alias(f"{end.__name__} {name}") for name in keys for end in (f.min, f.max)]
         try:
             counts = f.count(f.lit(1)).alias("rows"), f.count_if(is_known).alias("known")
             (found,) = source.agg(*counts, *ends).toArrow().to_pylist()
-        except AnalysisException:  # a type without order
+        except AnalysisException:  # the type of a key has no order
             return source.count(), AlwaysTrue()
         rows: int = found["rows"]
         if not found["known"]:
@@ -271,11 +273,8 @@ class _Statement:
         return rows, key_filter(ranges, keys, max_keys=0)
 
     def _planning_filter(self, condition: str | None) -> BooleanExpression:
-        """Filter on bounds of files from the condition.
-
-        Spark evaluates rows, so a condition that could mean something else to Spark matches all rows.
-        """
-        if condition is None or '"' in condition:  # which Spark reads as a text, and we as a name
+        """A filter that chooses the files to read for a condition; all files if Spark may evaluate it differently."""
+        if condition is None or '"' in condition:  # in double quotes, Spark has strings and our filters have names
             return AlwaysTrue()
         try:
             filter = option_filter(condition, self._schema)
@@ -286,7 +285,10 @@ class _Statement:
         return filter if alike else AlwaysTrue()
 
     def _named_in(self, clauses: Iterable[Clause], given: Sequence[str] = ()) -> list[str]:
-        """The columns of the table whose names occur in SQL, all for `target.*`. `given` are those of the source."""
+        """The columns of the table whose names occur in SQL of the clauses, all columns if it contains `target.*`.
+
+        `given` are the columns of the source.
+        """
         source = pa.schema([(name, pa.null()) for name in given])
         sql = " ".join(
             text for one in clauses for text in (one.condition or "", *one.computed(source).values())
@@ -295,7 +297,7 @@ class _Statement:
         return [name for name in names if name.lower() in sql or "target.*" in sql]
 
     def _located(self, columns: Sequence[str], filter: BooleanExpression) -> DataFrame:
-        """The rows of the files that can hold rows that match, some columns, with file and number."""
+        """The rows of files that can contain matching rows: the given columns, the file's number and the position."""
         metadata = self.table.iceberg.metadata
         tasks = files_of_branch(metadata, self.table.iceberg.io, filter)
         tasks.sort(key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path))
@@ -303,7 +305,7 @@ class _Statement:
         self._parts = max(1, min(len(tasks), max(FEW_TASKS, size_bytes // TASK_SIZE_BYTES)))
         tasks = [
             task for part in range(self._parts) for task in tasks[part :: self._parts]
-        ]  # each gets some large ones
+        ]  # so each part has some large files
         self.plan.changes = RowChange(self.name, filter, metadata.current_snapshot_id, [task.file for task in tasks])
         self._tasks = [pickle.dumps(task) for task in tasks]
         columns = [field.name for field in self._schema.fields if field.name in columns]
@@ -315,9 +317,9 @@ class _Statement:
     def _changed(
         self, rows: DataFrame, clauses: Sequence[tuple[Clause, Column, Sequence[str]]], others: Sequence[Column]
     ) -> DataFrame:
-        """The matched rows and those to which a clause applies: file, number, clause, and the new values.
+        """The rows that match the source or to which a clause applies: file, position, clause and new values.
 
-        `clauses` are with what they are for, and the columns of the source.
+        Each of `clauses` has a condition for the rows that it is for, and the source columns that it can use.
         """
         rows = rows.withColumn(CLAUSE, _first_that_applies((applies, clause) for clause, applies, _ in clauses))
         of_clause = [self._values(rows, clause, given) for clause, _, given in clauses]
@@ -338,7 +340,7 @@ class _Statement:
         return rows.where(kept).select(*placed, f.col(_quoted(CLAUSE)), *others, *named)
 
     def _values(self, rows: DataFrame, clause: Clause, given: Sequence[str]) -> dict[str, Column]:
-        """The values that a clause gives to columns of the table, of their types."""
+        """The values that a clause gives to columns of the table, in the types of these columns."""
         if clause.action == "delete":
             return {}
         names = [field.name for field in self._schema.fields]
@@ -360,13 +362,13 @@ class _Statement:
         }
 
     def _rewritten(self, changed: DataFrame) -> DataFrame:
-        """One row, a pickled `RewrittenFiles`, for each task that rewrote files."""
+        """A frame with one row, a pickled `RewrittenFiles`, for each task that rewrote files."""
         rows = changed.where(f"`{CLAUSE}` is not null").drop(ROW).repartition(self._parts, _quoted(FILE))
         in_place = is_merge_on_read(self.plan.metadata, self.name)
         return rows.mapInArrow(_Rewrite(self.plan, self._tasks, self._outcomes, in_place), REPORT)
 
     def _inserted(self, new: DataFrame, given: Sequence[str], clauses: Sequence[Clause]) -> list[DataFrame]:
-        """A frame of pickled `WrittenFiles` for each clause that inserts rows."""
+        """For each clause that inserts rows, a frame of pickled `WrittenFiles`."""
         new = new.withColumn(CLAUSE, _first_that_applies((f.lit(True), clause) for clause in clauses))
         parts = []
         for place, clause in enumerate(clauses):
@@ -378,7 +380,7 @@ class _Statement:
         return parts
 
     def _partition_columns(self) -> list[tuple[str, spark_types.DataType]]:
-        """The columns that determine the partition of a row. A clause may leave them out; then they are null."""
+        """The columns that determine the partition of a row, which are null if a clause does not set them."""
         names = [self._schema.find_column_name(field.source_id) or "" for field in self.plan.metadata.spec().fields]
         top = {name.partition(".")[0] for name in names} - {"", *defaulted(self._schema)}
         return [(field.name, field.dataType) for field in spark_schema(self._schema.select(*top))] if top else []
@@ -388,7 +390,7 @@ _NESTED = (spark_types.StructType, spark_types.ArrayType, spark_types.MapType)
 
 
 def _first_that_applies(clauses: Iterable[tuple[Column, Clause]]) -> Column:
-    """The number of the first clause whose conditions hold for a row; null if there is none."""
+    """The number of the first clause that applies to a row and whose condition holds; null if there is none."""
     number = f.lit(None).cast("int")
     for place, (applies, clause) in reversed(list(enumerate(clauses))):
         condition = applies if clause.condition is None else applies & f.expr(clause.condition)
@@ -397,7 +399,7 @@ def _first_that_applies(clauses: Iterable[tuple[Column, Clause]]) -> Column:
 
 
 def _as_columns_of(frame: DataFrame, schema: Schema) -> DataFrame:
-    """The frame with the table's spelling of columns, unless Spark is case-sensitive."""
+    """The frame with the table's spelling of columns; unchanged if Spark is case-sensitive."""
     if frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
         return frame
     known = [field.name for field in schema.fields]
@@ -414,7 +416,7 @@ def _of(side: str, name: str) -> str:
 
 @dataclass
 class _Locate:
-    """Reads columns of files by their numbers, each row with its position."""
+    """A task that reads columns of the files with given numbers, each row with its position in the file."""
 
     plan: WritePlan
     tasks: list[bytes]
@@ -434,11 +436,12 @@ class _Locate:
 
 @dataclass
 class _Rewrite:
-    """Changes the given rows, and yields a pickled `RewrittenFiles`.
+    """A task that rewrites the files of changed rows, and yields a pickled `RewrittenFiles`.
 
     Attributes:
-        values: for each clause, columns of the table with the column of the rows that each gets; None for a delete.
-        in_place: whether unchanged rows stay where they are (merge-on-read).
+    values: for each clause, a mapping of columns of the table to the columns with their new values; None for a
+    delete.
+    in_place: whether unchanged rows remain in their files, next to delete files (merge-on-read).
     """
 
     plan: WritePlan

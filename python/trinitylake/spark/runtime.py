@@ -1,7 +1,7 @@
-"""Requirements of Spark SQL over a lakehouse: Java, Iceberg's runtime for Spark, and its clients for the object store.
+"""Requirements of Spark SQL over a lakehouse: Java, Iceberg's runtime for Spark, and Iceberg's object store clients.
 
-The runtime is a jar on the class path, at a given path, or resolved by Spark as a package, from Maven Central or a
-mirror. The clients of the store are one more package; Iceberg chooses a client by the scheme of each file.
+The runtime is a jar: on the class path, at a given path, or a package that Spark downloads from Maven Central or a
+mirror. The clients for an object store are another package; Iceberg chooses a client by the URI scheme of a file.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ CLIENT_BUNDLES = {
     "abfs": "iceberg-azure-bundle",
     "abfss": "iceberg-azure-bundle",
 }
-#: Statements that only Iceberg has, such as `ALTER TABLE … ADD PARTITION FIELD`.
+#: Extension of Spark for statements that only Iceberg has, such as `ALTER TABLE … ADD PARTITION FIELD`.
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-#: Parameters of statements are filled in after parsing.
+#: Setting that makes Spark fill in the parameters of statements after parsing.
 LATE_PARAMETERS = "spark.sql.legacy.parameterSubstitution.constantsOnly"
 CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
 
 
 def package() -> str:
-    """The Maven coordinates of Iceberg's runtime for the installed PySpark. Raises `InvalidArgument` for other
-    versions.
+    """The Maven coordinates of Iceberg's runtime for the installed PySpark.
+
+    Raises `InvalidArgument` for a version of PySpark that is not supported.
     """
     version = ".".join(pyspark.__version__.split(".")[:2])
     if version not in PACKAGES:
@@ -54,13 +55,15 @@ def package() -> str:
 
 
 def use_this_python() -> None:
-    """Let a local Spark that is started next run its workers with this interpreter, not the `python3` of the PATH,
-    which may not have this package. What PYSPARK_PYTHON says already stays."""
+    """Let a local Spark that starts later run its workers with this interpreter.
+
+    By default it would use the `python3` of the PATH, which may lack this package. An existing PYSPARK_PYTHON is kept.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def check_java() -> None:
-    """Check for a Java that can start Spark. Raises `InvalidArgument`."""
+    """Raise `InvalidArgument` if no Java is found that can start Spark."""
     home = os.environ.get("JAVA_HOME")
     if not (shutil.which("java") or (home and Path(home, "bin", "java").exists())):
         raise InvalidArgument("Spark needs Java 17 or 21: install one, or set JAVA_HOME to where it is")
@@ -84,7 +87,7 @@ def jar_settings(jars: Sequence[str], root: str) -> dict[str, str]:
 
 
 def check_runtime(spark: SparkSession) -> None:
-    """Raises `InvalidArgument` if a session has no Iceberg runtime."""
+    """Raise `InvalidArgument` if a session has no Iceberg runtime."""
     jvm: Any = spark._jvm  # noqa: SLF001 (PySpark has no public way to the JVM)
     try:
         jvm.java.lang.Class.forName(CATALOG_CLASS, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
@@ -96,12 +99,12 @@ def check_runtime(spark: SparkSession) -> None:
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect, whose driver is another process."""
+    """Whether a session is a session of Spark Connect, whose driver is another process."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def require_driver(spark: SparkSession, what: str) -> None:
-    """Raises `InvalidArgument` if the driver of a session is not this process."""
+    """Raise `InvalidArgument` if the driver of a session is not this process."""
     if is_remote(spark):
         raise InvalidArgument(
             f"{what} with engine= needs a session whose driver is this process, and this one is of Spark Connect: "
@@ -112,15 +115,15 @@ def require_driver(spark: SparkSession, what: str) -> None:
 def let_parameters_in(spark: SparkSession) -> None:
     """Let `spark.sql(…, args=…)` work with Iceberg's extensions.
 
-    Spark 4.1 has its parser fill in parameters (`ParserInterface.parsePlanWithParameters`), which Iceberg's parser does
-    not hand on: with Iceberg 1.11 each parameter of each statement is UNBOUND_SQL_PARAMETER. Filled in after parsing,
-    as Spark did before, they arrive.
+    In Spark 4.1 the parser fills in parameters (`ParserInterface.parsePlanWithParameters`), but the parser of Iceberg
+    1.11 does not pass them on, so that a statement with parameters fails with UNBOUND_SQL_PARAMETER. This setting makes
+    Spark fill in parameters after parsing, as earlier versions do.
     """
     if EXTENSIONS in (spark.conf.get("spark.sql.extensions", "") or ""):
         spark.conf.set(LATE_PARAMETERS, "true")
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a package is among the jars that every session of this installation gets."""
+    """Whether a package is among the jars of Spark's installation, which every session has."""
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     return any(Path(home, "jars").glob(f"{name}-*.jar"))

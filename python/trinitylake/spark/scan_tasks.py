@@ -1,7 +1,7 @@
 """Tasks that read data files on executors and return Arrow batches.
 
-The driver plans a scan once. A task gets its files and the parts of the table's metadata that reading needs, so its
-size does not grow with the history of the table.
+The driver plans a scan once. A task gets its files and only the parts of the table's metadata that are needed for
+reading, so the size of a task does not grow with the history of the table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trinitylake.spark.types import arrow_schema_of, to_spark_batch
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
-#: Cost of opening a file, as a size: many small files make fewer tasks than their bytes alone.
+#: Cost of opening a file, expressed as a size: a smaller file counts as much when files are divided among tasks.
 OPEN_FILE_COST_BYTES = 4 << 20
 
 
@@ -34,13 +34,13 @@ class ScanPlan:
     """Plan for reading the files of one table state, the same for every task.
 
     Attributes:
-        options: to open the storage with.
+        options: the options, with which tasks open the storage.
         metadata: the table's metadata without its history.
-        columns: names of the columns, in the order in which Spark wants them.
-        filter: only matching rows are returned.
+        columns: the table's names of the columns, in the order of `schema`.
+        filter: a filter; only matching rows are returned.
         schema: Spark's schema of the result.
-        is_managed: whether the files are below the root of the lakehouse, and read through its storage.
-        io_properties: for the file access of an external table.
+        is_managed: whether the table is managed, so that its files are read through the storage of the lakehouse.
+        io_properties: properties of the file access, for an external table.
     """
 
     options: Options
@@ -69,7 +69,7 @@ class ScanPlan:
         )
 
     def partitions(self, tasks: Iterable[FileScanTask]) -> list[ScanPartition]:
-        """Group files into tasks of about the size in the options; largest files first."""
+        """Group files into tasks of about `split_size_bytes`; the largest files come first."""
         bins: list[list[FileScanTask]] = []
         size_bytes = 0
         for task in sorted(tasks, key=lambda task: (-task.file.file_size_in_bytes, task.file.file_path)):
@@ -106,7 +106,7 @@ class ScanPlan:
 
 
 class ScanPartition(InputPartition):
-    """The files that one task reads. Spark sends the reader to executors before the reader has planned anything."""
+    """The files of one task, with the plan: Spark pickles the reader for executors before the reader makes a plan."""
 
     def __init__(self, tasks: Sequence[FileScanTask], plan: ScanPlan) -> None:
         super().__init__(len(tasks))
@@ -119,7 +119,7 @@ class ScanPartition(InputPartition):
 
 
 def storage_io(options: Options) -> LakehouseFileIO:
-    """File access to the lakehouse that does not read any version."""
+    """File access to the lakehouse, without opening the lakehouse."""
     from trinitylake import _core
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
@@ -131,7 +131,7 @@ def _select(schema: Schema, columns: Sequence[str]) -> Schema:
 
 
 def without_history(metadata: TableMetadata) -> TableMetadata:
-    """Metadata with schemas, specs and properties only, which the copy shares with the cached original."""
+    """A copy of metadata without snapshots and logs; the other parts are shared with the original."""
     return metadata.model_copy(
         update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
     )

@@ -1,9 +1,9 @@
 """Keeps secrets of a catalog out of Spark's settings.
 
-Spark writes settings to event logs, sends them to pages and history servers, and shows them to `SET`. So clients with a
-token get the credentials of the store from the catalog server. The token is a variable in the environment of the
-driver's JVM, which the setting names (`env:NAME`): Iceberg reads it whenever it opens a catalog, also in the sessions
-that Spark makes for the batches of a stream.
+Spark writes settings to event logs, shows them on pages and history servers, and prints them for `SET`. So the catalog
+server sends the credentials of the store to clients with its token. The token is in an environment variable of the
+driver's JVM, and the setting contains only the variable's name (`env:NAME`). Iceberg reads the variable whenever it
+opens a catalog, also in the sessions that Spark creates for the batches of a stream.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _OF_FILE_CLIENTS = ("s3.", "gcs.", "gcp.", "adls.", "client.", "oss.", "ecs.")
 
 
 def divided(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Properties of a catalog that the server sends, and those that become settings.
+    """Divide properties of a catalog: properties that the server sends, and properties that become settings.
 
-    Raises `InvalidArgument` for a secret that Iceberg looks for in the settings alone.
+    Raises `InvalidArgument` for a secret that Iceberg reads only from the settings.
     """
     sent = {name: value for name, value in properties.items() if name.startswith(_OF_FILE_CLIENTS)}
     settings = {name: value for name, value in properties.items() if name not in sent}
@@ -44,7 +44,7 @@ def divided(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, st
 
 
 def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of clients for files as settings, where the server is not ours and sends none of them.
+    """Properties of file clients as settings, for a server in another process, which does not send them.
 
     Raises `InvalidArgument` for a secret.
     """
@@ -69,29 +69,30 @@ def read_token(token: str | None) -> str:
 
 
 def checked_storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The storage options of a data source, with values read from their files and variables.
+    """The storage options of a data source, with references to secrets resolved.
 
-    Raises `InvalidArgument` for a secret that is written out under a name that Spark would not hide in its plans.
+    Raises `InvalidArgument` for a secret that is not a reference, if Spark would not hide its value in plans.
     """
     for name, value in options.items():
-        is_hidden = _HIDDEN_BY_SPARK.search(name) is not None or name.endswith("key_id")  # which is no secret
+        is_hidden = _HIDDEN_BY_SPARK.search(name) is not None or name.endswith("key_id")  # a key id is not a secret
         if is_secret_name(name) and not is_reference(value) and not is_hidden:
             raise InvalidArgument(
                 f"option storage.{name}: Spark would write the secret into plans and event logs, because it does not "
-                f"know that name: give @FILE or env:NAME, which are read in the driver"
+                f"hide options with this name: give @FILE or env:NAME, which are read in the driver"
             )
     return with_values_read(options)
 
 
 def reference_to(token: str, spark: SparkSession) -> str:
-    """Reference to a token for settings: `env:` and a variable of the driver's JVM and its child processes only.
+    """Put a token into a new environment variable of the driver's JVM; returns the reference `env:NAME` for settings.
 
-    Raises `InvalidArgument` if that JVM does not allow to set one.
+    Only this JVM and its child processes can read the variable. Raises `InvalidArgument` if the JVM does not allow
+    this.
     """
     name = f"TRINITYLAKE_TOKEN_{uuid.uuid4().hex}"
     jvm: Any = spark._jvm  # noqa: SLF001 (PySpark has no public way to the JVM)
     try:
-        # Java has no call for it. Spark's own launcher opens these packages to reflection.
+        # Java has no method for this, but Spark's launcher opens these packages for reflection.
         find = jvm.java.lang.Class.forName
         environment = find("java.lang.ProcessEnvironment").getDeclaredField("theUnmodifiableEnvironment")
         variables = find("java.util.Collections$UnmodifiableMap").getDeclaredField("m")
@@ -107,7 +108,7 @@ def reference_to(token: str, spark: SparkSession) -> str:
 
 
 def warn_of_secrets(settings: Mapping[str, str]) -> None:
-    """Warn of secrets in settings of a new session: PySpark puts them on the JVM's command line."""
+    """Warn of secrets in the settings of a new session, which PySpark passes on the JVM's command line."""
     for name in settings:
         if is_secret_name(name):
             warnings.warn(

@@ -1,7 +1,7 @@
 """`format("trinitylake")`: tables of a lakehouse as a Spark data source, without a jar and without a server.
 
-Spark creates an object of this class in each process that plans, reads or commits, so calls share nothing but the
-options (`options.py`).
+Spark creates an object of `TrinityLakeDataSource` in each process that plans, reads or commits. So these objects share
+only the options (`options.py`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ spare_repeated_work()
 
 @one_line_errors
 class TrinityLakeDataSource(DataSource):
-    """Reads and writes tables, in batches and as streams. Spark registers it where TrinityLake is installed.
+    """Reads and writes tables, in batches and as streams. Spark finds and registers it if TrinityLake is installed.
 
-    A data frame keeps the version that was the latest when it was loaded, however often it is evaluated; one with
-    `.schema(...)` that of its first evaluation.
+    Every evaluation of a data frame reads the version that was the latest when the frame was loaded; with
+    `.schema(...)`, the version that was the latest at the first evaluation.
     """
 
     _version: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pin the version when Spark stores this object in a data frame, also in one that was given a schema."""
+        """Fix the version when Spark stores this object in a data frame, also if the frame was given a schema."""
         options = Options.parse(self.options)
         if self._version is None and options.txn is None and options.metadata is None:
             self._version = options.reading(options.open()).version
@@ -57,12 +57,12 @@ class TrinityLakeDataSource(DataSource):
         if options.txn is not None:
             return _spark_schema(options.open_table(), options)
         view = options.reading(options.open())
-        # Spark keeps this object as part of the data frame.
+        # Spark stores this object, with the version, in the data frame.
         self._version = view.version
         return _spark_schema(view.table(options.table_name), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """The reader for `spark.read`."""
         options = Options.parse(self.options)
         if options.metadata is not None:
             from trinitylake.spark.metadata_tables import MetadataReader
@@ -78,13 +78,13 @@ class TrinityLakeDataSource(DataSource):
         return kind(options if self._version is None else options.at_version(self._version), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For `frame.write` in the modes append and overwrite."""
+        """The writer for `frame.write` in the modes append and overwrite."""
         from trinitylake.spark.batch_write import BatchWriter
 
         return BatchWriter(Options.parse(self.options), overwrite, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For `spark.readStream`."""
+        """The reader for `spark.readStream`."""
         if (options := Options.parse(self.options)).changes:
             from trinitylake.spark.change_read import ChangeStreamReader
 
@@ -94,14 +94,14 @@ class TrinityLakeDataSource(DataSource):
         return StreamReader(Options.parse(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For `frame.writeStream`."""
+        """The writer for `frame.writeStream`."""
         from trinitylake.spark.stream_write import StreamWriter
 
         return StreamWriter(Options.parse(self.options), overwrite, schema)
 
 
 def _spark_schema(table: Table, options: Options) -> StructType:
-    """The columns that the options name; all columns if the options name none."""
+    """The columns in the option `columns`; all columns without this option."""
     from trinitylake.spark.filters import column_named, readable_schema
     from trinitylake.spark.types import spark_schema
 

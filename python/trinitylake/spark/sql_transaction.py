@@ -1,7 +1,7 @@
-"""Transactions for Spark SQL: any number of statements over any number of tables, one commit or nothing.
+"""Transactions for Spark SQL: any number of statements over any number of tables, which are all committed or none.
 
-Every transaction has a catalog of its own, with a name that is used once. Statements that go through it see what the
-transaction has written, and nothing that others committed since it began.
+Every transaction has its own catalog, with a new name. Statements on this catalog see the writes of the transaction,
+but no commits of other writers after the transaction began.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 #: Default number of times that `run` begins again.
 RETRIES = 5
-#: The current catalog belongs to a session, which threads share.
+#: Guards the current catalog, which belongs to the session and so to all its threads.
 _current = threading.RLock()
 
 
@@ -40,23 +40,23 @@ class OutsideTransaction(UserWarning):
 
 
 class SparkTransaction:
-    """An open transaction of one Spark session, from `transaction` or `resume`. As text it is its catalog's name.
+    """An open transaction of one Spark session, from `transaction` or `resume`. `str(tx)` is the name of its catalog.
 
         with transaction(spark) as tx:
             tx.sql("INSERT INTO nyc.flights SELECT …")             # names are those of the transaction
             spark.sql(f"DELETE FROM {tx}.nyc.planes WHERE …")      # the same with the name of its catalog
             frame.writeTo(f"{tx}.nyc.planes").append()
 
-    It commits when the block ends and rolls back when an exception leaves it. Evaluate data frames that read its
-    catalog inside the block. Transactions inside each other are independent. A statement on the plain catalog inside
-    the block is not part of the transaction: it commits at once, and stays after a rollback. The end of the block warns
-    of that (`OutsideTransaction`), if the server is in this driver.
+    It commits when the block ends, and rolls back when an exception leaves the block. Data frames that read its catalog
+    must be evaluated inside the block. Nested transactions are independent. A statement on the plain catalog inside the
+    block is not part of the transaction: it commits at once, and a rollback does not undo it. If the server is in this
+    driver, the end of the block warns of such statements (`OutsideTransaction`).
 
     Attributes:
-        id: as in the log of the lakehouse.
-        catalog: the name of the catalog.
-        warehouse: with which any REST client of the server takes part.
-        version: that it became; None before the commit.
+    id: id of the transaction, as in the log of the lakehouse.
+    catalog: name of the transaction's catalog.
+    warehouse: the property `warehouse` with which other REST clients of the server use the transaction.
+    version: the committed version; None before the commit.
     """
 
     def __init__(self, spark: SparkSession, connection: Connection, id: str, catalog: str) -> None:
@@ -75,7 +75,7 @@ class SparkTransaction:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction is open: not committed, rolled back or saved."""
+        """Whether the transaction has not been committed, rolled back or saved."""
         return self._is_open
 
     @property
@@ -89,30 +89,28 @@ class SparkTransaction:
         return self._connection.server.token
 
     def sql(self, statement: str, args: dict[str, Any] | list[Any] | None = None, **frames: Any) -> DataFrame:
-        """Run a statement whose names are resolved inside the transaction, whichever catalog is the current one.
+        """Run a statement in which names are names of the transaction, independently of the session's current catalog.
 
-        `nyc.flights` is the transaction's table, and so is `lake.nyc.flights`, where `lake` is the plain catalog.
-        Temporary views are those of the session. The arguments are those of `SparkSession.sql`.
-
-        Raises:
-            TransactionClosed: the transaction has ended.
+        Both `nyc.flights` and `lake.nyc.flights`, where `lake` is the plain catalog, are the transaction's table.
+        Temporary views of the session can be used. The arguments are as for `SparkSession.sql`. Raises
+        `TransactionClosed` if the transaction has ended.
         """
         if not self._is_open:
             raise TransactionClosed(f"transaction {self.id} has ended: begin another one")
         frames = frames if args is None else {"args": args, **frames}
         with self._as_current():
             frame = self._spark.sql(in_catalog(statement, self._plain, self.catalog), **frames)
-            # Spark Connect resolves a query again whenever it is evaluated, by then in another catalog.
+            # Spark Connect resolves names again at each evaluation, when another catalog is the current one.
             if is_remote(self._spark) and frame.columns:
                 return self._connection.as_view(self._spark, self.catalog, frame)
             return frame
 
     def add_check(self, check: str | Check[Transaction]) -> None:
-        """Add a condition that must hold at the commit; see `trinitylake.Transaction.add_check`."""
+        """Add a condition that must hold at the commit, as `trinitylake.Transaction.add_check` does."""
         self._connection.server.add_check(self.id, check)
 
     def commit(self) -> int:
-        """Make everything visible at once; returns the version. Raises as `trinitylake.Transaction.commit` does."""
+        """Make all changes visible at once; returns the version. Raises as `trinitylake.Transaction.commit` does."""
         if not self._is_open and self.version is None:
             raise TransactionClosed(f"transaction {self.id} has ended")
         try:
@@ -122,7 +120,7 @@ class SparkTransaction:
         return self.version
 
     def rollback(self) -> None:
-        """Roll back: nothing becomes visible."""
+        """Roll back: no change becomes visible."""
         if not self._is_open:
             return
         try:
@@ -131,10 +129,11 @@ class SparkTransaction:
             self._end()
 
     def save(self) -> str:
-        """Save it, so that another process or Spark application can `resume` it; returns the id.
+        """Save the transaction, so that another process or Spark application can `resume` it; returns the id.
 
-        The transaction is then neither committed nor rolled back here. Raises as `trinitylake.Transaction.save` does. A
-        server elsewhere keeps it open for its other clients, and saves it when it has not been used for long.
+        Afterwards this object can neither commit nor roll back the transaction. A server in another process keeps the
+        transaction open for its other clients, and saves it when it has not been used for a long time. Raises the
+        errors of `trinitylake.Transaction.save`.
         """
         self._connection.server.hand_over(self.id)
         self._end(is_over=False)
@@ -147,7 +146,8 @@ class SparkTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            with suppress(TrinityLakeError):  # it was ended by another client: the error of the block is what counts
+            # The block's error is more important than an error that another client has ended the transaction.
+            with suppress(TrinityLakeError):
                 self.rollback()
         elif self._is_open:
             self.commit()
@@ -175,13 +175,13 @@ class SparkTransaction:
         self._warn_of_others()
 
     def _warn_of_others(self) -> None:
-        """Warn of commits through the plain catalog, which may have been meant for this transaction."""
+        """Warn of commits through the plain catalog, which may have been intended for this transaction."""
         last = max(self._others, default=-1)
         if others := [version for version in self._connection.server.latest_commits() if version > last]:
             versions = f"version {others[0]}" if len(others) == 1 else f"versions {', '.join(map(str, others))}"
             warnings.warn(
                 f"while transaction {self.id} was open, statements on catalog {self._plain} were committed as "
-                f"{versions}: they are not part of it, and stay whatever becomes of it. Inside the block use "
+                f"{versions}: they are not part of the transaction, and remain after a rollback. Inside the block use "
                 'tx.sql("…"), or the catalog of the transaction',
                 OutsideTransaction,
                 stacklevel=4,
@@ -189,7 +189,7 @@ class SparkTransaction:
 
     @contextmanager
     def _as_current(self) -> Iterator[None]:
-        """Inside, names without a catalog are the transaction's."""
+        """Context manager inside which names without a catalog are names of the transaction."""
         with _current:
             before = _place(self._spark)
             namespace = before[1] if before[0] in (self._plain, self.catalog) else ""
@@ -205,12 +205,12 @@ def _place(spark: SparkSession) -> tuple[str, str]:
 
 
 def _set_current(spark: SparkSession, place: tuple[str, str]) -> None:
-    activate(spark)  # Spark finds catalogs by the settings of the session that is active in the thread
+    activate(spark)  # Spark finds catalogs in the settings of the thread's active session
     catalog, namespace = place
     if spark.catalog.currentCatalog() != catalog:
         spark.catalog.setCurrentCatalog(catalog)
     if namespace and spark.catalog.currentDatabase() != namespace:
-        with suppress(Exception):  # the namespace does not exist (any more)
+        with suppress(Exception):  # the namespace may not exist in this catalog
             spark.catalog.setCurrentDatabase(namespace)
 
 
@@ -229,14 +229,14 @@ def transaction(
 
     Args:
         spark: a session that `connect` returned.
-        isolation: this and what follows as for `trinitylake.Lakehouse.begin`.
-        message: for the log.
-        author: for the log.
-        id: makes the commit exactly-once: if the id was committed, the statements have no effect, and the commit
-            returns that version.
-        properties: for the log.
-        restart: discard an attempt of the id that was not committed, open, saved or rolled back, and begin again.
-        catalog: the name that was given to `connect`.
+        isolation: as for `trinitylake.Lakehouse.begin`.
+        message: stored in the log.
+        author: stored in the log.
+        id: id of the transaction, which is committed at most once: if the id was committed before, the statements have
+        no effect, and the commit returns that version.
+        properties: stored in the log.
+        restart: discard an earlier attempt with the id (open, saved or rolled back), and begin again.
+        catalog: the name of the catalog that was given to `connect`.
     """
     connection = connection_of(spark, catalog)
     begun = connection.server.begin(
@@ -247,7 +247,8 @@ def transaction(
         properties={"engine": "spark", **(properties or {})},
         restart=restart,
     )
-    if (discarded := connection.open.get(begun)) is not None:  # it would take part in this one, which has its id
+    # An object of the discarded attempt has the same id, so it could write into the new transaction.
+    if (discarded := connection.open.get(begun)) is not None:
         discarded._end()  # noqa: SLF001 (of the same class)
     return SparkTransaction(spark, connection, begun, unique_name(catalog))
 
@@ -263,24 +264,23 @@ def run(
     properties: Mapping[str, str] | None = None,
     catalog: str = "lake",
 ) -> Result:
-    """Run a function in a transaction and commit; begin again on the newer version after a conflict.
+    """Run a function in a transaction and commit; after a conflict, run it again on the newer version.
 
         tl.spark.run(spark, lambda tx: tx.sql("UPDATE nyc.flights SET …"), retries=10)
 
-    The function reads again and decides again, so it must be all right to call it more than once.
+    The function may be called several times, and must read all data again in each call.
 
     Args:
-        spark: a session that `connect` returned.
-        function: what to do, given the transaction. Its result is returned.
-        retries: how often to begin again after a `CommitConflict`; 0 for one attempt.
-        isolation: this and what follows as for `transaction`.
-        message: for the log.
-        author: for the log.
-        properties: for the log.
-        catalog: the name that was given to `connect`.
+    spark: a session that `connect` returned.
+    function: called with the transaction. Its result is returned.
+    retries: how often to begin again after a `CommitConflict`; 0 for one attempt.
+    isolation: as for `transaction`.
+    message: stored in the log.
+    author: stored in the log.
+    properties: stored in the log.
+    catalog: the name of the catalog that was given to `connect`.
 
-    Raises:
-        CommitConflict: that of the last attempt. Whatever else the function or the commit raises is raised at once.
+    Raises the `CommitConflict` of the last attempt. Any other error of the function or the commit is raised at once.
     """
     if retries < 0:
         raise InvalidArgument(f"retries must be 0 or more, got {retries}")
@@ -299,7 +299,7 @@ def run(
 
 
 def resume(spark: SparkSession, id: str, *, catalog: str = "lake") -> SparkTransaction:
-    """Continue a saved transaction, also of another process. Raises `ObjectNotFound` and `TransactionExpired`."""
+    """Continue a saved transaction of any process. Raises `ObjectNotFound` and `TransactionExpired`."""
     connection = connection_of(spark, catalog)
     connection.server.require_open(id)
     return SparkTransaction(spark, connection, id, unique_name(catalog))

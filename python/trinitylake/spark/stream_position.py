@@ -1,9 +1,9 @@
 """Position of a stream in the history of a table: Spark's offsets, and the files between two of them.
 
-A position is a table, a snapshot and the number of files of that snapshot that have been delivered. Versions only say
-where to look for the snapshot: a position keeps its meaning when versions expire. Where the snapshot, or one that
-follows it, is not listed in any retained version, the stream stops with `VersionExpired`: it neither repeats nor skips
-rows.
+A position is a table, a snapshot and the number of this snapshot's files that have been delivered. The version in a
+position only helps to find the snapshot, so a position remains valid when versions expire. If the snapshot, or a later
+snapshot, is not listed in any kept version, the stream stops with `VersionExpired`, because it must neither repeat nor
+skip rows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Position:
-    """All snapshots before `snapshot` have been delivered, and `files` of its files.
+    """A position: all snapshots before `snapshot`, and the first `files` files of `snapshot`, have been delivered.
 
     Attributes:
-        version: the version of the lakehouse in which the snapshot was found; the search for newer ones begins there.
-        table: the id of the table, "" if it was not created yet.
-        snapshot: the Iceberg snapshot, None if the table had none.
-        files: how many of its files, in the order of their paths; None for all.
-        whole: whether the files are all files of the table at that snapshot, not only those that the snapshot added.
+    version: the version of the lakehouse in which the snapshot was found; the search for newer snapshots begins there.
+    table: the id of the table; "" if the table did not exist yet.
+    snapshot: the id of the Iceberg snapshot; None if the table had no snapshot.
+    files: number of delivered files of the snapshot, in the order of their paths; None for all files.
+    whole: whether the files of the snapshot are all files that the table had then, instead of the files that the
+    snapshot added.
     """
 
     version: int
@@ -53,7 +54,7 @@ class Position:
         return other.files is not None and (self.files is None or self.files > other.files)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values. Snapshot ids are texts, because JSON numbers do not guarantee 64 bits."""
+        """The position as JSON values. A snapshot id is a string, because JSON numbers need not have 64 bits."""
         return {
             "version": self.version,
             "table": self.table,
@@ -77,17 +78,17 @@ class Position:
 
 @dataclass(frozen=True)
 class Offset:
-    """Offset in Spark's checkpoint: the position of a stream, and the position at which it began.
+    """Offset in Spark's checkpoint: a position of a stream, and the position at which the stream began.
 
-    Spark stores only the end offset of each batch. If it repeats the first batch, it asks for the initial offset again.
-    By then the table may have grown, so each offset carries the position at which its stream began.
+    Spark stores only the end offset of each batch. If it repeats the first batch, it requests the initial offset again.
+    The table may have changed since then, so each offset contains the position at which its stream began.
     """
 
     position: Position
     origin: Position
 
     def to_json(self) -> dict[str, Any]:
-        """JSON text for Spark."""
+        """The offset as JSON values for Spark."""
         return {**self.position.to_json(), "origin": self.origin.to_json()}
 
     @classmethod
@@ -99,25 +100,23 @@ class Offset:
             raise InvalidArgument(f"the checkpoint holds an offset of another source: {values}") from error
 
     def start_of_batch_until(self, end: Offset) -> Position:
-        """The start of the batch that ends at `end`, if Spark says that it begins here.
+        """The position at which a batch begins for which Spark gives this offset as the start, and `end` as the end.
 
-        The first batch of a stream begins at the origin that its end names.
-
-        Raises:
-            InvalidArgument: the two offsets belong to different streams, or this one is after the other.
+        For the first batch of a stream this is the origin in `end`. Raises `InvalidArgument` if the offsets belong to
+        different streams, or if this offset is after `end`.
         """
         start = self.position
         if self.origin != end.origin:
             if self.position != self.origin:
                 raise InvalidArgument(
-                    f"a batch that begins at {self.to_json()} and ends at {end.to_json()} is of two streams, which "
-                    "began at different versions: give the query a checkpoint of its own"
+                    f"the start {self.to_json()} and the end {end.to_json()} of a batch belong to two streams, which "
+                    "began at different versions: give the query its own checkpoint"
                 )
             start = end.origin
         if start.is_after(end.position):
             raise InvalidArgument(
                 f"a batch cannot begin at {start.to_json()} and end at the earlier {end.position.to_json()}: the "
-                "checkpoint belongs to another stream. Give the query a new one, which begins with all of its rows"
+                "checkpoint belongs to another stream. Give the query a new checkpoint, which begins with all rows"
             )
         return start
 
@@ -129,7 +128,7 @@ class Step:
     Attributes:
         version: the version in which the snapshot was found.
         table: the table in that version.
-        snapshot: None if the stream begins with a table without snapshots.
+        snapshot: the snapshot; None if the stream begins with a table without snapshots.
         whole: as in `Position`.
         ends_version: whether no later snapshot of this version adds files.
     """
@@ -142,7 +141,7 @@ class Step:
 
     @cached_property
     def tasks(self) -> list[FileScanTask]:
-        """The files to read. The order is fixed, because a snapshot does not change."""
+        """The files to read, in the order of their paths; every call returns the same files."""
         if self.snapshot is None:
             return []
         if self.whole:
@@ -157,22 +156,22 @@ class Step:
         return Position(self.version, self.table.id, id, files, self.whole and files is not None)
 
     def is_at(self, position: Position) -> bool:
-        """Whether a position is in this step."""
+        """Whether a position is at the snapshot of this step."""
         id = None if self.snapshot is None else self.snapshot.snapshot_id
         return id == position.snapshot and self.version >= position.version
 
 
 @dataclass
 class _Trail:
-    """The steps after one position, as far as versions have been read.
+    """The steps after a position, as far as versions have been read.
 
     Attributes:
-        begin: where it starts.
-        next: the first version that has not been read.
-        last: the position after the last snapshot that was found.
-        pending: snapshots that were found in version `next - 1` and are not steps yet.
-        location: of the table's definition in the last version that was read, None if the table did not exist.
-        table: the table in that version.
+    begin: the position.
+    next: the first version that has not been read.
+    last: the position after the last snapshot that was found.
+    pending: snapshots, each with `whole`, that were found in version `next - 1` and are not steps yet.
+    location: location of the table's definition in the last version that was read; None if there was no table.
+    table: the table in that version.
     """
 
     begin: Position
@@ -184,7 +183,7 @@ class _Trail:
     table: Table | None = None
 
     def starts_at(self, position: Position) -> bool:
-        """Start from a position on the trail and forget the steps before it; False if it is not on the trail."""
+        """Forget the steps before a position; returns False if the position is not on the trail."""
         if position == self.begin:
             return True
         for number, step in enumerate(self.steps):
@@ -195,7 +194,7 @@ class _Trail:
 
 
 class TableHistory:
-    """The history of one table, snapshot by snapshot. A stream that moves forward reads each version once."""
+    """The history of one table, snapshot by snapshot. A stream that only moves forward reads each version once."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -205,11 +204,11 @@ class TableHistory:
         self._end: int | None = None
 
     def end_at_latest_version(self) -> None:
-        """Ignore versions that are committed from now on."""
+        """End the history at the present version."""
         self._end = self._lake.version
 
     def now(self) -> Position:
-        """The start of a stream of all rows of the latest version, or of the version that the options name."""
+        """The position of a stream that begins with all rows of the version in the options, or of the latest one."""
         view = self._options.reading(self._lake)
         if self._end is not None and view.version > self._end:
             view = self._lake.at(version=self._end)
@@ -217,7 +216,7 @@ class TableHistory:
         return Position(view.version, table.id, _current(table), files=0, whole=True)
 
     def after(self, version: int) -> Position:
-        """The start of a stream of commits after `version`."""
+        """The position of a stream that begins with the commits after `version`."""
         view = self._lake.at(version=version)
         if self._location(view) is None:
             return Position(version)
@@ -229,22 +228,22 @@ class TableHistory:
         return self._lake.at().table(self._options.table_name)
 
     def steps(self, start: Position) -> Iterator[Step]:
-        """The snapshots with files from `start` on; the first one may be the snapshot of `start`, if files are left.
+        """The snapshots with files from `start` on, beginning with the snapshot of `start` if it has undelivered files.
 
-        Versions are read as the iterator advances, up to the latest one, or to the end of the history.
+        Versions are read as the iterator advances, up to the latest version or the end of the history.
 
         Raises:
-            InvalidArgument: rows were removed or replaced, and the options do not allow that; or `start` is in a
-                version that this lakehouse does not have.
+            InvalidArgument: rows were removed or replaced, and the options do not allow this; or this lakehouse does
+                not have the version of `start`.
             ObjectNotFound: the table was dropped.
-            VersionExpired: the snapshot of `start`, or one after it, has expired.
+            VersionExpired: the snapshot of `start`, or a later snapshot, has expired.
         """
         last = self._lake.version if self._end is None else self._end
         if start.version > last:
             raise InvalidArgument(
-                f"the stream has read version {start.version}, and the newest one of {self._lake.uri} is "
-                f"{last}: the checkpoint is of another lakehouse, or this one was restored from an older copy. Give "
-                "the query a new checkpoint; it reads the table from its beginning then"
+                f"the stream has read version {start.version}, and the newest version of {self._lake.uri} is "
+                f"{last}: the checkpoint belongs to another lakehouse, or the lakehouse was restored from an older "
+                "copy. Give the query a new checkpoint, which reads the table from its beginning"
             )
         trail = self._trail
         if trail is None or not trail.starts_at(start):
@@ -255,9 +254,9 @@ class TableHistory:
             known += 1
 
     def tasks(self, start: Position, end: Position) -> list[FileScanTask]:
-        """The files from `start` to `end`; repeated calls return the same.
+        """The files from `start` to `end`; repeated calls return the same files.
 
-        Raises as `steps` does, and `VersionExpired` if the snapshot of `end` has expired.
+        Raises the errors of `steps`, and `VersionExpired` if the snapshot of `end` has expired.
         """
         tasks: list[FileScanTask] = []
         for step in self.steps(start):
@@ -266,7 +265,7 @@ class TableHistory:
                 return tasks + step.tasks[begin : end.files]
             tasks += step.tasks[begin:]
         raise VersionExpired(
-            f"table {self._options.table_name}: snapshot {end.snapshot}, at which a batch ends, is in no retained "
+            f"table {self._options.table_name}: snapshot {end.snapshot}, at which a batch ends, is not in any kept "
             "version any more. Start the query with a new checkpoint, which reads the table from its beginning"
         )
 
@@ -294,11 +293,11 @@ class TableHistory:
         try:
             view = self._lake.at(version=trail.next)
         except VersionExpired:
-            return  # its snapshots are found in the next version that is retained
+            return  # the next kept version also lists the snapshots of this version
         location = self._location(view)
         if location is None:
             if not trail.last.table:
-                return  # not created yet
+                return  # the table was not created yet
             raise ObjectNotFound(f"table {self._options.table_name} does not exist in version {trail.next} any more")
         if location == trail.location:
             return
@@ -326,7 +325,7 @@ class TableHistory:
         return view._state().locate("table", self._namespace, self._name)
 
     def _new_snapshots(self, trail: _Trail, table: Table) -> list[tuple[Snapshot | None, bool]]:
-        """The snapshots of a version that have not been delivered, oldest first, each with `whole` of its step."""
+        """The snapshots of a version that have not been delivered, oldest first, each with `whole` for its step."""
         before = trail.last.snapshot
         unfinished = trail.last.files is not None
         chain: list[Snapshot] = []
@@ -362,7 +361,7 @@ class TableHistory:
         return [(snapshot, False) for snapshot in chain if snapshot.snapshot_id not in read]
 
     def _ancestors(self, trail: _Trail, table: Table) -> set[int]:
-        """The known snapshots of the table up to the position of the stream."""
+        """The ids of the known snapshots of the table up to the position of the stream."""
         if trail.last.snapshot is None:
             return set()
         known = trail.table
@@ -383,10 +382,11 @@ def _operation(snapshot: Snapshot) -> Operation:
 
 
 def _is_cut_off(table: Table, first: Snapshot) -> bool:
-    """Whether ancestors of a snapshot without a parent have expired.
+    """Whether a snapshot that has no parent in the metadata once had ancestors, which have expired.
 
-    The sequence number of a snapshot counts those of the table, on all branches. In format version 1, which has no
-    sequence numbers, a snapshot has inherited files if it lists manifests or entries that it did not write.
+    The sequence numbers of a table count its snapshots on all branches, so missing numbers show expired snapshots. In
+    format version 1, which has no sequence numbers, the snapshot had ancestors if it lists manifests or entries that it
+    did not write.
     """
     if first.sequence_number:
         earlier = {one.sequence_number for one in table.iceberg.snapshots() if one.sequence_number is not None}

@@ -1,4 +1,4 @@
-"""A table as a stream: first all rows, or those committed after a version, then the rows of each new version."""
+"""A table as a stream: first all rows, or the rows committed after a version, then the rows of each new version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trinitylake.spark.task_errors import one_line_errors
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Spark 4.2's class of stream limits; None in Spark 4.1.
+#: Spark 4.2's module with the limits of streams; None in Spark 4.1.
 _READ_LIMITS: Any = None
 with suppress(ImportError):
     _READ_LIMITS = import_module("pyspark.sql.streaming.datasource")
@@ -41,10 +41,10 @@ class TableStream(DataSourceStreamReader):
         return _READ_LIMITS.ReadMaxFiles(files or 2**31 - 1)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing: a position is stored by Spark."""
+        """Nothing to do: Spark stores the position."""
 
     def stop(self) -> None:
-        """Does nothing."""
+        """Nothing to do: no connection is open."""
 
 
 if _READ_LIMITS is not None:
@@ -53,7 +53,7 @@ if _READ_LIMITS is not None:
 
 @one_line_errors
 class StreamReader(TableStream):
-    """Source of one streaming query, in a process next to the driver as long as the query runs."""
+    """Source of one streaming query. It exists in a process on the driver's machine as long as the query runs."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.metadata is not None or options.txn is not None:
@@ -73,7 +73,7 @@ class StreamReader(TableStream):
         return TableHistory(self._options)
 
     def initialOffset(self) -> dict[str, Any]:
-        """The position at which the query began, or begins now without a checkpoint. Repeated calls return the same."""
+        """The offset at which the query began, or at which it begins now; repeated calls return the same offset."""
         if self._origin is None:
             since = self._options.since
             self._origin = self._history.now() if since is None else self._history.after(since)
@@ -82,9 +82,9 @@ class StreamReader(TableStream):
         return Offset(self._origin, self._origin).to_json()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """End of the next micro-batch: the latest version, or less within the limits of the options.
+        """The end of the next micro-batch: the latest version, or an earlier position by the limits in the options.
 
-        Spark 4.1 gives no arguments. Spark 4.2 and later give the end of the last batch, and `ReadAllAvailable` if the
+        Spark 4.1 passes no arguments. Spark 4.2 and later pass the end of the last batch, and `ReadAllAvailable` if the
         limits do not apply.
         """
         if start is not None:
@@ -98,14 +98,13 @@ class StreamReader(TableStream):
         return Offset(self._admitted(self._position, is_limited), self._origin).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Deliver nothing that is committed from now on: the trigger `availableNow` of Spark 4.2 and later."""
+        """End the stream at the present version, for the trigger `availableNow` of Spark 4.2 and later."""
         self._history.end_at_latest_version()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The files between two offsets. Spark also calls this to restore the position of a restarted query.
+        """Tasks with the files between two offsets. Spark also calls this to restore the position of a restarted query.
 
-        Raises:
-            InvalidArgument: the offsets are not of one stream, or the start is after the end.
+        Raises `InvalidArgument` if the offsets belong to different streams, or if the start is after the end.
         """
         until = Offset.from_json(end)
         first, last = Offset.from_json(start).start_of_batch_until(until), until.position

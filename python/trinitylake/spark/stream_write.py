@@ -1,8 +1,8 @@
-"""Writing a stream: each micro-batch is one transaction, committed once however often Spark runs it.
+"""Writes a stream: each micro-batch is one transaction, which is committed once even if Spark repeats the batch.
 
 A query is a producer. The number of a batch is its sequence number, which the commit stores together with the rows
-(`tables/ingestion/producers.py`). A repeated batch finds its number and adds nothing. If two drivers run the same batch
-at the same time, one loses the race for the commit, and finds the number on its next attempt.
+(`tables/ingestion/producers.py`). A repeated batch finds this number in the table, and adds nothing. If two drivers run
+the same batch at the same time, one commit fails, and the next attempt of this driver finds the number.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from trinitylake.tables.ingestion.producers import Producer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Number of attempts to commit a batch that another driver runs as well.
+#: Number of attempts to commit a batch, which another driver may commit at the same time.
 ATTEMPTS = 3
 
 
 @one_line_errors
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Sink of one streaming query. With output mode "complete" each batch replaces all rows."""
+    """Sink of one streaming query. In the output mode "complete" each batch replaces all rows."""
 
     def __init__(self, options: Options, overwrite: bool, rows: StructType | None = None) -> None:
         if options.version is not None or options.timestamp is not None or options.metadata is not None:
@@ -48,11 +48,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @cached_property
     def _plan(self) -> WritePlan:
-        """Made for each batch next to the driver, and sent to the tasks, which send it to the commit."""
+        """The plan of a batch, made on the driver's machine; tasks get it, and send it back for the commit."""
         return planned(self._options, self._rows)[0]
 
     def __getstate__(self) -> dict[str, object]:
-        """Plan before the writer is sent to tasks, so that all of them write into one folder."""
+        """Make the plan before the writer is pickled for tasks, so that all tasks write into one folder."""
         _ = self._plan
         return self.__dict__
 
@@ -63,11 +63,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Make the files of one batch part of the table, unless they are already.
+        """Make the files of a batch part of the table, unless the batch was committed before.
 
         Raises:
-            CommitConflict: another writer changed the table in a way that this batch does not fit on.
-            CommitStateUnknown: it is not known whether the commit happened. The restarted query finds out.
+            CommitConflict: another writer changed the table in a way that conflicts with this batch.
+            CommitStateUnknown: it is unknown whether the commit happened; the restarted query finds out.
         """
         if not messages:
             return
@@ -85,16 +85,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._commit_once(plan, query_id, batchId, reported)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the tasks wrote, as far as possible. See `BatchWriter.abort` for a commit that failed."""
+        """Try to delete the files that the tasks wrote, by the same rule as `BatchWriter.abort`."""
         plans = [message.plan for message in messages if isinstance(message, WrittenFiles) and message.plan]
         commit_was_tried = all(message is not None for message in messages)
         for plan in plans[:1]:
             plan.delete_all_but(messages if commit_was_tried else [])
 
     def _commit_once(self, plan: WritePlan, query_id: str, batch_id: int, messages: list[WrittenFiles]) -> None:
-        """Commit, unless the table has this batch already."""
+        """Commit the batch, unless it was committed before."""
         producer = f"spark-{query_id}"
-        # A batch of mode "complete" is the whole result, whatever the session says of overwrites.
+        # A batch of mode "complete" replaces all rows, also if the session's overwrites replace only partitions.
         whole = [replace(message, is_dynamic=False) for message in messages]
         for attempts_left in reversed(range(ATTEMPTS)):
             lake = plan.options.open()
@@ -102,7 +102,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             if done is not None and done >= batch_id:
                 plan.delete_all_but([])
                 return
-            # Every batch of mode "complete" is the whole result, so it replaces all rows.
+            # A batch of mode "complete" replaces all rows of the latest version, so earlier commits do not conflict
+            # with it.
             base = lake.version if self._overwrite else plan.version
             transaction = begin_on(lake, plan, f"spark-{query_id}-{batch_id}", base)
             try:

@@ -1,8 +1,8 @@
-"""Tables as data frames of Spark's own Parquet reader, if it gives the same result as Iceberg.
+"""Tables as data frames of Spark's own Parquet reader, if it returns the same rows as Iceberg.
 
 Spark 4.1 to 4.3 do not pass the columns, the limit or the aggregates of a query to a Python data source. They do not
-ask for its size, and transfer its rows through a socket. Spark's Parquet reader has none of these limits, and finds
-columns by name, or by field id as Iceberg does. The Python data source reads all other tables.
+know the size of the source, and transfer its rows through a socket. Spark's Parquet reader has none of these
+limitations, and finds columns by name, or by field id as Iceberg does. The Python data source reads all other tables.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ if TYPE_CHECKING:
 
     from trinitylake.lakehouse.opening import Durability
 
-#: A table of the data source with files up to this size is broadcast in a join. Spark does the same with tables whose
+#: A table of the data source with at most this size of files is broadcast in a join, as Spark does with tables whose
 #: size it knows.
 BROADCAST_MAX_BYTES = 10 << 20
 _FIELD_ID = "parquet.field.id"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-#: The default of `spark.sql.sources.parallelPartitionDiscovery.threshold`.
+#: Number of files up to which the driver lists files: Spark's default for
+#: `spark.sql.sources.parallelPartitionDiscovery.threshold`.
 _LISTED_BY_DRIVER = 32
-#: The setting belongs to a session, which threads share.
+#: Guards the setting `_LISTING_TASKS`, which belongs to the session and so to all its threads.
 _listing_tasks = threading.Lock()
 
 
@@ -62,27 +63,27 @@ def table(
     storage_options: Mapping[str, str] | None = None,
     durability: Durability | None = None,
 ) -> DataFrame:
-    """A table in one state, read by Spark's Parquet reader if possible, else by `format("trinitylake")`.
+    """A table in one state as a data frame of Spark's Parquet reader if possible, or else of `format("trinitylake")`.
 
     Spark's reader is possible if Hadoop has a file system for the root, and if each planned file is a Parquet file
-    with the present types, without deleted rows and without rows that do not match `filter`.
+    with the present types of columns, without deleted rows and without rows that do not match `filter`.
 
     Args:
         spark: the session.
         root: the URI of the lakehouse.
         name: the full name of the table.
-        version: read this version; the latest if neither this, `timestamp` nor `txn` is given.
-        timestamp: read the newest version at this time, which has a time zone.
-        txn: read in the saved transaction of this id.
-        columns: names of the columns to read, in their order; all if not given.
-        filter: rows to read. Files that cannot have any are left out.
-        storage_options: as for `trinitylake.open`. Spark's reader takes Hadoop's settings.
+        version: the version to read; by default the latest.
+        timestamp: the time of the version to read, with a time zone.
+        txn: the id of a saved transaction in which to read.
+        columns: names of the columns to read, in this order; by default all columns.
+        filter: the rows to read. Files without matching rows are left out.
+        storage_options: as for `trinitylake.open`. Spark's reader uses Hadoop's settings instead.
         durability: as for `trinitylake.open`.
 
     Raises:
-        ObjectNotFound: there is no such table.
-        VersionNotFound, VersionExpired: there is no such version.
-        InvalidArgument: a column does not exist, has a type that Spark does not have, or the filter cannot be read.
+        ObjectNotFound: the table does not exist.
+        VersionNotFound, VersionExpired: the version does not exist.
+        InvalidArgument: a column does not exist or has a type that Spark lacks, or the filter is invalid.
     """
     time = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
     options = source_options(
@@ -113,7 +114,7 @@ def table(
 
 
 def _paths(spark: SparkSession, table: IcebergTable, tasks: list[FileScanTask], schema: Schema) -> list[str] | None:
-    """The planned files in Hadoop's form; None if Spark's reader would return other rows than Iceberg."""
+    """The URIs of the planned files for Hadoop; None if Spark's reader could return other rows than Iceberg."""
     io = table.io
     if not isinstance(io, LakehouseFileIO) or not _has_file_system(spark, io.root) or not _is_unchanged(table, schema):
         return None
@@ -122,32 +123,32 @@ def _paths(spark: SparkSession, table: IcebergTable, tasks: list[FileScanTask], 
         task.file.file_format == FileFormat.PARQUET and not task.delete_files and task.residual == AlwaysTrue()
         for task in tasks
     )
-    # Hadoop's readers skip files with such names.
+    # Hadoop's readers skip files whose names begin with "_" or ".".
     if not is_readable or any(path.rpartition("/")[2].startswith(("_", ".")) for path in paths):
         return None
     return [f"file://{local}" if (local := io.local_path(path)) else io.root + path for path in paths]
 
 
 def _has_file_system(spark: SparkSession, root: str) -> bool:
-    """Whether Hadoop knows the scheme of a URI. With Spark Connect only the server knows."""
+    """Whether Hadoop has a file system for the scheme of a URI. With Spark Connect this is unknown, so False."""
     if is_remote(spark):
         return False
-    # PySpark has no public way to the JVM. `jvm.org.apache.…` asks it for each part of the name.
+    # PySpark has no public access to the JVM. `jvm.org.apache.…` would send a request for each part of the name.
     jvm: Any = spark._jvm  # noqa: SLF001
     gateway: Any = import_module("py4j.java_gateway")
     file_systems = gateway.JavaClass("org.apache.hadoop.fs.FileSystem", jvm._gateway_client)  # noqa: SLF001
     settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
     try:
         file_systems.getFileSystemClass(root.partition(":")[0], settings)
-    except Exception:  # of Py4J, which a client of Spark Connect does not have
+    except Exception:  # an error of Py4J, whose classes cannot be imported with Spark Connect's client
         return False
     return True
 
 
 def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
-    """Whether files have ids for these columns, whose types never changed and can be read by Spark's Parquet reader.
+    """Whether Spark's Parquet reader can read these columns: files have field ids, and the types never changed.
 
-    Spark finds columns by id, but parts of nested columns by name, so these names must not have changed either.
+    Spark finds columns by id, but parts of nested columns by name, so the names of parts must not have changed either.
     """
     metadata = table.metadata
     types = {field.field_id: field.field_type for field in schema.fields}
@@ -166,9 +167,10 @@ def _is_unchanged(table: IcebergTable, schema: Schema) -> bool:
 
 
 def _has_ever_same_names(metadata: TableMetadata) -> bool:
-    """Whether files have each column under its present name: no column was renamed or replaced by another.
+    """Whether all files have each column under its present name: no column was renamed, or replaced under its name.
 
-    Then Spark needs no ids, which would double the time to create a frame, by as much as its `count(*)` takes.
+    Then Spark can find columns by name. Field ids would double the time to create a frame, and add as much time as its
+    `count(*)` takes.
     """
     names = {(field.name, field.field_id) for schema in metadata.schemas for field in schema.fields}
     is_one_to_one = len(names) == len({name.lower() for name, _ in names}) == len({id for _, id in names})
@@ -176,7 +178,7 @@ def _has_ever_same_names(metadata: TableMetadata) -> bool:
 
 
 def _may_have_nan(tasks: list[FileScanTask], schema: Schema) -> bool:
-    """Whether a column may have a NaN, which is the greatest number in Spark, but not within the bounds of files."""
+    """Whether a column may have a NaN: the greatest number in Spark, but not included in the bounds of files."""
     floating = [field.field_id for field in schema.fields if isinstance(field.field_type, FloatType | DoubleType)]
     counts = [task.file.nan_value_counts or {} for task in tasks]
     return any(count.get(id) != 0 for count in counts for id in floating)
@@ -201,13 +203,13 @@ def _parquet_frame(
     reader = spark.read.schema(read).options(
         datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED", ignoreMissingFiles=False, ignoreCorruptFiles=False
     )
-    reader = reader.option("__globPaths__", False)  # a path may have the characters of a pattern
+    reader = reader.option("__globPaths__", False)  # paths may contain characters of patterns
     if may_have_nan:
         reader = reader.options(**{"parquet.filter.stats.enabled": False, "parquet.filter.columnindex.enabled": False})
     if len(paths) <= _LISTED_BY_DRIVER:
         frame = reader.parquet(*paths)
     else:
-        # A task for each file, as Spark lists files else, takes longer than reading a small one.
+        # By default Spark lists the files with one task for each, which takes longer than reading a small file.
         with _listing_tasks:
             at_most = spark.conf.get(_LISTING_TASKS) or "10000"
             spark.conf.set(_LISTING_TASKS, str(2 * spark.sparkContext.defaultParallelism))
@@ -217,7 +219,7 @@ def _parquet_frame(
                 spark.conf.set(_LISTING_TASKS, at_most)
     if is_found_by_name:
         return frame
-    # Removes the field ids: a write of the frame would copy them into its files.
+    # Remove the field ids, which a write of the frame would copy into its files.
     return frame.select(*(_without_id(column) for column in columns.fields))
 
 

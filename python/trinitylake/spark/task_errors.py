@@ -1,8 +1,8 @@
 """Errors of this library in Spark's worker processes: how a worker shows them, and how the driver raises them.
 
-Spark sends an error of a Python worker to its JVM as text, with the traceback unless the environment variable
-`SPARK_HIDE_TRACEBACK` is set. The variable is set only for errors that the caller can act on. It cannot affect later
-errors, because the process ends. Any other error is a fault, and keeps its traceback.
+Spark sends an error of a Python worker to the JVM as text, with the traceback unless the environment variable
+`SPARK_HIDE_TRACEBACK` is set. The variable is set only for this library's own errors, whose message is enough for the
+caller. It cannot affect later errors, because the process ends. Any other error is a fault, and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from trinitylake.errors import (
 )
 
 _Class = TypeVar("_Class", bound=type)
-#: Errors to which a caller can react.
+#: Errors of tasks that the driver raises again as errors of the same class.
 _TRANSLATED = (CorruptFile, CommitConflict, InvalidArgument, InvalidLocation, VersionExpired)
 #: Errors of Spark about an expression, or a value that it cannot convert.
 _OF_USER = (AnalysisException, ParseException, ArithmeticException, NumberFormatException, DateTimeException)
 
 
 def raised_in_task(error: PySparkException) -> TrinityLakeError | None:
-    """The error of a task, if a caller can react to it; otherwise None."""
+    """The error that a task raised, if it is of a class in `_TRANSLATED`; otherwise None."""
     lines = str(error).splitlines()
     for kind in _TRANSLATED:
         name = f"{kind.__module__}.{kind.__qualname__}: "
@@ -50,14 +50,14 @@ def raised_in_task(error: PySparkException) -> TrinityLakeError | None:
 
 
 def error_of_user(error: PySparkException, what: str) -> TrinityLakeError | None:
-    """The error of a task, or of an expression or value of the user, in one line; None for other errors."""
+    """The error that a task raised, or an error about the user's expression or value, in one line; otherwise None."""
     if (own := raised_in_task(error)) is not None:
         return own
     return InvalidArgument(f"{what}: {str(error).strip().splitlines()[0]}") if isinstance(error, _OF_USER) else None
 
 
 def one_line_errors(kind: _Class) -> _Class:
-    """Class decorator for what Spark calls in its workers: data sources, readers and writers."""
+    """Class decorator for data sources, readers and writers, whose methods Spark calls in its workers."""
     for name, member in list(vars(kind).items()):
         if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, _wrapped(member))

@@ -1,4 +1,4 @@
-"""Conversion of Iceberg types to Spark types, and of Arrow batches to the layout that Spark's JVM reads."""
+"""Converts Iceberg types to Spark types, and Arrow batches to the layout that Spark's JVM reads."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.uuid_casts import has_uuids, texts_of_uuids
 
-#: Time zone argument: Spark 4.2 and later need it for timestamps; Spark 4.1 assumes UTC.
+#: The argument for the time zone, which Spark 4.2 and later need for timestamps; Spark 4.1 assumes UTC.
 _IN_UTC: Any = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 
 
 def spark_schema(schema: Schema) -> spark.StructType:
-    """An Iceberg schema as Spark's, with nullability. Raises `InvalidArgument` for a type that Spark lacks."""
+    """The Spark schema of an Iceberg schema. Raises `InvalidArgument` for a type that Spark lacks."""
     return _spark_struct(schema.fields)
 
 
 def spelled(name: str, known: Iterable[str]) -> str:
-    """The name in `known` that is equal to a name, or differs from it only in case; otherwise the name itself."""
+    """The name in `known` that equals `name`, or else differs from it only in case; otherwise `name` itself."""
     known = list(known)
     return name if name in known else next((one for one in known if one.lower() == name.lower()), name)
 
 
 def spelled_as(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Replace field names in a type by names of another type, at any depth, if they differ only in case."""
+    """The type `given` with the spelling of `wanted` for fields whose names differ only in case, at any depth."""
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):
         known = {field.name: field.type for field in wanted}
         named = [field.with_name(spelled(field.name, known)) for field in given]
@@ -48,12 +48,12 @@ def spelled_as(given: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 
 
 def with_names_of(table: pa.Schema, rows: pa.Schema) -> pa.Schema:
-    """The schema of rows with the names that a table has for columns, and for their parts."""
+    """The schema of `rows` with the table's spelling of names, also in nested columns."""
     return pa.schema(list(spelled_as(pa.struct(list(rows)), pa.struct(list(table)))))
 
 
 def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Convert a batch to the columns of `target`, in its order and types. `target` is from `arrow_schema_of`."""
+    """Convert a batch to the columns, order and types of `target`, a schema from `arrow_schema_of`."""
     selected = batch.select(target.names)
     if selected.schema.types == target.types:
         return pa.RecordBatch.from_arrays(selected.columns, schema=target)
@@ -62,9 +62,9 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def from_spark_batch(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
-    """Convert a batch of Spark's JVM: use the table's names, and add the missing offsets of empty lists and maps.
+    """Convert a batch of Spark's JVM: use the table's spelling of names, and add offsets to empty lists and maps.
 
-    Java omits these offsets, but Arrow reads them. Spark ignores case in names.
+    Spark ignores case in names. Java omits the offsets of empty lists and maps, but Arrow needs them.
     """
     schema = with_names_of(table, batch.schema)
     columns = [_with_offsets(column, kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
@@ -72,7 +72,7 @@ def from_spark_batch(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
 
 
 def _with_offsets(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An array as a type that differs in names only. Arrow's `view` takes no null structure with required parts."""
+    """An array as a type that differs only in names; Arrow's `view` rejects null structs with required fields."""
     if pa.types.is_struct(kind):
         parts = [_with_offsets(array.field(place), field.type) for place, field in enumerate(kind)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null()) if parts else array
@@ -86,16 +86,16 @@ def _with_offsets(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def optional(schema: spark.StructType) -> spark.StructType:
-    """The schema of a table that Spark creates for a frame: each column, and each part of one, may be null."""
+    """The schema with every column and nested part nullable, as in a table that Spark creates for a frame."""
     text = re.sub(r'("(?:nullable|containsNull|valueContainsNull)":)false', r"\1true", schema.json())
     return spark.StructType.fromJson(json.loads(text))
 
 
 def check_assignable(rows: spark.StructType, table: Schema) -> None:
-    """Raise `InvalidArgument` for a column of a frame that Spark's store assignment does not allow in the table.
+    """Raise `InvalidArgument` for a column of a frame whose type cannot be stored in the table's column.
 
-    Spark does not check a write to a Python data source. The rule is ANSI store assignment, without conversions whose
-    result depends on the session (time zone, format of text): those have to be a `CAST` in the query.
+    Spark does not check a write to a Python data source. The rule is Spark's ANSI store assignment, but conversions
+    whose result depends on the session (time zone, format of strings) need a `CAST` in the query.
     """
     columns = {field.name: field.field_type for field in table.fields}
     for field in rows.fields:
@@ -111,7 +111,7 @@ def check_assignable(rows: spark.StructType, table: Schema) -> None:
 def _unassignable(
     given: spark.DataType, wanted: iceberg.IcebergType, name: str
 ) -> tuple[str, spark.DataType, iceberg.IcebergType] | None:
-    """Name and both types of the first part that does not fit; None if all parts fit."""
+    """Name and both types of the first nested part that does not fit; None if all parts fit."""
     parts: list[tuple[spark.DataType, iceberg.IcebergType, str]] = []
     if isinstance(given, spark.StructType) and isinstance(wanted, iceberg.StructType):
         fields = {field.name: field.field_type for field in wanted.fields}
@@ -136,7 +136,7 @@ def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
-        if has_uuids(column.type):  # which Spark shows as text
+        if has_uuids(column.type):  # Spark represents UUIDs as strings
             column = texts_of_uuids(column, field.type)
         if (kind := spelled_as(column.type, field.type)) != column.type:
             column = column.view(kind)
@@ -172,8 +172,8 @@ _NUMBERS: tuple[type[spark.DataType], ...] = (
     spark.DecimalType,
 )
 _TEXTS: tuple[type[spark.DataType], ...] = (spark.StringType, spark.CharType, spark.VarcharType)
-#: The types of a frame that a column takes without a conversion that depends on the session. Types that Spark does not
-#: have are left to the conversion itself.
+#: The Spark types that can be stored in a column without a conversion that depends on the session. Types that Spark
+#: lacks are missing: the conversion raises an error for them.
 _ASSIGNABLE: dict[type[iceberg.IcebergType], tuple[type[spark.DataType], ...]] = {
     iceberg.BooleanType: (spark.BooleanType,),
     iceberg.IntegerType: _NUMBERS,

@@ -1,17 +1,18 @@
-"""Garbage collection on executors, for more files than one machine reads; the result is that of one machine.
+"""Garbage collection on executors, for more files than one machine can read; the result is the same as on one machine.
 
-The core has the rules, and tasks call them. This module moves lists of files between the steps, as data frames:
+The rules are in the core, which tasks call. This module passes lists of files from step to step, as data frames:
 
 1. *Mark*, level by level: nodes, definitions, metadata, manifest lists, manifests. Tasks read the files of a level and
-   return the files that these name. Spark removes duplicates, so each file is read once.
-2. *List*: the driver divides the root into folders, tasks list them.
+return the files that these name. Spark removes duplicates, so each file is read once.
+2. *List*: the driver divides the root into folders, and tasks list the files in them.
 3. *Classify*: the list is joined with the marked files, and tasks classify each file.
-4. *Fence*: if there is anything to delete, the driver creates the version after which no older file is committed.
-5. *Delete*, in lots. Before each lot the driver marks files that were committed meanwhile.
+4. *Fence*: if there is garbage, the driver creates a version after which no transaction can commit an older file.
+5. *Delete*, in lots. Before each lot the driver marks files that were committed in the meantime.
 
-No machine holds all paths: the driver has the numbers of the roots, the nodes of one version and the files committed
-meanwhile. Spark repeats failed tasks. If the driver dies, only garbage remains. Repeated tasks have the same result:
-marked files exist while their versions are retained (otherwise the collection ends), and later files are too young.
+No machine has all paths in memory: the driver has the numbers of the roots, the nodes of one version and the files that
+were committed in the meantime. Spark repeats failed tasks. If the driver dies, only garbage remains. Repeated tasks
+have the same result: marked files exist as long as their versions are kept (if versions expire, the collection ends),
+and later files are too young to be deleted.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ MAX_HEIGHT = 64
 MARK_ATTEMPTS = 5
 #: Maximum number of files that a task classifies at a time.
 CLASSIFIED_AT_ONCE = 1_000
-#: Maximum number of files that a task reads at a time. Memory holds all names in these files; one manifest contains
-#: about ten thousand.
+#: Maximum number of files that a task reads at a time. All names in these files are in memory at once; one manifest
+#: contains about ten thousand names.
 READ_AT_ONCE = 64
-#: Number of tasks of a level for each core. Files differ in size, so a core that is done takes another task.
+#: Number of tasks of a level for each core. Files differ in size: a core that finishes early runs another task.
 PARTS_PER_CORE = 4
-#: Number of folders that each core lists. Folders differ in size.
+#: Number of folders for each core. Folders differ in size: a core that finishes early lists another folder.
 FOLDERS_PER_CORE = 8
 #: Number of files that are deleted between two checks of concurrent commits.
 LOT_FILES = 100_000
@@ -83,7 +84,7 @@ def vacuum(spark: SparkSession, core: _core.Lakehouse, asked: VacuumRequest) -> 
 
 
 class Marks(NamedTuple):
-    """Reachable files, and folders of tables."""
+    """The reachable files, and the folders of tables."""
 
     files: DataFrame
     folders: DataFrame
@@ -95,7 +96,7 @@ class Marks(NamedTuple):
 def _marked(
     spark: SparkSession, core: _core.Lakehouse, asked: VacuumRequest, kept: ExitStack
 ) -> tuple[_core.DistributedGc, Marks]:
-    """The files that the roots reach. Starts again if versions expired meanwhile, whose files may have been deleted."""
+    """The files that the roots reach. Marks again if versions, whose files may be deleted, expire in the meantime."""
     for attempt in range(MARK_ATTEMPTS):
         collection = core.begin_distributed_gc(asked.grace_millis, asked.dry_run, *asked.note)
         try:
@@ -131,7 +132,7 @@ def _mark(
 
 
 class _Level(NamedTuple):
-    """Referenced files, and their number of each kind."""
+    """Files that a level names, and their numbers by sort."""
 
     named: DataFrame
     counts: dict[str, int]
@@ -143,10 +144,10 @@ class _Level(NamedTuple):
 
 
 class _Levels:
-    """Files that are read, level by level.
+    """Reads files level by level.
 
     Attributes:
-        found: of each level.
+    found: the files that each level names.
     """
 
     def __init__(self, spark: SparkSession, storage: _core.Storage, kept: ExitStack, progress: Progress | None) -> None:
@@ -157,8 +158,11 @@ class _Levels:
         self._progress = progress
 
     def read(self, files: DataFrame, count: int) -> None:
-        """Read each of them once. The result is persisted, because several levels use it, and counted at once, so a
-        file that cannot be read ends the collection early."""
+        """Read each file once, as the next level.
+
+        The result is persisted, because several later levels use it. It is counted at once, so that a file that cannot
+        be read ends the collection early.
+        """
         parts = min(self._most_parts, -(-count // READ_AT_ONCE))
         spread = files.repartition(parts, "name").distinct()
         read = spread.mapInArrow(self._read, _NAMED).persist(StorageLevel.MEMORY_AND_DISK)
@@ -203,11 +207,11 @@ def _classified(
 ) -> DataFrame:
     reached = marks.files.withColumn("reached", f.lit(True))
     files = _listed(spark, storage).join(reached, "path", "left")
-    # Folders matter only for files that are not reached. Of a path `a/b/c` these are `a`, `a/b` and itself.
+    # Only files that are not reached are looked up in folders. The folders of the path `a/b/c` are `a`, `a/b`, `a/b/c`.
     parts = f.split("path", "/")
     above = f.transform(f.sequence(f.lit(1), f.size(parts)), lambda n: f.array_join(f.slice(parts, 1, n), "/"))
     unreached = files.where("reached is null").select("path", f.explode(above).alias("name"))
-    is_foreign = f.max(f.col("sort") == "foreign")  # also where a managed table has a folder above or below
+    is_foreign = f.max(f.col("sort") == "foreign")  # "foreign" also if the folder of a managed table matches as well
     folder = f.when(is_foreign, "foreign").otherwise("table").alias("folder")
     in_folders = unreached.join(marks.folders, "name").groupBy("path").agg(folder)
     mark = f.when(f.col("reached"), "reached").otherwise(f.coalesce("folder", f.lit("")))
@@ -279,7 +283,7 @@ def _deleted(
     doomed: dict[str, Files],
     progress: Progress | None,
 ) -> int:
-    """Delete the garbage, lot by lot; returns the version of the fence."""
+    """Delete the garbage, lot by lot; returns the version that the fence created."""
     total = sum(one.files for one in doomed.values())
     lots = -(-total // LOT_FILES)
     carried = StorageForTasks(storage)
@@ -308,10 +312,10 @@ def _counted(files: DataFrame, *by: str) -> DataFrame:
 
 
 def _planned(frame: DataFrame) -> DataFrame:
-    """The rows of a frame as a frame with a finished plan.
+    """The rows of a frame as a frame whose plan does not contain the plan of `frame`.
 
-    Each level depends on all levels before it: with their plans inside of its own, plans doubled with each level.
-    Unlike with a local checkpoint, Spark can still recompute lost rows.
+    Each level depends on all earlier levels, so without this the plans would double with each level. Unlike with a
+    local checkpoint, Spark can still recompute lost rows.
     """
     session = frame.sparkSession
     java: Any = frame._jdf  # noqa: SLF001 (PySpark has no way that keeps the lineage)
@@ -325,7 +329,7 @@ def _all(found: list[DataFrame]) -> DataFrame:
 
 
 def _paths(classified: DataFrame, verdict: str, examples: int) -> list[str]:
-    """The first paths with a verdict, at most as many as Spark can collect."""
+    """The first `examples` paths with a verdict, but at most as many as Spark can collect."""
     paths = classified.where(f.col("verdict") == verdict).select("path").orderBy("path")
     return [row.path for row in paths.limit(min(examples, 2**31 - 1)).collect()]
 

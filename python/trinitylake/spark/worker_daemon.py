@@ -1,8 +1,8 @@
-"""Spark's Python workers with this package loaded: the module for the setting `spark.python.daemon.module`.
+"""A daemon for Spark's Python workers with imported libraries: for the setting `spark.python.daemon.module`.
 
-Spark forks its workers from a daemon, which has nothing loaded but PySpark, so each worker imports Iceberg, Arrow and
-pandas again: more than a second, for tasks that may take a tenth of that. Workers of this daemon have them, and do not
-read the lists of entries of Spark's archives before each task.
+Spark forks its workers from a daemon that has imported only PySpark. So each worker imports PyIceberg, Arrow and pandas
+again, which takes more than a second, while a task may take a tenth of a second. Workers of this daemon have these
+libraries, and do not read the lists of entries of Spark's archives before each task.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ NEEDED = (
 
 
 def main() -> None:
-    """Load what tasks need, then run Spark's daemon until it ends.
+    """Import the modules that tasks need, then run Spark's daemon until it ends.
 
-    A module that cannot be loaded here, such as the data source with PySpark 3.5, is left to the tasks that need it,
-    because all tasks fail if the daemon ends.
+    A module that cannot be imported, such as the data source with PySpark 3.5, is skipped, because all tasks fail if
+    the daemon ends.
     """
     archives_on_path.install()
     for name in NEEDED:
         with suppress(ImportError):
             import_module(name)
     gc.collect()
-    gc.freeze()  # a worker collects garbage after each task, only among the task's objects
+    gc.freeze()  # so the garbage collection of a worker after each task visits only objects of tasks
     pyspark.daemon.manager()  # type: ignore[no-untyped-call]
 
 

@@ -1,9 +1,9 @@
-"""Data files written on executors, and the removal of files that failed tasks left.
+"""Writes data files on executors, and removes the files of failed tasks.
 
-Each write has its own folder below the table, `data/<write id>`. A task writes its rows into new files there and
-reports them. Only files whose report reaches the commit in the driver become part of the table, so a retried,
-speculative or killed task adds nothing twice. Other files in the folder are deleted at the end. A task that outlives
-the write may still leave an unreferenced file, which `vacuum` deletes.
+Each write has its own folder below the table, `data/<write id>`. A task writes its rows into new files in this folder,
+and reports the files. Only files whose report reaches the commit in the driver become part of the table, so a retried,
+speculative or killed task adds nothing twice. Other files in the folder are deleted at the end. A task that is still
+running after the write can leave an unreferenced file, which `vacuum` deletes.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.tables.table import Table
 
-#: Setting of a session: what an overwrite of a partitioned table replaces.
+#: Setting of a session: whether an overwrite of a partitioned table replaces all rows or only partitions.
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
-#: Size of the Arrow data that a task gathers before it writes a file, which is several times smaller.
+#: Size of the Arrow data that a task gathers before it writes a file. The file is several times smaller.
 BUFFER_SIZE_BYTES = 256 << 20
 
 
@@ -51,10 +51,10 @@ class WrittenFiles(WriterCommitMessage):
     """Files that one attempt of one task wrote.
 
     Attributes:
-        files: with statistics, partition values and partition spec.
-        query_id: the streaming query that the task was part of, or "".
+        files: the files, with statistics, partition values and partition spec.
+        query_id: the id of the streaming query of the task; "" in a batch query.
         is_dynamic: whether an overwrite replaces only the partitions of these files.
-        plan: plan of the task, for a commit by an object that does not have it.
+        plan: the plan of the task, for the commit of a stream, whose writer does not have it.
     """
 
     files: list[DataFile]
@@ -68,9 +68,9 @@ class RewrittenFiles(WrittenFiles):
     """Files that one attempt of one task of a MERGE, UPDATE or DELETE wrote.
 
     Attributes:
-        removed: numbers of the data files without remaining rows, among the `files` of the `RowChange`.
+        removed: data files to remove from the table, as indexes into the `files` of the `RowChange`.
         removed_deletes: delete files that are replaced or obsolete.
-        updated, deleted: numbers of rows.
+        updated, deleted: numbers of updated and deleted rows.
     """
 
     removed: list[int] = field(default_factory=list)
@@ -85,9 +85,9 @@ class RowChange:
 
     Attributes:
         statement: "merge", "update" or "delete".
-        filter: matches at least all rows that the statement may change.
+        filter: a filter that matches at least all rows that the statement may change.
         snapshot_id: the snapshot of the table on which the statement was planned.
-        files: the data files that may hold such rows.
+        files: the data files that may contain rows that match `filter`.
     """
 
     statement: str
@@ -101,15 +101,15 @@ class WritePlan:
     """Plan for writing files of one table, the same for every task.
 
     Attributes:
-        options: to open the storage with.
-        table_name: the full name.
-        table_id: of the planned table; another table of the same name is not written to.
-        version: the version of the lakehouse that the write was planned on.
+        options: the options, with which tasks open the storage.
+        table_name: the full name of the table.
+        table_id: the id of the table, because a new table could get the same name before the commit.
+        version: the version of the lakehouse on which the write was planned.
         metadata: the table's metadata without its history.
-        limits: the declared limits of its columns.
-        write_id: random, names the folder.
-        changes: the statement whose rows are written; None for an append or overwrite. Only in the driver.
-        rows: the columns of the rows, by which the schema of the table evolves; None if it does not change.
+        limits: the declared limits of the table's columns.
+        write_id: a random id, which is the name of the folder.
+        changes: the statement whose rows are written; None for an append or overwrite, and in tasks.
+        rows: the columns of the rows, if the table gets columns that it lacks; otherwise None.
     """
 
     options: Options
@@ -127,7 +127,7 @@ class WritePlan:
 
     @classmethod
     def of(cls, options: Options, table: Table, version: int) -> WritePlan:
-        """The plan of one write. Raises `InvalidArgument` for a table whose files the lakehouse does not own."""
+        """The plan of one write. Raises `InvalidArgument` for a table that is not managed."""
         if table.type != "managed":
             raise InvalidArgument(
                 f"table {table.name} is {table.type} and read-only here: write to it through its own catalog"
@@ -143,7 +143,7 @@ class WritePlan:
         )
 
     def check_columns(self, rows: StructType) -> None:
-        """Raise `InvalidArgument` for rows that lack a column of a partition or have columns that do not fit."""
+        """Raise `InvalidArgument` if rows lack a column that partitions need, or have a column that does not fit."""
         schema = self.metadata.schema()
         check_assignable(rows, schema)
         known = [field.name for field in schema.fields]
@@ -166,8 +166,10 @@ class WritePlan:
                 )
 
     def _check_replaced(self, conformed: pa.Table) -> None:
-        """Raise `InvalidArgument` if a row of an overwrite does not match its filter: a repeated run would then add it
-        again."""
+        """Raise `InvalidArgument` if a row of an overwrite does not match its filter.
+
+        A repeated run would add such a row again.
+        """
         if self.options.filter is None:
             return
         from trinitylake.iceberg_storage.row_filter import RowFilter
@@ -184,12 +186,12 @@ class WritePlan:
 
     @property
     def folder(self) -> str:
-        """The URI of the folder that takes the files of this write, ending in "/"."""
+        """The URI of the folder for the files of this write; it ends with "/"."""
         data = self.metadata.properties.get(TableProperties.WRITE_DATA_PATH)
         return f"{(data or self.metadata.location.rstrip('/') + '/data').rstrip('/')}/{self.write_id}/"
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
-        """Write the rows of one task. Runs on an executor; its files are deleted if it fails."""
+        """Write the rows of one task. Runs on an executor. If it fails, its files are deleted."""
         files: list[DataFile] = []
         with self.writing() as (metadata, io):
             table = arrow_schema(metadata.schema())
@@ -202,26 +204,28 @@ class WritePlan:
 
     @contextmanager
     def writing(self) -> Iterator[tuple[TableMetadata, LakehouseFileIO]]:
-        """Context manager: metadata of the table whose files go into `folder`, and file access. Deletes the files that
-        were written if the block raises."""
+        """Context manager with metadata, by which new files are written to `folder`, and file access.
+
+        If the block raises an error, the written files are deleted.
+        """
         io = storage_io(self.options)
         properties = {**self.metadata.properties, TableProperties.WRITE_DATA_PATH: self.folder.rstrip("/")}
         try:
             with translated(lambda: f"table {self.table_name}"):
                 yield self.metadata.model_copy(update={"properties": properties}), io
         except BaseException:
-            io.storage.delete_unneeded(io.written_paths)  # the driver deletes the rest
+            io.storage.delete_unneeded(io.written_paths)  # the driver deletes the files of other tasks
             raise
 
     def _is_dynamic(self) -> bool:
-        """Whether an overwrite replaces only partitions. A task knows the settings of the session."""
+        """Whether an overwrite replaces only partitions, by the options or the settings of the session."""
         chosen = self.options.partition_overwrite_mode
         if chosen is None and self.options.filter is None:
             chosen = "dynamic" if _local_property(OVERWRITE_MODE).lower() == "dynamic" else "static"
         return chosen == "dynamic"
 
     def delete_all_but(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the files of this write that are not in `messages`, as far as possible."""
+        """Try to delete the files of this write that are not in `messages`."""
         with suppress(TrinityLakeError):
             io = storage_io(self.options)
             kept = {io.path_of(file.file_path) for file in files_of(messages)}
@@ -230,7 +234,7 @@ class WritePlan:
 
 
 def result_of(messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
-    """Number of rows that the tasks of a MERGE, UPDATE or DELETE changed."""
+    """Numbers of rows that the tasks of a MERGE, UPDATE or DELETE changed."""
     rewritten = [message for message in messages if isinstance(message, RewrittenFiles)]
     inserted = [message for message in messages if not isinstance(message, RewrittenFiles)]
     return WriteResult(
@@ -260,7 +264,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _local_property(name: str) -> str:
-    """A property of the job that a task is part of: a setting of the session, or the id of the streaming query."""
+    """A property of the task's job: a setting of the session, or the id of the streaming query; "" if missing."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
