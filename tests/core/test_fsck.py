@@ -100,6 +100,8 @@ def _versions(root: Path, with_rows: bool = True) -> dict[int, dict[str, str]]:
     except (tl.CorruptFile, tl.NotALakehouse):
         return {}
     for version in range(64):
+        if not (root / core.root_path(version)).exists():
+            continue
         try:
             found[version] = _contents(lake.at(version), with_rows)
         except (tl.CorruptFile, tl.VersionNotFound, tl.VersionExpired):
