@@ -236,7 +236,14 @@ def test_gc_never_deletes_reachable_files(place: tuple[str, dict[str, str]], tmp
     chance = random.Random(1)
     kills = 0
     end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
+
+    def have_said(what: str) -> bool:
+        return any(line.startswith(what) for actor in actors for line in actor.lines())
+
+    def is_enough() -> bool:
+        return have_said("failed") or all(map(have_said, ("shop.", "read", "named")))
+
+    while time.monotonic() < end or not is_enough():
         time.sleep(KILL_SECONDS)
         victim = chance.choice(actors)
         victim.kill()
@@ -261,9 +268,6 @@ def test_gc_never_deletes_reachable_files(place: tuple[str, dict[str, str]], tmp
         f"{compacted} files compacted, {deleted} deleted, "
         f"{late} times what was read had expired meanwhile, {kills} processes killed"
     )
-    assert acknowledged
-    assert reads
-    assert named
     # In so short a run on a busy machine no collection may have come to an end.
     assert deleted or SECONDS < 30
     lake = open_lake()

@@ -47,7 +47,7 @@ def unreliable(job: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
     mark("begun")
     yield from batches
     if IS_SLOW:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while attempt == 0 and partition == 2 and time.monotonic() < deadline:
             if any(MARKS.glob(f"{job}-2-[1-9]*-ends")):
                 break

@@ -20,6 +20,7 @@ from trinitylake.spark.batch_read import BatchReader
 from trinitylake.spark.batch_write import BatchWriter
 from trinitylake.spark.options import Options
 from trinitylake.spark.types import check_assignable
+from waiting import wait_until
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", None]})
 
@@ -127,7 +128,7 @@ def test_a_retried_task_leaves_no_row_twice(
     assert marker.exists()
     assert ids(lake) == [1, 2, 3, *range(10, 20)]
     table.refresh()
-    assert data_files(lake) == referenced_files(table)
+    wait_until(lambda: data_files(lake) == referenced_files(table))
 
 
 def test_a_job_that_fails_leaves_neither_rows_nor_files(
@@ -144,7 +145,7 @@ def test_a_job_that_fails_leaves_neither_rows_nor_files(
     with pytest.raises(PySparkException, match="the disk of this worker is gone"):
         save(frame.mapInArrow(fails, frame.schema), lake)
     assert lake.version == version
-    assert data_files(lake) == referenced_files(table)
+    wait_until(lambda: data_files(lake) == referenced_files(table))
 
 
 def test_attempts_that_are_not_reported_leave_nothing(lake: tl.Lakehouse, table: tl.Table) -> None:

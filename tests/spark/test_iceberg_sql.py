@@ -182,7 +182,7 @@ def test_connect_starts_a_session_with_a_jar_that_is_given(
     jar = jar.removeprefix("file://")
     done = subprocess.run(
         [sys.executable, "-c", OWN_SESSION, shop.uri, jar, str(tmp_path)],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True,
     )  # fmt: skip
     assert (done.stdout.strip(), done.returncode) == ("[1, 2, 3, 4]", 0), done.stderr
 

@@ -34,7 +34,7 @@ DEEP = 10 if os.environ.get("TRINITYLAKE_DEEP") else 1
 ORDERS, KEPT = 60, 3
 #: Two executors, each a process of its own.
 CLUSTER = "local-cluster[2,1,700]"
-PATIENCE_SECONDS = 180
+PATIENCE_SECONDS = 600
 
 
 class Application:
@@ -137,7 +137,7 @@ class Reader(threading.Thread):
 
     def end(self) -> None:
         self._ends.set()
-        self.join(60)
+        self.join(PATIENCE_SECONDS)
         assert self.problems == []
 
 
@@ -203,7 +203,7 @@ def test_killed_driver_or_writer_leaves_whole_refreshes(root: str, tmp_path: Pat
     def killed(of: str) -> Callable[[Application, int], None]:
         def kill(application: Application, number: int) -> None:
             application.wait("begun" if "Backend" in of else "committed", number)
-            end = time.monotonic() + 60
+            end = time.monotonic() + PATIENCE_SECONDS
             while not (found := application.processes(of)) and time.monotonic() < end:
                 time.sleep(0.02)
             time.sleep(chance.uniform(0, 0.8))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import trinitylake as tl
+from waiting import PATIENCE_SECONDS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka_ingestion.py"
 PARTITIONS = 4
@@ -27,13 +28,13 @@ class Cluster:
         from confluent_kafka import Producer
 
         self._producer = Producer({"test.mock.num.brokers": 1})
-        brokers = self._producer.list_topics(timeout=30).brokers.values()
+        brokers = self._producer.list_topics(timeout=PATIENCE_SECONDS).brokers.values()
         self.servers = ",".join(f"{one.host}:{one.port}" for one in brokers)
 
     def send(self, *values: bytes) -> None:
         for number, value in enumerate(values):
             self._producer.produce("orders", value, partition=number % PARTITIONS)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_SECONDS) == 0
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def example() -> Any:
 def test_messages_are_rows_and_what_is_no_row_is_in_the_dead_letter_table(lake: tl.Lakehouse) -> None:
     cluster = Cluster()
     cluster.send(b'{"id": 1}', b"no json", b'{"id": "x"}', b'{"id": 2, "name": "a"}')
-    config, deadline = {"bootstrap.servers": cluster.servers}, time.monotonic() + 60
+    config, deadline = {"bootstrap.servers": cluster.servers}, time.monotonic() + PATIENCE_SECONDS
     module = example()
     for count in (2, 3):  # the second consumer continues after the offsets in the table
         module.ingest(
@@ -90,7 +91,7 @@ ingest(tl.open({lake.uri!r}).table("raw.orders"), ["orders"], config, max_delay=
 """
     command = [sys.executable, "-c", program]
     consumers = [subprocess.Popen(command) for _ in range(2)]
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         for _ in range(4):
             size = choose.randint(50, 200)

@@ -335,12 +335,15 @@ def test_producer_that_comes_back_is_taken_over_again(lake: tl.Lakehouse) -> Non
 def test_racing_writers_of_one_producer_write_each_number_once(lake: tl.Lakehouse) -> None:
     """Each writer reads the last number, writes the following ones, and gives way when it is fenced."""
     fenced = []
+    all_are_open = threading.Barrier(3, timeout=PATIENCE_SECONDS)
 
     def produce() -> None:
-        mine = tl.open(lake.uri)
+        mine, is_first = tl.open(lake.uri), True
         while True:
             try:
                 with mine.table("raw.events").writer(max_delay="1 ms", producer="p") as writer:
+                    if is_first:
+                        is_first = all_are_open.wait() < 0
                     for number in range((writer.last_sequence() or 0) + 1, 201):
                         writer.write([{"id": number}], sequence=number)
                         time.sleep(0.001)
