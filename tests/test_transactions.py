@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ from pyiceberg.types import LongType
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
-from waiting import PATIENCE_SECONDS
+from waiting import in_threads
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 
@@ -367,11 +366,7 @@ def test_single_statements_on_the_lakehouse_start_again_when_they_lose(lake: tl.
         for _ in range(3):
             lake.table("nyc.t").overwrite({"id": [value], "name": ["w"]}, filter=f"id = {value}")
 
-    threads = [threading.Thread(target=overwrite, args=(value,)) for value in (1, 2, 3, 4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(overwrite, (1, 2, 3, 4))
     assert ids(lake) == [1, 2, 3, 4]
     assert sum(len(entry.transactions) for entry in lake.log(None)) == 1 + 12
 
@@ -399,11 +394,7 @@ def test_many_threads_commit_without_losing_one(lake: tl.Lakehouse) -> None:
         for number in range(10):
             lake.create_namespace(f"w{worker}.n{number}")
 
-    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(4))
     assert lake.namespaces() == sorted(f"w{worker}.n{number}" for worker in range(4) for number in range(10))
     committed = [transaction.id for entry in lake.log(None) for transaction in entry.transactions]
     assert len(committed) == len(set(committed)) == 40
@@ -414,16 +405,11 @@ def test_transactions_that_changed_the_same_two_tables_do_not_wait_for_each_othe
 ) -> None:
     lake.create_table("nyc.u", ROWS)
 
-    def work(first: str, second: str) -> None:
+    def work(names: tuple[str, str]) -> None:
         for _ in range(5):
             with lake.transaction() as txn:
-                txn.table(first).append(ROWS)
-                txn.table(second).append(ROWS)
+                for name in names:
+                    txn.table(name).append(ROWS)
 
-    threads = [threading.Thread(target=work, args=names) for names in (("nyc.t", "nyc.u"), ("nyc.u", "nyc.t"))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=PATIENCE_SECONDS)
-    assert not any(thread.is_alive() for thread in threads)
+    in_threads(work, (("nyc.t", "nyc.u"), ("nyc.u", "nyc.t")))
     assert len(ids(lake, "nyc.t")) == len(ids(lake, "nyc.u")) + 3 == 3 + 10 * 3

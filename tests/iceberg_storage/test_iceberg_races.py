@@ -14,6 +14,7 @@ from test_iceberg_staging import Lake, ids, rows
 
 from iceberg_storage import STORES, Store, make_store
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
+from waiting import in_threads
 
 
 @pytest.fixture(params=STORES)
@@ -26,33 +27,24 @@ def test_eight_writers_on_one_table_all_land(store: Store) -> None:
     lake = Lake(store)
     slot = threading.Lock()
     redone = []
-    failures: list[BaseException] = []
 
     def work(start: int) -> None:
-        try:
-            for id in range(start, start + 5):
-                base = lake.path
-                staged = StagedTable.load(("ns", "t"), base, io=lake.io)
-                staged.table.append(rows(id))
-                while True:
-                    path, data = staged.finish()
-                    store.put_many([(path, data)])
-                    with slot:
-                        if lake.path == base:
-                            lake.path = path
-                            break
-                        base = lake.path
-                    redone.append(id)
-                    staged.reapply(base)
-        except BaseException as error:
-            failures.append(error)
+        for id in range(start, start + 5):
+            base = lake.path
+            staged = StagedTable.load(("ns", "t"), base, io=lake.io)
+            staged.table.append(rows(id))
+            while True:
+                path, data = staged.finish()
+                store.put_many([(path, data)])
+                with slot:
+                    if lake.path == base:
+                        lake.path = path
+                        break
+                    base = lake.path
+                redone.append(id)
+                staged.reapply(base)
 
-    threads = [threading.Thread(target=work, args=(start * 10,)) for start in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(work, range(0, 80, 10))
     assert lake.ids() == sorted(start * 10 + id for start in range(8) for id in range(5))
     assert redone, "the race was real"
     check_whole(lake)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 import uuid
 import warnings
 from collections.abc import Callable
@@ -41,6 +40,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.initial_metadata import new_metadata
 from trinitylake.iceberg_storage.manifests.manifest_merging import mergeable
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
+from waiting import in_threads
 
 SCHEMA = IcebergSchema(
     NestedField(1, "id", LongType(), required=True),
@@ -293,21 +293,12 @@ def test_a_requirement_that_does_not_hold_is_refused(lake: Lake) -> None:
 
 def test_threads_that_append_to_one_handle_all_land(lake: Lake) -> None:
     staged = lake.begin()
-    failures: list[BaseException] = []
 
     def work(start: int) -> None:
-        try:
-            for id in range(start, start + 3):
-                staged.table.append(rows(id))
-        except BaseException as error:
-            failures.append(error)
+        for id in range(start, start + 3):
+            staged.table.append(rows(id))
 
-    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 10, 20, 30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(work, (0, 10, 20, 30))
     assert ids(staged) == sorted(itertools.chain(*(range(start, start + 3) for start in (0, 10, 20, 30))))
     assert len(staged.table.snapshots()) == 12
 

@@ -11,6 +11,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.tables import table_locks
+from waiting import in_threads
 
 Load = Callable[[tl.Transaction], object]
 
@@ -254,11 +255,7 @@ def test_a_rule_over_two_tables_is_never_broken_by_writers_that_check_it(shop: t
         lambda txn: txn.table("shop.orders").append(pa.table({"customer": [3]})),
         lambda txn: txn.table("shop.orders").delete("customer = 3"),
     ]
-    threads = [threading.Thread(target=write, args=(change,)) for change in changes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(write, changes)
     for version in range(1, shop.version + 1):
         at = shop.at(version)
         assert set(orders(at)) <= customers(at), version  # type: ignore[arg-type]
@@ -409,11 +406,7 @@ def test_concurrent_checks_keep_their_condition(shop: tl.Lakehouse) -> None:
         except tl.CheckFailed as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=commit, args=(txn,)) for txn in transactions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(commit, transactions)
     assert len(failed) == 1
     assert len(still_open(shop)) == 1
 

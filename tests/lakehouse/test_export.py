@@ -21,6 +21,7 @@ from trinitylake import _core
 from trinitylake.cli.app import app
 from trinitylake.iceberg_storage import table_export
 from trinitylake.iceberg_storage.metadata import cache
+from waiting import in_threads
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
@@ -311,11 +312,7 @@ def test_concurrent_exports_are_complete_or_refused(shop: tl.Lakehouse, tmp_path
         except tl.CommitConflict as conflict:
             outcomes.append(conflict)
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: run(), range(4))
     assert len(outcomes) == 4
     assert any(isinstance(outcome, int) for outcome in outcomes)
     assert _contents(tl.open(tmp_path / "copy")) == _contents(shop)

@@ -7,7 +7,6 @@ import math
 import multiprocessing
 import os
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import trinitylake as tl
 from local_files import local_path, write_parquet_of_size
 from trinitylake.tables.queries import planning, source
 from trinitylake.tables.queries.source import TableSource
+from waiting import in_threads
 
 
 @pytest.fixture(scope="module")
@@ -203,11 +203,7 @@ def test_concurrent_queries_do_not_share_state(lake: tl.Lakehouse, table: tl.Tab
             sql = "SELECT count(*), (SELECT n FROM given) FROM a.t WHERE x >= ?"
             found.append(lake.sql(sql, [number], data={"given": [{"n": number}]}).fetchall() == [(10 - number, number)])
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(ask, range(8))
     assert found == [True] * 40
 
 

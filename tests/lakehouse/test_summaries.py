@@ -13,6 +13,7 @@ from pyiceberg.types import LongType
 import trinitylake as tl
 from local_files import age
 from trinitylake.iceberg.catalog import TrinityLakeCatalog
+from waiting import in_threads
 
 ROWS = pa.table({"id": pa.array(range(3000), pa.int64()), "city": ["Zürich"] * 3000})
 
@@ -219,11 +220,7 @@ def test_transactions_of_a_group_commit_have_their_own_summaries(tmp_path: Path)
         barrier.wait()
         lake.create_namespace(f"n{number}")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(8))
     transactions = [one for entry in lake.log(None) for one in entry.transactions]
     assert sorted(one.summary for one in transactions) == [f"create namespace n{number}" for number in range(8)]
 

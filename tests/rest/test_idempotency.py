@@ -17,6 +17,7 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer
 from trinitylake.rest.request import idempotency
 from trinitylake.rest.request.call import Call
+from waiting import in_threads
 
 RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
 
@@ -120,11 +121,7 @@ def test_the_same_request_sent_concurrently_is_committed_once(http_client: Clien
         body = {"name": "fresh", "schema": COLUMNS}
         answers.append(send(http_client, "POST", "/v1/namespaces/shop/tables", body, key))
 
-    threads = [threading.Thread(target=create) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: create(), range(6))
     assert [answer.code for answer in answers] == [200] * 6, answers
     assert len({answer.body["metadata-location"] for answer in answers}) == 1
     assert shop.version == before + 1

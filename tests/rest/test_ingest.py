@@ -15,7 +15,7 @@ from rest.client import Answer, Client, running
 from rest.conftest import RITA, ROOT, WALT
 from trinitylake.rest import RestServer
 from trinitylake.rest.handlers.ingestion import ARROW_TYPE
-from waiting import wait_until
+from waiting import in_threads, wait_until
 
 PATH = "/ingest/shop/events"
 COLUMNS = {"id": "bigint", "name": "varchar", "price": "decimal(20, 10)"}
@@ -71,11 +71,7 @@ def test_requests_of_many_clients_share_commits(http_client: Client, shop: tl.La
     def send(first: int) -> None:
         codes.extend(post(http_client, lines({"id": id})).code for id in range(first, first + 3))
 
-    threads = [threading.Thread(target=send, args=(first,)) for first in range(0, 300, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(send, range(0, 300, 3))
     assert codes == [200] * 300
     assert ids(shop) == list(range(300))
     assert shop.version - before < 100
@@ -92,11 +88,7 @@ def test_sequence_number_is_written_once_also_by_another_server(
         def send(client: Client) -> None:
             answers.append(post(client, lines({"id": 2}), producer="sensor", sequence="6"))
 
-        threads = [threading.Thread(target=send, args=(client,)) for client in clients]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(send, clients)
     assert sorted(answer.body["duplicate"] for answer in answers) == [False] + [True] * 11
     assert post(http_client, lines({"id": 1}), producer="sensor", sequence="5").body["duplicate"] is True
     assert ids(shop) == [1, 2]

@@ -22,6 +22,7 @@ from rest.client import Client, running
 from trinitylake.rest import JwtSettings, RestServer
 from trinitylake.rest.security import key_set
 from trinitylake.rest.security.jwt_bearer import JwtBearers
+from waiting import in_threads
 
 KEYS = {name: rsa.generate_private_key(public_exponent=65537, key_size=2048) for name in ("k1", "k2", "k3")}
 ISSUER = "https://issuer.example"
@@ -135,11 +136,7 @@ def test_a_new_key_is_found_and_a_removed_key_is_refused(
 
 def test_unknown_keys_cause_few_fetches(issuer: Issuer, bearers: JwtBearers) -> None:
     issuer.keys = ["k1"]
-    threads = [threading.Thread(target=counts, args=(bearers, token("k3", jti=str(one)))) for one in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda one: counts(bearers, token("k3", jti=str(one))), range(20))
     assert issuer.asked == 1
     assert counts(bearers, token("k1"))
 

@@ -27,7 +27,7 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest import RestServer, ServerOptions, limits
 from trinitylake.rest.http.observation import JsonLines
 from trinitylake.rest.secret_redaction import Redaction, without_secrets
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, in_threads
 
 CANARY = "canary-AKIA-0123456789"
 
@@ -319,11 +319,7 @@ def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeyp
             for round in range(4):
                 codes.append(client("POST", "/v1/namespaces", {"namespace": [f"n{number}_{round}"]}).code)
 
-        threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(create, range(8))
     assert codes == [200] * 32
     assert len(shop.namespaces()) == 33
     assert shop.version - before < 32

@@ -16,6 +16,7 @@ import trinitylake as tl
 from rest.client import Client, running
 from rest.shop import COLUMNS, VIEW_VERSION, with_tables
 from trinitylake.rest import RestServer
+from waiting import in_threads
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
 
@@ -127,11 +128,7 @@ def test_one_of_two_racing_creations_wins(http_client: Client, shop: tl.Lakehous
         body = {"name": "fresh", "schema": COLUMNS}
         codes.append(http_client("POST", "/v1/namespaces/shop/tables", body).code)
 
-    threads = [threading.Thread(target=create) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: create(), range(4))
     assert sorted(codes) == [200, 409, 409, 409]
 
 
@@ -144,11 +141,7 @@ def test_concurrent_appends_of_several_clients_all_commit(catalog: RestCatalog, 
                 continue
             return
 
-    threads = [threading.Thread(target=append, args=(id,)) for id in range(10, 14)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(append, range(10, 14))
     ids = shop.table("shop.orders").scan().to_arrow()["id"].to_pylist()
     assert sorted(ids) == [1, 2, 3, 10, 11, 12, 13]
 

@@ -9,6 +9,7 @@ import pytest
 
 import trinitylake as tl
 from rest.client import Client
+from waiting import in_threads
 
 ROUNDS = 30
 
@@ -57,11 +58,7 @@ def test_of_two_commits_that_exclude_each_other_never_both_succeed(pairs: tl.Lak
             together.wait()  # noqa: B023
             codes.append(http_client("POST", "/v1/latest/transactions/commit", body).code)  # noqa: B023
 
-        threads = [threading.Thread(target=commit, args=pair) for pair in (names, names[::-1])]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(lambda pair: commit(*pair), (names, names[::-1]))
         assert sorted(codes) == [204, 409]
         assert sorted(widths(pairs, *names)) == [1, 2]
 

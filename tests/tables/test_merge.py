@@ -23,6 +23,7 @@ from trinitylake.errors import CommitConflict, InvalidArgument
 from trinitylake.iceberg_storage.data_files import parquet_batches, row_groups
 from trinitylake.tables.merging import file_rewrite
 from trinitylake.tables.merging.differences import differing
+from waiting import in_threads
 
 lake = lake_on_disk("ns")
 
@@ -270,22 +271,13 @@ def test_a_generator_is_read_once_though_the_merge_is_redone(
 def test_merges_from_threads_all_count(lake: tl.Lakehouse) -> None:
     """Each adds one to the same rows: none may be lost, and none counted twice."""
     lake.create_table("ns.t", numbers([])).append(numbers([1, 2], [0, 0]))
-    failures: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            own = tl.open(lake.uri, durability="none").table("ns.t")
-            for _ in range(3):
-                own.merge(numbers([1, 2]), on="id").when_matched_update({"n": "target.n + 1"}).execute()
-        except BaseException as error:
-            failures.append(error)
+    def work(_: int) -> None:
+        own = tl.open(lake.uri, durability="none").table("ns.t")
+        for _ in range(3):
+            own.merge(numbers([1, 2]), on="id").when_matched_update({"n": "target.n + 1"}).execute()
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(work, range(3))
     assert pairs(lake.table("ns.t")) == {1: 9, 2: 9}
 
 

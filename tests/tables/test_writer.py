@@ -25,7 +25,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.tables.ingestion import table_writer
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, in_threads
 
 COLUMNS = {"id": "bigint", "name": "varchar", "at": "timestamptz", "price": "decimal(9, 2)"}
 
@@ -50,11 +50,7 @@ def test_writes_of_many_threads_share_a_version(lake: tl.Lakehouse) -> None:
         def write(first: int) -> None:
             futures.extend(writer.write([{"id": id}]) for id in range(first, first + 50))
 
-        threads = [threading.Thread(target=write, args=(first,)) for first in range(0, 400, 50)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(write, range(0, 400, 50))
         assert not any(future.done() for future in futures), "the delay has not passed"
         writer.flush()
         assert {future.result() for future in futures} == {before + 1} == {lake.version}
@@ -352,11 +348,7 @@ def test_racing_writers_of_one_producer_write_each_number_once(lake: tl.Lakehous
                 fenced.append(1)
                 time.sleep(random.random() / 4)
 
-    threads = [threading.Thread(target=produce) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: produce(), range(3))
     assert fenced
     assert ids(lake) == list(range(1, 201))
 

@@ -32,7 +32,7 @@ from trinitylake.rest.transactions.open_transactions import OpenTransactions
 if TYPE_CHECKING:
     from trinitylake.rest.security.jwt_bearer import JwtSettings
 
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0
 #: How often the thread that ends the process checks for a shutdown.
 _POLL_SECONDS = 0.5
 
