@@ -75,7 +75,16 @@ def definition_message(path: str, data: bytes) -> bytes:
 
 def inline_definitions(version: SeedVersion) -> dict[str, bytes]:
     """Definition files that the root holds, since they may not exist (§4)."""
-    lines = version.root.system.get("definitions_inline", "").splitlines()
+    return _definitions_in(version, "definitions_inline")
+
+
+def copied_definitions(version: SeedVersion) -> dict[str, bytes]:
+    """Copies of definition files that exist (§4)."""
+    return _definitions_in(version, "definitions_copied")
+
+
+def _definitions_in(version: SeedVersion, row: str) -> dict[str, bytes]:
+    lines = version.root.system.get(row, "").splitlines()
     return {path: bytes.fromhex(text) for path, text in (line.split("\t") for line in lines)}
 
 
@@ -133,6 +142,8 @@ def _check_version(version: SeedVersion) -> None:
     for path, data in inline_definitions(version).items():
         definition_message(path, data)
         require(files.get(path, data) == data, f"{path} has the content that the root holds")
+    for path, data in copied_definitions(version).items():
+        require(files[path] == data, f"{path} exists with the content that the root copies")
     _check_transactions(version)
     for name, location in version.objects.items():
         require(uuid.UUID(version.definition_of(name)["id"]), f"{name} has an id")

@@ -211,6 +211,11 @@ impl Version {
         Ok(bytes.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
+    /// Whether the root contains a definition file, so that reading it makes no request.
+    fn holds_definition(&self, path: &str) -> bool {
+        self.inner.metadata.held_definition(path).is_some()
+    }
+
     fn read_many<'py>(
         &self,
         py: Python<'py>,

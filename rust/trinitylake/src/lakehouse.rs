@@ -55,13 +55,8 @@ impl Lakehouse {
             return self.latest().await;
         }
         let known = self.known();
-        let fetched = async {
-            // If this fails, the caller's own read reports the error.
-            if let Ok(Some(location)) = known.locate(kind, namespace, name).await {
-                let _ = self.storage().get(&location).await;
-            }
-        };
-        join(self.latest(), fetched).await.0
+        // If this fails, the caller's own read reports the error.
+        join(self.latest(), known.read(kind, namespace, name)).await.0
     }
 
     /// Whether other processes commit at this time.

@@ -1,7 +1,7 @@
 //! Publishing a root: creates the file of the next version, determines which writer created it, checks that its version
 //! had not expired (format §§7 and 8), and updates the hint.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -128,6 +128,7 @@ impl Publisher {
             lakehouse_definition: previous.metadata.lakehouse_definition.clone(),
             inline_definition: Some(previous.definition.encode_file(&previous.metadata.lakehouse_definition)),
             inline_definitions: previous.unwritten_definitions(),
+            copied_definitions: BTreeMap::new(),
             previous_root: Some(previous.root_path.clone()),
             rollback_from_root: None,
             last_rollback: previous.metadata.last_rollback_for_next(),

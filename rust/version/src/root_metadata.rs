@@ -16,6 +16,8 @@ const LAKEHOUSE_DEF: &str = "lakehouse_def";
 pub const LAKEHOUSE_DEF_INLINE: &str = "lakehouse_def_inline";
 /// An extension: definitions of objects whose files may not exist yet.
 pub const INLINE_DEFINITIONS: &str = "definitions_inline";
+/// An extension: copies of definitions whose files exist, so that a reader of the version needs no further file.
+pub const COPIED_DEFINITIONS: &str = "definitions_copied";
 const PREVIOUS_ROOT: &str = "previous_root";
 const ROLLBACK_FROM_ROOT: &str = "rollback_from_root";
 /// An extension: shows whether a version was undone, without reading all later versions.
@@ -102,6 +104,8 @@ pub struct RootMetadata {
     /// Contents of definition files, with their checksums, by path. Contains every definition that this version
     /// references and whose file may not exist (format §4).
     pub inline_definitions: BTreeMap<String, Bytes>,
+    /// The same for definitions of this version whose files exist. Only readers use them.
+    pub copied_definitions: BTreeMap<String, Bytes>,
     pub previous_root: Option<String>,
     pub rollback_from_root: Option<String>,
     pub last_rollback: LastRollback,
@@ -139,6 +143,8 @@ impl RootMetadata {
                 // The WebAssembly build, which must stay small, uses `held_definition` instead.
                 #[cfg(not(target_family = "wasm"))]
                 INLINE_DEFINITIONS => metadata.inline_definitions = from_row(value),
+                #[cfg(not(target_family = "wasm"))]
+                COPIED_DEFINITIONS => metadata.copied_definitions = from_row(value),
                 PREVIOUS_ROOT => metadata.previous_root = Some(value.to_string()),
                 ROLLBACK_FROM_ROOT => metadata.rollback_from_root = Some(value.to_string()),
                 LAST_ROLLBACK if value == NEVER => metadata.last_rollback = LastRollback::Never,
@@ -178,6 +184,7 @@ impl RootMetadata {
             (GC_BEFORE_MILLIS, self.gc_before_millis.map(|millis| millis.to_string())),
             (LAKEHOUSE_DEF_INLINE, self.inline_definition.as_deref().and_then(lakehouse_row)),
             (INLINE_DEFINITIONS, to_row(&self.inline_definitions)),
+            (COPIED_DEFINITIONS, to_row(&self.copied_definitions)),
         ];
         rows.extend(optional.into_iter().filter_map(|(key, value)| Some((key, value?))));
         Ok(rows)
@@ -189,6 +196,11 @@ impl RootMetadata {
         let position: HashMap<&str, usize> =
             self.committed.iter().enumerate().map(|(index, txn)| (txn.id.as_str(), index)).collect();
         root.messages().filter_map(move |message| Some((message, *position.get(message.txn)?)))
+    }
+
+    /// The definition file of a path, if the root contains it.
+    pub fn held_definition(&self, path: &str) -> Option<&Bytes> {
+        self.inline_definitions.get(path).or_else(|| self.copied_definitions.get(path))
     }
 
     /// Whether the transaction was committed in this version.
@@ -252,10 +264,11 @@ fn from_row(row: &str) -> BTreeMap<String, Bytes> {
     definitions.collect()
 }
 
-/// Returns the inline definition of one path, if the root contains it ([`RootMetadata::inline_definitions`]).
+/// [`RootMetadata::held_definition`] without parsing the other definitions.
 pub fn held_definition(root: &Node, path: &str) -> Option<Bytes> {
-    let (_, row) = root.system_rows().find(|(key, _)| *key == INLINE_DEFINITIONS)?;
-    row.split('\n').find_map(|line| definition_of(path, line.strip_prefix(path)?.strip_prefix('\t')?))
+    let rows = root.system_rows().filter(|(key, _)| matches!(*key, INLINE_DEFINITIONS | COPIED_DEFINITIONS));
+    let mut lines = rows.flat_map(|(_, row)| row.split('\n'));
+    lines.find_map(|line| definition_of(path, line.strip_prefix(path)?.strip_prefix('\t')?))
 }
 
 fn definition_of(path: &str, hexadecimal: &str) -> Option<Bytes> {

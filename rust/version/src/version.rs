@@ -113,7 +113,7 @@ impl Version {
 
     /// The definition at a location, from the root or from its file. `CorruptFile` if its checksum or its path is wrong.
     pub async fn read_definition(&self, location: &str) -> Result<Bytes> {
-        if let Some(file) = self.metadata.inline_definitions.get(location) {
+        if let Some(file) = self.metadata.held_definition(location) {
             return decode_file(location, file);
         }
         self.unless_expired(read_definition(&self.nodes, location).await).await

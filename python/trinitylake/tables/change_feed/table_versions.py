@@ -114,14 +114,16 @@ def changes_ahead(
 ) -> Iterator[tuple[_core.Version, _core.Version, ChangedTables]]:
     """The previous version, the version and its changed tables, for each version after `since` up to `until`.
 
-    From a remote store, the metadata of all changed tables, or of the table named `key`, is prefetched in parallel.
+    From a remote store, the definitions of all changed tables, or of the table named `key`, are prefetched in parallel,
+    except those that a root contains.
     """
     io, versions = LakehouseFileIO(core.storage), versions_after(core, since, until)
     while page := list(islice(versions, PAGE_VERSIONS)):
         changes = [(before, version, changed_tables(before, version)) for before, version in pairwise([since, *page])]
-        for _, _, changed in changes:
+        for _, version, changed in changes:
             for name in changed if key is None else changed.keys() & {key}:
-                io.begin_to_fetch(changed[name]["after"] or "")
+                if not version.holds_definition(path := changed[name]["after"] or ""):
+                    io.begin_to_fetch(path)
         yield from changes
         since = page[-1]
 

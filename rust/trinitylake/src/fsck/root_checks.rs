@@ -12,7 +12,8 @@ use crate::node::Node;
 use crate::node::codec::decode;
 use crate::version::discovery;
 use crate::version::root_metadata::{
-    INLINE_DEFINITIONS, LAKEHOUSE_DEF_INLINE, LastRollback, RootMetadata, damaged_inline_definitions,
+    COPIED_DEFINITIONS, INLINE_DEFINITIONS, LAKEHOUSE_DEF_INLINE, LastRollback, RootMetadata,
+    damaged_inline_definitions,
 };
 
 impl Fsck {
@@ -133,10 +134,10 @@ fn contradictions(root: &Node, metadata: &RootMetadata, previous: Option<&Previo
     if root.system(LAKEHOUSE_DEF_INLINE).is_some() && metadata.inline_definition.is_none() {
         problems.push(format!("its {LAKEHOUSE_DEF_INLINE} is not hexadecimal"));
     }
-    if let Some(row) = root.system(INLINE_DEFINITIONS)
-        && damaged_inline_definitions(row) > 0
-    {
-        problems.push(format!("its row {INLINE_DEFINITIONS} has damaged definitions"));
+    for key in [INLINE_DEFINITIONS, COPIED_DEFINITIONS] {
+        if root.system(key).is_some_and(|row| damaged_inline_definitions(row) > 0) {
+            problems.push(format!("its row {key} has damaged definitions"));
+        }
     }
     let mut ids: Vec<&str> = metadata.committed.iter().map(|transaction| transaction.id.as_str()).collect();
     ids.sort_unstable();

@@ -354,7 +354,7 @@ async fn root(storage: &dyn Storage, inline: &InlineDefinitions, number: u64) ->
     let mut found = named_by(&node);
     found.push(Found::Path(path));
     found.push(Found::Path(metadata.lakehouse_definition));
-    inline.all().extend(metadata.inline_definitions);
+    inline.all().extend(metadata.inline_definitions.into_iter().chain(metadata.copied_definitions));
     Ok(found)
 }
 

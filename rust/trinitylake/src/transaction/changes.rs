@@ -69,11 +69,17 @@ impl Changes {
     pub(crate) fn unwritten_files(&self) -> Vec<(String, Bytes)> {
         let definition = self.definition.iter().filter(|_| !self.is_definition_written);
         let definition = definition.map(|(path, definition)| (path.clone(), definition.encode_file(path)));
-        let staged = self.writes.values().filter_map(|write| match &write.value {
-            NewValue::Staged { path, bytes, written: false } => Some((path.clone(), encode_file(path, bytes))),
-            NewValue::Staged { written: true, .. } | NewValue::Existing(_) | NewValue::Deleted => None,
-        });
-        definition.chain(staged).collect()
+        definition.chain(self.object_files(false)).collect()
+    }
+
+    /// Returns the definition files of objects that have been written, or those that have not.
+    pub(crate) fn object_files(&self, is_written: bool) -> impl Iterator<Item = (String, Bytes)> {
+        self.writes.values().filter_map(move |write| match &write.value {
+            NewValue::Staged { path, bytes, written } if *written == is_written => {
+                Some((path.clone(), encode_file(path, bytes)))
+            }
+            NewValue::Staged { .. } | NewValue::Existing(_) | NewValue::Deleted => None,
+        })
     }
 
     /// Returns the paths of all definition files of this transaction, written or not.

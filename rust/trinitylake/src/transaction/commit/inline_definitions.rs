@@ -30,9 +30,11 @@ const PATIENCE_MILLIS: u64 = 1000;
 
 /// Whether a root may contain these files. False on a local disk, because all files become durable in one round anyway.
 pub(crate) fn fit_in_root(storage: &dyn Storage, files: &[(String, Bytes)]) -> bool {
-    let fits =
-        |(path, bytes): &(String, Bytes)| bytes.len() <= DEFINITION_MAX_SIZE_BYTES && definition_id(path).is_some();
-    !files.is_empty() && is_remote(storage) && files.iter().all(fits)
+    !files.is_empty() && is_remote(storage) && files.iter().all(is_small_definition)
+}
+
+fn is_small_definition((path, bytes): &(String, Bytes)) -> bool {
+    bytes.len() <= DEFINITION_MAX_SIZE_BYTES && definition_id(path).is_some()
 }
 
 /// Maximum size of the inline definitions of all waiting members of a group together, and also of its leader alone.
@@ -47,6 +49,8 @@ pub(crate) struct Inline {
     own: Vec<(String, Bytes)>,
     /// Definitions of the previous version whose files may not exist, because their writer died or is still writing.
     taken_over: Vec<(String, Bytes)>,
+    /// Small definitions of the group whose files exist before the root. Readers of the version do not request them.
+    pub copied: BTreeMap<String, Bytes>,
 }
 
 impl Inline {
@@ -57,12 +61,17 @@ impl Inline {
             members.flat_map(|member| member.files.iter().cloned()).collect()
         };
         let (own, mut ahead) = (files(true), files(false));
+        let written = group.iter().flat_map(|member| &member.written).chain(&ahead);
+        let mut copied: Vec<_> = written.filter(|file| is_small_definition(file)).cloned().collect();
+        if !is_remote(storage) || files_size_bytes(&copied) > max_size_bytes(&previous.config) {
+            copied.clear();
+        }
         let mut taken_over: Vec<_> = previous.unwritten_definitions().into_iter().collect();
         let fits = files_size_bytes(&own) + files_size_bytes(&taken_over) <= 3 * max_size_bytes(&previous.config);
         if !is_remote(storage) || !fits {
             ahead.append(&mut taken_over);
         }
-        (Inline { own, taken_over }, ahead)
+        (Inline { own, taken_over, copied: copied.into_iter().collect() }, ahead)
     }
 
     /// Whether all files of the group are written before the root.

@@ -223,6 +223,7 @@ impl Transaction {
             messages: self.changes.messages(&self.info.id),
             definition: self.changes.definition.clone(),
             files,
+            written: self.changes.object_files(true).collect(),
             fits_in_root,
             pending: Some(self.pending.clone()),
             validated: self.validated.number,

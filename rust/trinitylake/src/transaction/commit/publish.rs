@@ -163,6 +163,7 @@ fn prepare_root(
     let committed = group.iter().flat_map(Submission::transactions).cloned().collect();
     let mut metadata = publisher.next_metadata(previous, committed);
     metadata.inline_definitions = inline.definitions();
+    metadata.copied_definitions = inline.copied.clone();
     let mut definition = previous.definition.clone();
     if let Some((path, changed)) = group.iter().find_map(|member| member.definition.as_ref()) {
         metadata.lakehouse_definition = path.clone();

@@ -25,6 +25,8 @@ pub(crate) struct Submission {
     pub definition: Option<(String, Arc<LakehouseDefinition>)>,
     /// Definition files that are not written yet.
     pub files: Vec<(String, Bytes)>,
+    /// Definition files of objects that are written.
+    pub written: Vec<(String, Bytes)>,
     /// Whether the root will contain `files`, so that they may be written at the same time (`inline_definitions`).
     pub fits_in_root: bool,
     /// Background uploads, if the transaction belongs to this process.

@@ -14,9 +14,9 @@ use crate::fsck::{Finding, Fsck, Kind, Scope};
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::lakehouse_definition::{LakehouseDefinition, proto};
-use crate::storage::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
+use crate::storage::{CountingStorage, Storage};
 use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, contents, create, open, text};
 use crate::transaction::{Isolation, TransactionOptions};
 use crate::version::Version;
@@ -77,6 +77,30 @@ async fn a_small_definition_is_written_concurrently_with_its_root() {
         assert_eq!(held.len(), usize::from(name == "a"), "a large definition is not in the root");
         assert!(has_definition_of(&memory, name));
     }
+}
+
+/// A definition that is written before the root, because the transaction waits for another file anyway, is copied into
+/// the root: a reader needs no request for it, and the next root does not repeat it. Its file has to exist all the same.
+#[tokio::test]
+async fn a_definition_that_is_written_first_is_copied_into_its_root() {
+    let environment = TestEnvironment::seeded(1);
+    let files = MemoryFiles::remote(environment.clone());
+    create(files.clone(), &environment).await;
+    let lakehouse = open(files.clone(), &environment).await;
+    for name in ["a", "b"] {
+        let mut transaction = begin(&lakehouse, Isolation::Snapshot).await;
+        transaction.pending().put(&format!("data/{name}"), text(name)).await.unwrap();
+        transaction.create(Namespace, name, "", text(name)).await.unwrap();
+        commit(&mut transaction).await.unwrap();
+        let metadata = &lakehouse.known().metadata;
+        assert!(metadata.inline_definitions.is_empty());
+        let copied: Vec<_> = metadata.copied_definitions.keys().cloned().collect();
+        assert!(copied.len() == 1 && copied[0].contains(&format!("-{name}-")), "{copied:?}");
+        files.delete(&copied[0]).await.unwrap();
+    }
+    let read = open(files.clone(), &environment).await.latest().await.unwrap().read(Namespace, "b", "").await;
+    assert_eq!(read.unwrap(), Some(text("b")));
+    assert_eq!(findings(&files).await.iter().filter(|finding| finding.kind == Kind::Missing).count(), 2);
 }
 
 /// An environment whose clocks are tokio's, which a test pauses.
