@@ -252,6 +252,29 @@ def test_rows_may_be_changed_after_write(lake: tl.Lakehouse, kind: str) -> None:
 # Producers
 
 
+def test_a_rollback_of_the_table_rolls_back_its_producers(lake: tl.Lakehouse) -> None:
+    """The rows were gone and the numbers stayed, so that rows that were sent again were taken for duplicates."""
+
+    def send(producer: str, *numbers: int) -> list[bool]:
+        with lake.table("raw.events").writer(producer=producer) as writer:
+            futures = [writer.write([{"id": number}], sequence=number) for number in numbers]
+        return [future.is_duplicate for future in futures]
+
+    send("p", 0, 1)
+    version = lake.version
+    send("p", 2, 3)
+    send("q", 10)
+    open_writer = lake.table("raw.events").writer(producer="p")
+    open_writer.write([{"id": 4}], sequence=4).result()
+    lake.rollback(version, objects=["raw.events"])
+    with pytest.raises(tl.ProducerFenced):
+        open_writer.write([{"id": 5}], sequence=5).result()
+    open_writer.close()
+    assert send("p", 1, 2, 3) == [True, False, False]
+    assert send("q", 10) == [False]
+    assert sorted(lake.table("raw.events").scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 10]
+
+
 def test_sequence_is_stored_with_the_rows_and_found_again(lake: tl.Lakehouse) -> None:
     with lake.table("raw.events").writer(producer="sensor-7") as writer:
         assert writer.last_sequence() is None

@@ -5,6 +5,9 @@ gets its former definition under its present name. Objects are identified by id:
 versions show whether an object still exists, and under which name. If an object still exists and a new name is given
 for it, the result is a copy with a new id; the copy of a managed table has new metadata, which refers to the same
 files.
+
+The sequence numbers of the producers of a table are rolled back with its rows. Otherwise rows that are sent again
+would be taken for duplicates.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from trinitylake.definitions import (
 from trinitylake.errors import InvalidArgument, ObjectAlreadyExists, ObjectNotFound
 from trinitylake.lakehouse.handle import retry_conflicts
 from trinitylake.lakehouse.object_history import ObjectKey
+from trinitylake.tables.ingestion.producers import PRODUCERS
+from trinitylake.tables.stored_position import StoredPosition, positions_in
 
 if TYPE_CHECKING:
     from trinitylake import _core
@@ -143,7 +148,7 @@ class _Rollback:
         at_target = base.locate(*target)
         if at_target is not None:
             if self._id(target.kind, at_target) == id:
-                self._put_back(target, location)
+                self._put_back(target, location, id)
                 return
             if source.kind == "namespace":
                 return  # the objects can be restored in another namespace of this name
@@ -153,16 +158,25 @@ class _Rollback:
             )
         present = self._present_name(source, id)
         if present is None:
-            self._put_back(target, location)
+            self._put_back(target, location, id)
         elif is_renamed:
             self._copy(source, target, location)
         else:
             # The object was renamed: restore its state under its present name.
-            self._put_back(present, location)
+            self._put_back(present, location, id)
 
-    def _put_back(self, target: ObjectKey, location: str) -> None:
+    def _put_back(self, target: ObjectKey, location: str, id: str) -> None:
         if self._core.put_back(*target, location):
             self.rolled_back.append(target.full_name)
+            if target.kind == "table":
+                self._put_back_producers(id)
+
+    def _put_back_producers(self, table_id: str) -> None:
+        """Restore the sequence numbers of the producers of a table, because they belong to its rows."""
+        before = positions_in(self._past, PRODUCERS, table_id)
+        for namespace, now in positions_in(self._core.base, PRODUCERS, table_id).items():
+            if before.get(namespace) != now:
+                StoredPosition(self._core, namespace, table_id).store(before.get(namespace))
 
     def _copy(self, source: ObjectKey, target: ObjectKey, location: str) -> None:
         definition = parse_definition(source.kind, read_definition(self._storage, location), location)

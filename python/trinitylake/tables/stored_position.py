@@ -27,7 +27,22 @@ class StoredPosition:
         self._definition = new_namespace_def() if stored is None else parse_namespace_def(stored)
         self.text: str | None = self._definition.properties.get(table_id)
 
-    def store(self, text: str) -> None:
-        """Set the position. Call it at most once for each instance."""
-        self._definition.properties[self._table_id] = text
+    def store(self, text: str | None) -> None:
+        """Set the position, or remove it. Call it at most once for each instance."""
+        if text is None:
+            self._definition.properties.pop(self._table_id, None)
+        else:
+            self._definition.properties[self._table_id] = text
         self._write("namespace", self._namespace, "", serialize(self._definition))
+
+
+def positions_in(version: _core.Version, parent: str, table_id: str) -> dict[str, str]:
+    """The positions in one table that a version stores in the namespaces below `parent`, by namespace."""
+    namespaces = version.names("namespace", parent)
+    definitions = version.read_many("namespace", namespaces)
+    stored = {
+        namespace: parse_namespace_def(definition).properties
+        for (namespace, _), definition in zip(namespaces, definitions, strict=True)
+        if definition is not None
+    }
+    return {namespace: properties[table_id] for namespace, properties in stored.items() if table_id in properties}
