@@ -241,12 +241,13 @@ def test_killed_follower_writes_each_row_once(lake: tl.Lakehouse, tmp_path: Path
     assert ids(lake) == list(range(count))
 
 
-@pytest.mark.parametrize("change", ["rotated", "truncated"])
+@pytest.mark.parametrize("change", ["rotated", "truncated", "written again"])
 def test_follower_of_a_file_that_is_rotated_or_truncated_ends_after_the_last_rows(
     lake: tl.Lakehouse, tmp_path: Path, change: str
 ) -> None:
     """After a log rotation the command waited for the renamed file for ever, and wrote no row of the new one. Rows that
-    waited for `--max-delay` when the input failed were not written."""
+    waited for `--max-delay` when the input failed were not written. Of a file that was truncated and became larger than
+    before during a commit, the first rows were skipped without an error."""
     file = tmp_path / "events.jsonl"
     file.write_text('{"id": 0}\n')
     process = start(lake, str(file), "--follow", "--producer", "p")
@@ -263,6 +264,8 @@ def test_follower_of_a_file_that_is_rotated_or_truncated_ends_after_the_last_row
     else:
         process.send_signal(signal.SIGCONT)
         wait_for(lake, 2)
-        file.write_text("")
+        process.send_signal(signal.SIGSTOP)
+        file.write_text("" if change == "truncated" else "".join(f'{{"id": {id}}}\n' for id in range(4, 9)))
+        process.send_signal(signal.SIGCONT)
     assert process.wait(PATIENCE_SECONDS) == 2
     assert ids(lake) == ([0, 1, 2] if change == "rotated" else [0, 1])

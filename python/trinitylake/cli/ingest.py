@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal, NamedTuple
 
@@ -177,18 +178,22 @@ def _count_lines(records: list[bytes]) -> int:
 class _File:
     """A file. If `followed` is the path of the file, the file may grow. The methods have the meaning of `_Pipe`'s."""
 
-    def __init__(self, stream: BinaryIO, followed: Path | None) -> None:
-        self._stream, self._followed = stream, followed
+    def __init__(self, stream: FileIO, followed: Path | None) -> None:
+        self._stream, self._followed, self._before = stream, followed, b""
 
     def read(self) -> bytes | None:
         # Checked before the read: the last rows can be written just before a rotation gives the name to another file.
         is_rotated = self._followed is not None and self._is_rotated(self._followed)
-        part = self._stream.read(_PART_SIZE_BYTES)
-        if part or self._followed is None:
+        if self._before:
+            self._stream.seek(-len(self._before), os.SEEK_CUR)
+        read = self._stream.read(len(self._before) + _PART_SIZE_BYTES)
+        if not read.startswith(self._before):
+            raise InvalidArgument("the file was truncated or changed: run again with another --producer")
+        part = read[len(self._before) :]
+        if self._followed is None:
             return part or None
-        if os.fstat(self._stream.fileno()).st_size < self._stream.tell():
-            raise InvalidArgument("the followed file became shorter: run again with another --producer")
-        if is_rotated:
+        self._before = read[-_CHECKED_SIZE_BYTES:]
+        if is_rotated and not part:
             raise InvalidArgument("another file has the name of the followed file: run again with another --producer")
         return part
 
@@ -201,7 +206,9 @@ class _File:
     def seek(self, end: int) -> bytes | None:
         size = min(end, _CHECKED_SIZE_BYTES)
         self._stream.seek(end - size)
-        return self._stream.read(size)
+        before = self._stream.read(size)
+        self._before = before if self._followed is not None else b""
+        return before
 
 
 class _Pipe:
@@ -234,7 +241,7 @@ def _opened(file: str, follows: bool) -> Iterator[_File | _Pipe]:
         yield _Pipe(sys.stdin.buffer)
         return
     try:
-        stream = open(file, "rb")  # noqa: SIM115
+        stream = open(file, "rb", buffering=0)  # noqa: SIM115
     except OSError as error:
         raise InvalidArgument(f"{file} cannot be read: {error.strerror}") from error
     with stream:
