@@ -165,10 +165,8 @@ def test_an_unexpected_error_is_logged_and_not_sent(
 
 
 def test_client_properties_are_sent_to_admins_of_everything(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    """The server in Spark's driver sends the keys of the store to its catalogs.
-
-    A reader of one table with another token would have got them with its first request.
-    """
+    """Only admins of `*` get the properties for clients, in which the server of Spark's driver sends the keys of the
+    store. Otherwise a reader of one table would get these keys with its first request."""
     tokens = tmp_path / "tokens"
     tokens.write_text(f"{'a' * 32} ana admin:*\n{'b' * 32} bob reader:*\n{'c' * 32} cid admin:shop.*\n")
     tokens.chmod(0o600)
@@ -184,7 +182,8 @@ def test_client_properties_are_sent_to_admins_of_everything(shop: tl.Lakehouse, 
 
 @pytest.mark.parametrize("choice", [{"host": "127.0.0.1"}, {"host": "0.0.0.0", "token": TOKEN, "behind_proxy": True}])
 def test_client_properties_need_loopback_and_a_token(shop: tl.Lakehouse, choice: dict[str, Any]) -> None:
-    """Without a token every program of every user of the machine would have got the keys of the store."""
+    """A server with properties for clients requires a token. Otherwise every program of every user of the machine would
+    get the keys of the store."""
     options = ServerOptions(client_properties={"s3.secret-access-key": "CANARY"})
     with pytest.raises(InvalidArgument, match="loopback with a token"):
         serve(shop, options=options, **choice)

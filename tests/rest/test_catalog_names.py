@@ -22,9 +22,8 @@ def version(text: str, catalog: str | None) -> dict[str, object]:
 def test_views_made_in_a_transaction_do_not_name_its_catalog(
     http_client: Client, shop: tl.Lakehouse, catalog: str, headers: dict[str, str]
 ) -> None:
-    """With three of four spellings the view named the catalog of the transaction, and failed permanently after the
-    commit.
-    """
+    """A view that is created in a transaction is stored without the name of the transaction's catalog, in every
+    spelling. Otherwise the view cannot be read after the commit."""
     id = http_client("POST", "/trinitylake/v1/transactions", {}).body["id"]
     texts = {
         "plain": "SELECT * FROM shop.orders",
@@ -60,7 +59,8 @@ def test_views_made_in_a_transaction_do_not_name_its_catalog(
 def test_a_view_with_another_default_catalog_names_the_catalog_of_the_lakehouse(
     http_client: Client, shop: tl.Lakehouse
 ) -> None:
-    """Spark's current catalog was `spark_catalog`, in which a name without a catalog would be resolved."""
+    """If Spark's current catalog is `spark_catalog`, the view names the catalog of the lakehouse. Otherwise names
+    without a catalog would be resolved in `spark_catalog`."""
     id = http_client("POST", "/trinitylake/v1/transactions", {}).body["id"]
 
     def create(name: str, catalog: str) -> int:
@@ -85,7 +85,8 @@ def test_a_view_made_outside_of_a_transaction_keeps_the_name_of_its_catalog(
 
 
 def test_a_new_name_may_begin_with_the_name_of_the_catalog(http_client: Client, shop: tl.Lakehouse) -> None:
-    """`ALTER TABLE … RENAME TO lake.shop.bills` was refused: Spark sends a name in the namespace `lake.shop`."""
+    """`ALTER TABLE … RENAME TO lake.shop.bills` renames the table, although Spark sends a name in the namespace
+    `lake.shop`."""
     body = {
         "source": {"namespace": ["shop"], "name": "orders"},
         "destination": {"namespace": ["lake", "shop"], "name": "bills"},

@@ -48,9 +48,8 @@ def change(**properties: str) -> dict[str, Any]:
 
 
 def test_concurrent_changes_of_one_property_all_commit(http_client: Client) -> None:
-    """A request that lost a race began again and then waited for the table lock, so its state was outdated again: with
-    8 clients that set one property, one request in 20 got 409 after ten attempts.
-    """
+    """Requests that set the same property wait for the table lock before they begin again. Otherwise their state is
+    outdated again: with 8 clients, one request in 20 gets 409 after ten attempts."""
 
     def work(number: int) -> set[int]:
         return {http_client("POST", ORDERS, change(color=f"{number} {again}")).code for again in range(12)}
@@ -103,7 +102,8 @@ def test_a_request_without_a_thread_is_refused_and_the_next_one_succeeds(
     "path", [ORDERS.replace("orders", "%FF"), ORDERS.replace("shop", "%FF"), f"/v1/%FF{ORDERS[3:]}"]
 )
 def test_a_refused_name_is_in_the_audit_log(http_client: Client, caplog: pytest.LogCaptureFixture, path: str) -> None:
-    """The audit log decoded the name of a refused write a second time, which failed, so no line was written."""
+    """The audit log has the name of a refused write. Decoding the name a second time would fail, and no line would be
+    written."""
     with caplog.at_level(logging.INFO, "trinitylake.rest.audit"):
         assert http_client("POST", path, change(a="b")).code == 400
     [names] = [vars(one)["fields"]["names"] for one in caplog.records if one.name == "trinitylake.rest.audit"]

@@ -133,7 +133,8 @@ def test_an_ambiguous_request_is_refused(server: RestServer, kind: str) -> None:
 
 
 def test_a_head_without_end_closes_the_connection(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time limit of a silent connection ended with its first byte, also of the second request."""
+    """The time limit for a silent connection lasts until the whole head has arrived, also for the second request, not
+    only until its first byte."""
     monkeypatch.setattr(limits, "SILENT_SECONDS", 0.5)
     for before in (b"", HEALTHZ + b"\r\n"):
         with connected(server) as connection:

@@ -129,7 +129,8 @@ def test_remote_signing_uses_the_names_of_the_specification(
 def test_access_follows_the_name_of_the_table_in_the_latest_version(
     ask: Client, lake_on_s3: tl.Lakehouse, s3: S3Server, is_dropped: bool
 ) -> None:
-    """A role on the former name of a table gave access to files that were written after the rename."""
+    """A role on the former name of a table gives no access to the table's files, which include files that were written
+    after the rename."""
     version, own = lake_on_s3.version, lake_on_s3.table("shop.orders").location.rstrip("/")
     id = ask("POST", "/trinitylake/v1/transactions", {}, token=WALT).body["id"]
     prefixes = (f"version~{version}", f"txn~{id}")

@@ -173,10 +173,8 @@ def test_duckdb_reads_default_values_and_nanoseconds(open_server: RestServer, sh
 
 
 def test_other_columns_of_a_table_with_a_variant_are_read(open_server: RestServer, shop: tl.Lakehouse) -> None:
-    """Row changes and compaction failed with "the Iceberg type variant has no counterpart in Arrow", without the column
-    and the next step. `lake.sql` refused every query of such a table, and later still DELETE. The change feed of other
-    columns failed where rows had to be compared, the feed of all tables at each version of such a table, and
-    `table_changes` in SQL always. An UPDATE of the variant named an Arrow type of DuckDB's."""
+    """Queries, row changes, change feeds and compaction of a table with a variant work for the other columns. If a
+    statement needs the variant, the error names the column and the next step."""
     with attached(open_server) as connection:
         connection.execute("CREATE TABLE lake.shop.v (id bigint, what VARIANT) WITH ('format-version' = '3')")
         connection.execute("INSERT INTO lake.shop.v VALUES (1, 5::VARIANT), (2, 'x'::VARIANT), (3, 'y'::VARIANT)")
@@ -220,7 +218,7 @@ def test_other_columns_of_a_table_with_a_variant_are_read(open_server: RestServe
 def test_duckdb_and_our_writers_delete_rows_of_one_file_in_turn(
     open_server: RestServer, shop: tl.Lakehouse, version: str
 ) -> None:
-    """Each reads the delete files of the other, and replaces them by its own."""
+    """DuckDB and this library read each other's delete files, and replace these files by their own."""
     modes = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
     table = shop.create_table("shop.turns", ROWS, properties={**modes, "format-version": version})
     expected = {id: "x" for id in range(20)}
@@ -331,7 +329,8 @@ def losing_answers() -> Any:
 def test_engine_with_vended_credentials_deletes_no_files_after_a_lost_response(
     lake_on_s3: tl.Lakehouse, s3: S3Server
 ) -> None:
-    """DuckDB 1.5.5 treats a commit without a response as failed, and deletes its data files."""
+    """With vended credentials an engine cannot delete files. DuckDB 1.5.5 treats a commit without a response as failed,
+    and tries to delete its data files."""
     access = S3Access(role_arn="arn:aws:iam::123456789012:role/lake", storage_options=s3.storage_options)
     enforced = Enforced()
     with enforced.active(), running(lake_on_s3, options=ServerOptions(s3_access=access)) as server:
@@ -344,7 +343,8 @@ def test_engine_with_vended_credentials_deletes_no_files_after_a_lost_response(
 
 
 def test_fsck_rolls_a_table_back_whose_files_an_engine_deleted(shop: tl.Lakehouse, open_server: RestServer) -> None:
-    """On a local disk DuckDB can delete the files of a commit whose response was lost."""
+    """If an engine has deleted the files of a commit, the repair of fsck rolls the table back. On a local disk DuckDB
+    can delete files after it lost the response to a commit."""
     before = shop.version
     with attached(open_server) as connection, losing_answers(), pytest.raises(duckdb.Error):
         connection.execute("INSERT INTO lake.shop.orders VALUES (4, 'd')")

@@ -74,8 +74,9 @@ def test_a_client_with_former_metadata_brings_no_row_back(
 def test_a_client_brings_no_row_back_if_the_erasure_keeps_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_by: str, statement: str
 ) -> None:
-    """The former manifests can still be read then, and the requirement on the branch held, because a rewritten snapshot
-    keeps its id: the latest version had the erased row again."""
+    """A client that loaded the table before an erasure cannot commit afterwards, even if the former manifests still
+    exist. A rewritten snapshot keeps its id, so the requirement on the branch alone would hold, and the erased row
+    would be in the latest version again."""
     monkeypatch.setattr(erasure, "_COLLECTED_AFTER_SECONDS", 0)  # the files are too young to be deleted in any case
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")

@@ -94,10 +94,8 @@ def test_metadata_of_external_tables_has_limits(http_client: Client, elsewhere: 
 
 
 def test_metadata_of_external_tables_is_one_compressed_text(http_client: Client, elsewhere: tl.Table) -> None:
-    """Empty gzip members in sequence were decompressed one by one, and each time the rest was copied twice.
-
-    A few megabytes of them took an hour, long after the deadline of the client.
-    """
+    """Metadata that consists of several gzip members is refused. Decompressing a few megabytes of empty members one by
+    one would take an hour."""
     local_path(elsewhere.iceberg.metadata_location).write_bytes(gzip.compress(b"") * 1000)
     metadata.cache.clear()
     answer = http_client("GET", PATH)
@@ -209,7 +207,8 @@ def test_a_response_that_is_no_table_raises_storage_error(peer: Any, how: str, s
 def test_a_catalog_that_answers_slowly_or_too_much_ends_one_worker(
     peer: Any, how: str, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread of a request read such a response for hours, or until the memory of the server was full."""
+    """A slow or endless response of another catalog ends only the worker that reads it, within its limits. Otherwise it
+    could occupy a thread for hours, or all memory of the server."""
     monkeypatch.setattr(Outbound.__init__, "__defaults__", (8.0,))
     monkeypatch.setitem(limits.JOBS, "foreign", replace(limits.JOBS["foreign"], memory_size_bytes=200 << 20))
     peer.RequestHandlerClass.how = how

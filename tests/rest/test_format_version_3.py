@@ -60,8 +60,8 @@ def test_row_ids_of_a_snapshot_are_counted(http_client: Client) -> None:
 
 @pytest.mark.parametrize(("name", "value", "code"), [("added-rows", 2**63 - 1, 400), ("first-row-id", 2**62, 409)])
 def test_a_snapshot_cannot_use_up_the_row_ids(http_client: Client, name: str, value: int, code: int) -> None:
-    """A client added 2⁶³ - 1 rows, so that `next-row-id` did not fit into 64 bits: Iceberg's Java could not load the
-    table, and no client could write to it. Ids far above `next-row-id` were taken, and given to later rows, too."""
+    """A commit cannot assign row ids far above `next-row-id`. Otherwise `next-row-id` could exceed 64 bits, and no
+    client could load or write the table, or later rows would get ids that are in use."""
     assert http_client("POST", PATH, snapshot_of(http_client, "main", **{name: value})).code == code
     assert http_client.table(PATH)["next-row-id"] == 3
 
@@ -71,10 +71,8 @@ def test_a_snapshot_cannot_use_up_the_row_ids(http_client: Client, name: str, va
 def test_row_ids_that_another_commit_took_are_a_conflict(
     http_client: Client, lake: tl.Lakehouse, stale: dict[str, int], several: bool
 ) -> None:
-    """After a commit to another branch the requirements held, and the engine got 400 instead of 409.
-
-    An engine makes a new snapshot after 409, and fails after 400.
-    """
+    """If a commit to another branch has used the row ids of a snapshot, the answer is 409, after which an engine makes
+    a new snapshot. After 400 it would fail."""
     body = snapshot_of(http_client, "audit", **stale)
     if several:
         lake.create_table("shop.totals", ROWS)
@@ -127,7 +125,7 @@ def test_a_table_is_staged_with_defaults_and_a_variant(http_client: Client) -> N
 
 
 def test_default_values_need_version_3(http_client: Client, lake: tl.Lakehouse) -> None:
-    """A table of version 2 took a default value, which readers of that version do not look for."""
+    """A table of format version 2 refuses default values, which readers of that version ignore."""
     lake.create_table("shop.old", ROWS)
     column = {"id": 2, "name": "size", "type": "int", "required": False, "initial-default": 7, "write-default": 7}
     schema = {"action": "add-schema", "schema": {**COLUMNS, "schema-id": 1, "fields": [*COLUMNS["fields"], column]}}  # type: ignore[misc]
@@ -184,7 +182,7 @@ def plan_of_version_2(http_client: Client, lake: tl.Lakehouse) -> Any:
 
 
 def test_the_property_format_version_upgrades(http_client: Client, lake: tl.Lakehouse) -> None:
-    """PyIceberg sends it as a property, which was stored without effect."""
+    """The property `format-version`, which PyIceberg sends, upgrades the table. It must not be stored without effect."""
     lake.create_table("shop.old", ROWS).append(ROWS)
     path = "/v1/namespaces/shop/tables/old"
     body = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b", **V3}}]}

@@ -104,7 +104,8 @@ def test_a_group_is_rebased_on_commits_since_its_appends_were_staged(
 def test_an_append_that_cannot_join_is_committed_alone(
     lake: tl.Lakehouse, served: Callable[[], RestCatalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its manifests were written again for the group and then refused; the group must not delete the first ones."""
+    """If an append cannot join a group after its manifests were written again, it is committed alone, and the group
+    does not delete the append's first manifests."""
     absorb = StagedTable.absorb
     refused: list[StagedTable] = []
 

@@ -152,10 +152,8 @@ class Left:
 
 
 def test_memory_of_large_bodies_is_freed(http_client: Client) -> None:
-    """Commits of nine megabytes each left reference cycles of transactions and tables.
-
-    Python's collector counts objects, not bytes: hundreds of megabytes stayed in memory until it ran.
-    """
+    """The memory of large commits is freed at once. Python's collector counts objects, not bytes, so reference cycles
+    would keep hundreds of megabytes in memory until it runs."""
     gc.collect()
     gc.disable()
     try:
@@ -170,10 +168,8 @@ def test_memory_of_large_bodies_is_freed(http_client: Client) -> None:
 
 
 def test_a_commit_leaves_no_reference_cycle(lake: tl.Lakehouse) -> None:
-    """A transaction and its tables referred to each other, so each commit over REST left forty objects to Python's
-    collector. It ran every eight hundred commits over all objects in memory, for a tenth of a second in which all
-    threads waited: an eighth of the time of all commits.
-    """
+    """A commit leaves no object to Python's garbage collector. With forty objects in a cycle for each commit, the
+    collector would stop all threads for an eighth of the time of all commits."""
     with_tables(lake, "shop.orders")
     left: list[object] = []
 

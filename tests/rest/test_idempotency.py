@@ -168,9 +168,8 @@ def test_the_config_contains_the_lifetime_of_keys(http_client: Client, shop: tl.
 def test_a_request_is_the_same_with_and_without_the_prefix(
     http_client: Client, shop: tl.Lakehouse, namespace: str
 ) -> None:
-    """To remove the prefix from a path, the first `latest` in it was removed, which may be the name of a namespace: the
-    repeated request was refused as a different one.
-    """
+    """A repeated request is recognised with and without the prefix in its path, also if a namespace is called `latest`
+    like the prefix."""
     key = str(uuid.uuid4())
     shop.create_namespace("latest")
     path = f"/namespaces/{namespace}/tables"
@@ -183,10 +182,8 @@ def test_a_request_is_the_same_with_and_without_the_prefix(
 def test_recognizing_a_large_repeated_request_takes_little_memory(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request is recognised by a digest of its body.
-
-    The body was converted to hexadecimal first, which took 96 MB for 16 MB, for each concurrent request.
-    """
+    """The digest of a body, by which a repeated request is recognised, is computed without copies. In hexadecimal a
+    body of 16 MB would take 96 MB, for each concurrent request."""
     calls: list[Call] = []
     fingerprint = idempotency._fingerprint
 

@@ -150,7 +150,8 @@ def test_arrow_streams_that_take_more_memory_than_bytes_or_are_damaged_are_refus
     "rest", [arrow(pa.table({"id": [3]})), b"garbage", b'{"id": 3}\n', b"\x00" * 8, b"\xff\xff\xff\xff"]
 )
 def test_bytes_after_an_arrow_stream_are_refused(http_client: Client, shop: tl.Lakehouse, rest: bytes) -> None:
-    """Two streams in one body were acknowledged, and only the rows of the first one were stored."""
+    """A body with bytes after its Arrow stream is refused. Otherwise two streams in one body would be acknowledged, and
+    only the rows of the first one stored."""
     answer = post(
         http_client, arrow(pa.table({"id": [1, 2]})) + rest, content_type=ARROW_TYPE, producer="p", sequence="1"
     )
@@ -166,7 +167,8 @@ def test_stream_of_many_nulls_is_refused(http_client: Client, shop: tl.Lakehouse
 
 
 def test_misspelled_parameter_is_refused(http_client: Client, shop: tl.Lakehouse) -> None:
-    """`dead_letter-table` was ignored, so one bad row refused all rows of its request."""
+    """An unknown parameter is an error. If `dead_letter-table` were ignored, one bad row would refuse all rows of its
+    request."""
     answer = post(http_client, lines({"id": 1}), path=f"{PATH}?dead_letter-table=shop.dead")
     assert (answer.code, "'dead_letter-table'" in answer.body["error"]["message"]) == (400, True)
     assert ids(shop) == []
@@ -205,7 +207,8 @@ def test_writers_of_the_table_and_of_the_dead_letter_table_may_ingest(
 
 
 def test_producers_of_principals_with_dots_are_different(lake: tl.Lakehouse, shop: tl.Lakehouse, tokens: Path) -> None:
-    """Producer `a.b` of `walt` and producer `b` of `walt.a` had one sequence number, so rows of one were duplicates."""
+    """Producer `a.b` of `walt` and producer `b` of `walt.a` have different sequence numbers. Otherwise rows of one
+    would count as duplicates of the other."""
     tokens.write_text(f"{WALT} walt writer:shop.*\n{ROOT} walt.a writer:shop.*\n")
     with running(lake, token_file=tokens) as server:
         client = Client(server)

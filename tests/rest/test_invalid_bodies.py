@@ -311,10 +311,8 @@ def test_an_error_that_is_not_the_fault_of_the_client_is_not_changed(kind: type[
 
 
 def test_clients_cannot_set_the_librarys_own_properties(http_client: Client, lake: tl.Lakehouse) -> None:
-    """A stream's sink read its last batch from the table: a client that set this property made the sink skip batches.
-
-    Clients that replace a table send its properties again, which is no change.
-    """
+    """A client cannot set properties that are reserved for the library, such as the last batch of a stream's sink. It
+    may send a present value again, as clients do that replace a table."""
     lake.create_namespace("shop")
     lake.create_table("shop.orders", {"id": "bigint"})
     own = "trinitylake.spark.last-batch.q"

@@ -179,7 +179,8 @@ def test_keys_of_another_server_are_refused(issuer: Issuer) -> None:
 
 
 def test_keys_of_a_host_with_the_certificate_of_another_are_refused(issuer: Issuer) -> None:
-    """The test used an invalid token, so no key was fetched and it could not fail."""
+    """Keys are not fetched from a host whose certificate belongs to another host. The token of the test is valid, so
+    that the server tries to fetch a key."""
     elsewhere = issuer.url.replace("127.0.0.1", "localhost")
     assert not counts(JwtBearers(JwtSettings(ISSUER, "lake", elsewhere)), token("k1"))
     assert issuer.asked == 0, "the connection ends before the request"
@@ -187,7 +188,8 @@ def test_keys_of_a_host_with_the_certificate_of_another_are_refused(issuer: Issu
 
 
 def test_keys_are_not_fetched_without_tls(issuer: Issuer, bearers: JwtBearers, waiting_is_over: None) -> None:
-    """Redirects led to an address without a server, so that the test could not tell whether they were followed."""
+    """Redirects to an address without TLS are not followed. A server listens at that address, so that the test notices
+    a request."""
     plain = Issuer(None)
     try:
         for leads_to in (plain.url, "ftp://127.0.0.1/keys", "file:///etc/hostname"):

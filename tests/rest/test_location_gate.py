@@ -312,7 +312,8 @@ def test_no_principal_reaches_the_folders_of_the_lakehouse(server: RestServer, s
     "name", ["py-io-impl", "io-impl", "write.location-provider.impl", "encryption.kms-impl", "write.unheard-of.impl"]
 )
 def test_properties_that_name_code_are_refused(server: RestServer, shop: tl.Lakehouse, name: str) -> None:
-    """The names were a list, which a newer Iceberg outgrew: `encryption.kms-impl` names a class to load."""
+    """Every property whose value names code to load is refused, also properties of newer Iceberg versions, such as
+    `encryption.kms-impl`."""
     client = Client(server)
     send = update("set-properties", updates=lambda value: {name: value})
     for token in (WALT, ROOT):

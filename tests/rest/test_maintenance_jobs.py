@@ -96,8 +96,8 @@ def add_bombs(lake: tl.Lakehouse, name: str) -> None:
 def test_small_files_that_expand_do_not_fill_the_memory_of_the_server(
     lake: tl.Lakehouse, workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client committed six files of a kilobyte each, and the next maintenance on schedule read them in the server's
-    process: within a minute it had all memory of the machine, again after each start."""
+    """Maintenance reads files of clients in a worker with a memory limit. Six files of a kilobyte each can expand to
+    more than the memory of the machine."""
     monkeypatch.setitem(limits.JOBS, "maintenance", limits.JobLimits(1, 1, SIZE_BYTES))
     add_bombs(lake, "shop.bomb")
     done = maintain(workers, lake, {})
@@ -125,7 +125,7 @@ def test_a_table_that_is_skipped_does_not_keep_others_from_maintenance(lake: tl.
 def test_a_worker_that_is_killed_at_a_table_is_replaced_by_one_that_skips_it(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system killed the worker for its memory, and the log did not name the table."""
+    """If the system kills a worker for its memory use, a new worker skips the table, and the log names the table."""
 
     class KilledOnce(CountingPool):
         def run(self, job: Any, *arguments: Any, **options: Any) -> Any:

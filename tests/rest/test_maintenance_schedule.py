@@ -100,7 +100,8 @@ def test_a_server_deletes_nothing_by_default(lake: tl.Lakehouse, server: Any) ->
 
 
 def test_a_run_longer_than_the_period_is_the_only_one() -> None:
-    """Two concurrent runs compact the same files, and the work of one is lost."""
+    """No second run starts while one is running. Two runs would compact the same files, and the work of one would be
+    lost."""
     work, metrics = Work(), ServerMetrics()
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
     schedule.begin()
@@ -114,7 +115,7 @@ def test_a_run_longer_than_the_period_is_the_only_one() -> None:
 
 
 def test_an_error_of_one_run_does_not_end_the_schedule(caplog: Any) -> None:
-    """After one failure of the store there was no more maintenance."""
+    """The next run starts although the previous one failed, for instance because of the store."""
     work, metrics = Work(fails=True), ServerMetrics()
     work.may_end.set()
     schedule = MaintenanceSchedule(work, TICK_SECONDS, metrics, WorkerPool())
@@ -173,7 +174,7 @@ def test_an_invalid_period_is_refused(lake: tl.Lakehouse, period: str, tmp_path:
 
 
 def test_skipped_tables_are_counted_by_reason(lake: tl.Lakehouse) -> None:
-    """Skipped tables were logged only, and not counted."""
+    """The metrics contain the number of skipped tables by reason."""
     lake.alter({"maintenance.vacuum": "false"})
     lake.create_namespace("shop")
     for name in ("shop.orders", "shop.odd"):

@@ -226,8 +226,9 @@ def test_manifest_list_with_wrong_counts_is_refused(events: tl.Lakehouse, http_c
 def test_file_with_the_sequence_number_of_a_later_snapshot_is_refused(
     events: tl.Lakehouse, http_client: Client, name: str
 ) -> None:
-    """A client's list gave its manifest the number 99: no delete file of the next 98 snapshots deleted its rows. With a
-    minimum of 99, Iceberg's Java would drop the delete files of the table."""
+    """A manifest with a sequence number above that of its snapshot is refused. With the number 99, the delete files of
+    the next 98 snapshots would not apply to its rows; as a minimum of 99, Iceberg's Java would drop the delete files of
+    the table."""
     assert "sequence number" in committed(events, http_client, file_in(events), **{name: 99}).bad_request
 
 
@@ -236,7 +237,7 @@ def test_manifest_of_an_unknown_spec_is_refused(events: tl.Lakehouse, http_clien
 
 
 def test_manifest_that_cannot_be_read_is_refused(events: tl.Lakehouse, http_client: Client) -> None:
-    """It was accepted from readers of everything, and then the table was unreadable."""
+    """A manifest that cannot be read is refused from every principal. Otherwise the table would be unreadable."""
     table = events.table("shop.events").iceberg
     id = new_snapshot_id()
     manifest = manifest_of(table, table.location(), id, file_in(events))

@@ -162,7 +162,8 @@ def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
 
 
 def test_a_manifest_without_its_file_is_refused(shop: Shop) -> None:
-    """A client could write the file after the commit, unchecked. The answer was 403, as if the client had no right."""
+    """A snapshot whose manifest does not exist is refused with 400, not with 403. Otherwise a client could write the
+    file after the commit, without any check."""
     own = shop.orders.location()
     updates = shop.snapshot([], own, 7, shop.head)
     updates[0]["snapshot"]["manifest-list"] = f"{own}/metadata/later.avro"
@@ -173,7 +174,7 @@ def test_a_manifest_without_its_file_is_refused(shop: Shop) -> None:
 
 
 def test_a_new_table_names_its_own_files_from_the_start(shop: Shop) -> None:
-    """The snapshot with which a table was created was not checked."""
+    """The snapshot with which a table is created is checked like later snapshots."""
     id = str(uuid.uuid4())
     folder = f"{shop.lake.uri}shop/made-{id[:8]}"
     updates = [
@@ -194,7 +195,7 @@ def test_a_new_table_names_its_own_files_from_the_start(shop: Shop) -> None:
 
 
 def test_a_commit_of_several_tables_stages_all_or_none(shop: Shop) -> None:
-    """In an open transaction the tables before the refused one were changed."""
+    """If one table of a commit is refused in an open transaction, none of the tables changes."""
     odd = shop.file_of("shop.orders")
     odd._data[1] = odd.file_path + "?x"
     shop.lake.create_table("shop.other", shop.orders.schema().as_arrow())
@@ -243,9 +244,8 @@ def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
 def test_the_number_of_manifests_of_a_commit_is_limited(
     shop: Shop, send: Send, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each manifest had a limit, but their number had none: a list of a few megabytes named a hundred thousand, and the
-    server read all of them three times for one commit before it responded.
-    """
+    """The number of manifests of a commit has a limit. A list of a few megabytes can name a hundred thousand manifests,
+    all of which the server would read before it responds."""
     before = shop.lake.version
     for limit, value in (("MAX_INCOMING_FILES", 6), ("MAX_SIZE_BYTES", 1000), ("MAX_ENTRIES", 11)):
         with monkeypatch.context() as patched:
@@ -274,7 +274,8 @@ def test_the_tables_of_a_commit_share_its_limit(shop: Shop, small_limits: None) 
 
 
 def test_manifests_of_registered_and_present_tables_count(shop: Shop, small_limits: None) -> None:
-    """An ambiguous name is accepted if the table has it: all its manifests were read to find that out."""
+    """Manifests that are read to find out whether a table already has an ambiguous name count towards the limit of the
+    request."""
     assert one(shop, many(shop, 4, 7), WALT).code == 200
     assert one(shop, many(shop, 4, 8), WALT).code == 200
     own, odd = shop.orders.location(), shop.file_of("shop.orders")
@@ -296,9 +297,8 @@ def avro(entries: int, size_bytes: int) -> bytes:
 
 
 def test_all_requests_share_the_limit_of_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request may read half a million entries, which take more than a gigabyte; forty-eight concurrent ones were
-    admitted.
-    """
+    """Concurrent requests share one limit of manifest entries. One request may read half a million entries, which take
+    more than a gigabyte."""
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 100)
     work = metadata_limits.ManifestLimit()
     with work.for_plan("ana") as first, work.for_commit("ana") as second, work.for_plan("bob") as other:

@@ -130,8 +130,8 @@ SCHEMAS: dict[str, tuple[list[dict[str, Any]], str]] = {
 @pytest.mark.parametrize("what", SCHEMAS)
 @pytest.mark.usefixtures("shop")
 def test_schema_that_cannot_read_the_files_of_the_table_is_refused(http_client: Client, what: str) -> None:
-    """A client changed the type of a column, and no reader could read the rows any more. Another client made a column
-    with NULL required: deletes of other rows of the file failed, and engines may return other values for the NULL."""
+    """A schema that does not fit the files of the table is refused. Otherwise no reader can read a column whose type
+    changed, and deletes fail in files with NULL in a column that became required."""
     columns, message = SCHEMAS[what]
     before = http_client.table(ORDERS)
     assert (
@@ -143,7 +143,8 @@ def test_schema_that_cannot_read_the_files_of_the_table_is_refused(http_client: 
 
 @pytest.mark.parametrize("type", ["timestamp", "timestamptz", "timestamp_ns"])
 def test_date_does_not_become_a_timestamp(http_client: Client, lake: tl.Lakehouse, type: str) -> None:
-    """Version 3 of Iceberg permits it, but neither PyIceberg nor TrinityLake can read the files: scans failed."""
+    """A column cannot change from date to timestamp. Iceberg's version 3 permits this, but neither PyIceberg nor
+    TrinityLake could read the files."""
     lake.create_namespace("shop")
     rows = pa.table({"d": pa.array([0], pa.date32())})
     lake.create_table("shop.orders", rows, properties={"format-version": "3"}).append(rows)
@@ -154,7 +155,7 @@ def test_date_does_not_become_a_timestamp(http_client: Client, lake: tl.Lakehous
 
 @pytest.mark.usefixtures("shop")
 def test_replaced_table_may_change_types(http_client: Client) -> None:
-    """CREATE OR REPLACE TABLE keeps the id of a column of the same name, whatever its type becomes."""
+    """CREATE OR REPLACE TABLE may change the type of a column, whose id it keeps if the name is the same."""
     changes = [
         add_schema(column(1, "id", "string"), {**column(9, "new"), "required": True}),
         {"action": "set-current-schema", "schema-id": -1},
@@ -169,9 +170,9 @@ NO_MAIN = {"action": "remove-snapshot-ref", "ref-name": "main"}
 
 @pytest.mark.usefixtures("shop")
 def test_type_of_a_column_with_files_never_changes(http_client: Client, shop: tl.Lakehouse) -> None:
-    """The types of files were looked up in the schemas of snapshots, unless the summary counted no rows. A snapshot
-    without schema, a wrong summary, an empty table and a table without main each let a client change a type. Then main
-    moved, or was already, at rows that no reader could read."""
+    """The type of a column that any snapshot's files have cannot change: also if a snapshot names no schema or has a
+    wrong summary, the table is empty, or it has no main branch. Otherwise main could later point to rows that no reader
+    can read."""
     change = [add_schema(column(1, "id", "string")), CURRENT]
     full = http_client.table(ORDERS)
     wrong = snapshot_like(
@@ -191,7 +192,8 @@ def test_type_of_a_column_with_files_never_changes(http_client: Client, shop: tl
 
 @pytest.mark.usefixtures("shop")
 def test_id_of_a_dropped_column_keeps_its_type(http_client: Client) -> None:
-    """The snapshots with the column had expired, and its id came back with another type than live files have."""
+    """The id of a dropped column cannot get another type, even if the snapshots with the column have expired, because
+    live files can still have the column."""
     text = add_schema(column(1, "id"), column(2, "note", "string"))
     assert commit(http_client, text, CURRENT).code == 200
     assert commit(http_client, {**CURRENT, "schema-id": 0}).code == 200
@@ -217,7 +219,7 @@ PLACES = {
 
 @pytest.mark.parametrize("what", PLACES)
 def test_column_keeps_its_place(http_client: Client, lake: tl.Lakehouse, what: str) -> None:
-    """A client moved a column into or out of a structure, and its values were NULL from then on."""
+    """A column cannot be moved into or out of a struct. Its values would become NULL."""
     row = {"s": {"p": 1, "q": 2}, "l": [3], "c": 4}
     with_tables(lake, "shop.orders", rows=pa.Table.from_pylist([row]))
     former = columns_of({4: "p", 5: "q"}, {3: "c"})
@@ -228,7 +230,8 @@ def test_column_keeps_its_place(http_client: Client, lake: tl.Lakehouse, what: s
 
 
 def test_replaced_table_of_version_1_loses_a_partition_column(http_client: Client, lake: tl.Lakehouse) -> None:
-    """Spark's CREATE OR REPLACE TABLE keeps the partition field as `void`, and was refused: its column was missing."""
+    """Spark's CREATE OR REPLACE TABLE may drop a partition column of a table of format version 1, whose partition field
+    it keeps as `void`."""
     lake.create_namespace("shop")
     rows, version_1 = {"id": [1], "s": ["a"]}, {"format-version": "1"}
     table = lake.create_table("shop.orders", {"id": "bigint", "s": "text"}, partition_spec="s", properties=version_1)
@@ -247,7 +250,8 @@ def test_replaced_table_of_version_1_loses_a_partition_column(http_client: Clien
 
 @pytest.mark.usefixtures("shop")
 def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client) -> None:
-    """A client removed the spec of live files: deletes failed, and readers of Java found no spec."""
+    """A partition spec or schema of live files cannot be removed. Otherwise deletes fail, and readers in Java find no
+    spec."""
     by_bucket = [add_spec(part()), {"action": "set-default-spec", "spec-id": -1}]
     assert commit(http_client, *by_bucket).code == 200
     wider = [add_schema(column(1, "id"), column(9, "x")), {"action": "set-current-schema", "schema-id": -1}]
@@ -261,7 +265,7 @@ def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client)
 
 @pytest.mark.parametrize("action", ["set-statistics", "set-partition-statistics"])
 def test_missing_statistics_are_refused(http_client: Client, shop: tl.Lakehouse, tmp_path: Path, action: str) -> None:
-    """A client set statistics whose file did not exist. Every export of the lakehouse failed afterwards."""
+    """Statistics whose file does not exist are refused. Otherwise every later export of the lakehouse fails."""
     before = http_client.table(ORDERS)
     path = f"{before['location']}/metadata/statistics.puffin"
 
@@ -290,11 +294,9 @@ def test_missing_statistics_are_refused(http_client: Client, shop: tl.Lakehouse,
 
 @pytest.mark.usefixtures("shop")
 def test_replaced_table_keeps_its_last_sequence_number(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Iceberg for Java replaced a table that another client had appended to since.
-
-    Its retry sends the same snapshot, which has no parent, and it failed for ever with 409. PyIceberg takes the number
-    of the snapshot as the table's last one, below those of older snapshots.
-    """
+    """A replaced table keeps its last sequence number, also if another client appended since the replacing client
+    loaded it. Otherwise Iceberg for Java, whose retry sends the same snapshot, fails with 409 for ever, and PyIceberg
+    takes a number below those of older snapshots."""
     stale = http_client.table(ORDERS)
     shop.table("shop.orders").append({"id": [4]})
     shop.table("shop.orders").append({"id": [5]})
@@ -331,10 +333,8 @@ def test_parent_that_comes_later_makes_no_circle(http_client: Client) -> None:
 def test_time_of_snapshots_does_not_go_back_whatever_the_clocks(
     http_client: Client, shop: tl.Lakehouse, skew_millis: int
 ) -> None:
-    """A host whose clock was two minutes ahead wrote one snapshot. Those of other hosts came before it in time.
-
-    Java, Go and Rust refused the table.
-    """
+    """Snapshots are ordered in time, even if the clocks of their writers differ. Otherwise Java, Go and Rust refuse the
+    table."""
     before = http_client.table(ORDERS)
     update = snapshot_like(before, timestamp_ms=int(time.time() * 1000) + skew_millis)
     assert commit(http_client, update, main_at(update["snapshot"]["snapshot-id"])).code == 200
@@ -394,7 +394,8 @@ def test_partition_spec_that_others_cannot_load_is_refused(http_client: Client, 
 def test_partition_spec_that_java_cannot_bind_is_refused(
     http_client: Client, field: dict[str, Any], message: str, is_default: bool
 ) -> None:
-    """Only the default spec was checked. Java binds all specs to the current schema, and could not load the table."""
+    """Every partition spec must fit the current schema, not only the default spec. Otherwise Iceberg's Java, which
+    binds all specs, cannot load the table."""
     assert commit(http_client, add_schema(column(1, "id"), column(2, "c", "double")), CURRENT).code == 200
     default = [{"action": "set-default-spec", "spec-id": -1}] if is_default else []
     assert message in commit(http_client, add_spec(field), *default).bad_request
@@ -429,7 +430,7 @@ DEFAULTS = {
 @pytest.mark.parametrize("name", ["initial-default", "write-default"])
 @pytest.mark.usefixtures("shop")
 def test_default_value_of_another_type_is_refused(http_client: Client, type: str, name: str) -> None:
-    """Values as they came from JSON were stored, with which Iceberg's Java could not load the table any more."""
+    """A default value must have the type of its column. Otherwise Iceberg's Java cannot load the table."""
     assert commit(http_client, {"action": "upgrade-format-version", "format-version": 3}).code == 200
     before = http_client.table(ORDERS)
     wrong, right = DEFAULTS[type]
@@ -458,7 +459,8 @@ def test_partition_field_id_means_the_same_in_all_specs(http_client: Client) -> 
 @pytest.mark.parametrize("id", [None, 0, -1, 1, 7])
 @pytest.mark.usefixtures("shop")
 def test_server_assigns_ids_of_schemas_specs_and_orders(http_client: Client, id: int | None) -> None:
-    """They are read-only in the specification. A client that left the id out got 200, and its change was lost."""
+    """The server assigns ids of schemas, specs and orders, which are read-only in the specification. The change of a
+    client that leaves the id out must not be lost."""
     of = (lambda name: {}) if id is None else (lambda name: {name: id})
     field = {"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
     answer = commit(

@@ -88,10 +88,8 @@ def table_path(*name: str, at: str = "latest") -> str:
 def test_no_route_of_the_page_reveals_hidden_names(
     rita: Page, root: Page, shop: tl.Lakehouse, page_server: RestServer
 ) -> None:
-    """The routes are those of the server, so a new one is included.
-
-    A name that Rita may not read must not appear in the log, a difference, a search, a size or an error.
-    """
+    """A name that Rita may not read does not appear in the log, a difference, a search, a size or an error. The test
+    takes the routes from the server, so it also checks new routes."""
     shop.begin(id="canary-nightly", message="canary", author="canary-ann").save()
     texts, refused = [], set()
     for endpoint in ROUTES:
@@ -115,10 +113,8 @@ def test_no_route_of_the_page_reveals_hidden_names(
 
 
 def test_texts_about_unreadable_objects_are_not_shown(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
-    """A commit message is about all changes of its transaction.
-
-    A reader of one of two tables sees that the table was changed, and not the message.
-    """
+    """A reader of one of two changed tables sees that the table was changed, but not the commit message, which is about
+    all changes."""
     entries = rita.found("log")["entries"]
     messages = [one["transactions"][0].get("message") for one in entries]
     assert messages == ["orders alone", None, None]
@@ -133,7 +129,7 @@ def test_texts_about_unreadable_objects_are_not_shown(rita: Page, root: Page, sh
 
 
 def test_names_of_versions_are_for_readers_of_everything(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
-    """A tag concerns the whole version, and readers of one table saw its name."""
+    """Only readers of `*` see tags, because a tag concerns the whole version."""
     shop.tags.create("canary-before-the-layoffs")
     assert "canary-before-the-layoffs" in [name for entry in root.found("log")["entries"] for name in entry["tags"]]
     assert all(entry["tags"] == [] for entry in rita.found("log")["entries"])
@@ -316,7 +312,7 @@ def test_changed_rows_of_a_table_agree_with_its_two_states(rita: Page, shop: tl.
 
 
 def test_changed_rows_of_a_former_hidden_name_are_not_shown(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
-    """Rows that were deleted while the table had a name that Rita may not read."""
+    """Rows that were deleted while the table had a name that Rita may not read are not shown to her."""
     since = shop.version
     shop.rename_table("canary_payroll.canary_wages", "shop.moved")
     shop.table("shop.moved").delete("id = 1")
@@ -327,7 +323,8 @@ def test_changed_rows_of_a_former_hidden_name_are_not_shown(rita: Page, root: Pa
 
 
 def test_rows_come_from_no_file_of_another_table(page_server: RestServer, rita: Page, root: Page) -> None:
-    """A table whose snapshot names the manifests of another one showed that one's rows."""
+    """The page shows no rows of a table whose snapshot names manifests of another table, because these would be rows of
+    the other table."""
     client = Client(page_server)
     wages = client("GET", "/v1/namespaces/canary_payroll/tables/canary_wages", token=ROOT).body["metadata"]
     mine = client("GET", "/v1/namespaces/shop/tables/orders", token=ROOT).body["metadata"]
@@ -350,7 +347,7 @@ def test_rows_come_from_no_file_of_another_table(page_server: RestServer, rita: 
 
 
 def test_rows_come_from_no_file_that_a_link_names(rita: Page, root: Page, shop: tl.Lakehouse) -> None:
-    """A link in the folder of a table, to a file of another one, showed that one's rows to the table's readers."""
+    """The page follows no link in the folder of a table, because the link could name a file of another table."""
     rows = f"{table_path('shop', 'orders')}/rows"
     assert rita(rows).code == 200
     files = [
@@ -394,7 +391,7 @@ def test_rows_cost_what_a_page_can_show(lake: tl.Lakehouse, tmp_path: Path) -> N
 
 
 def test_profile_of_a_column_agrees_with_its_values(lake: tl.Lakehouse) -> None:
-    """Against Arrow's own count and bounds, over two files, one of which has no value in one column."""
+    """Counts and bounds in the profile agree with Arrow's, over two files, one of which has no value in one column."""
     rows = pa.table(
         {
             "number": pa.array([3, None, 1, 2], pa.int32()),
@@ -421,7 +418,8 @@ def test_profile_of_a_column_agrees_with_its_values(lake: tl.Lakehouse) -> None:
 
 
 def test_a_small_file_that_holds_a_gigabyte_takes_no_memory_of_the_server(lake: tl.Lakehouse) -> None:
-    """Sizes in a footer do not count repeated dictionary values: 31 kB of Parquet took five gigabytes."""
+    """A preview has a memory limit. Sizes in a footer do not count repeated dictionary values, so 31 kB of Parquet can
+    take five gigabytes."""
     lake.create_namespace("shop")
     schema = pa.schema([("id", pa.int64()), ("item", pa.string())])
     table = lake.create_table("shop.bomb", schema)
@@ -472,7 +470,7 @@ def test_a_small_file_that_holds_a_gigabyte_takes_no_memory_of_the_server(lake: 
     ids=lambda one: str(getattr(one, "type", "")),
 )
 def test_values_of_every_type_become_text(values: pa.Array, texts: list[str | None]) -> None:
-    """A date beyond Python's calendar was an error of the server, and NaN is nothing that JSON has."""
+    """Values of every type can be shown, including dates beyond Python's calendar and NaN, which JSON does not have."""
     assert texts_of(pa.chunked_array([values])) == texts
 
 

@@ -64,7 +64,8 @@ def test_a_query_reads_tables_and_views_of_a_version(page_server: RestServer, sh
 
 
 def test_a_worker_loads_no_pandas(page_server: RestServer) -> None:
-    """Arrow imports pandas when it is given its first value, so the first query took a second more."""
+    """A worker for queries does not import pandas, which Arrow imports for its first value if it can. The import would
+    delay the first query by a second."""
     assert ask(page_server, "SELECT id FROM shop.orders WHERE id = 1").body["rows"] == [["1"]]
     [process] = processes(page_server)
     libraries = Path(f"/proc/{process}/maps").read_text()
@@ -118,7 +119,7 @@ def test_a_query_reads_and_nothing_else(page_server: RestServer, shop: tl.Lakeho
 
 
 def test_query_stays_within_its_memory_limit(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's query over all rows took the memory and the processors of the server without a limit."""
+    """A query over all rows stays within its limit of memory, so that a user cannot occupy the memory of the server."""
     many = ask(page_server, "SELECT range FROM range(5000)").body
     assert (len(many["rows"]), many["problem"]) == (1000, "only the first 1000 are shown")
     long = ask(page_server, "SELECT repeat('x', 100000) AS x FROM range(900)").body
@@ -165,7 +166,8 @@ def test_a_query_ends_when_its_time_is_over(
     ],
 )
 def test_a_query_takes_no_memory_that_duckdb_does_not_count(page_server: RestServer, query: str) -> None:
-    """Each of these took one to four gigabytes of the server."""
+    """The worker limits memory that DuckDB itself does not count. Without this limit each of these queries takes one to
+    four gigabytes."""
     before = resident_size_bytes()
     answer = ask(page_server, query)
     assert (answer.code, "failed" in str(answer.body)) == (400, True), answer
@@ -174,7 +176,8 @@ def test_a_query_takes_no_memory_that_duckdb_does_not_count(page_server: RestSer
 
 
 def test_a_query_that_makes_duckdb_fail_ends_nothing_but_its_process(page_server: RestServer) -> None:
-    """DuckDB reads nested JSON by calling itself: 120 characters of SQL, or a view with them, ended the server."""
+    """A query that crashes DuckDB ends only its worker. DuckDB reads nested JSON recursively, so 120 characters of SQL,
+    or a view with them, can crash a process."""
     answer = ask(page_server, "SELECT json_structure(repeat('[', 100000) || repeat(']', 100000))")
     assert (answer.code, "was stopped" in str(answer.body)) == (400, True), answer
     assert processes(page_server) == []

@@ -150,7 +150,8 @@ def test_a_filter_that_is_too_large_is_400(http_client: Client, shop: tl.Lakehou
 def test_the_size_of_residual_filters_is_limited(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The response has the residual filter of each file: a filter of a kilobyte became gigabytes."""
+    """The total size of residual filters in a plan is limited. The response has one for each file, so a filter of a
+    kilobyte can become gigabytes."""
     table = shop.create_table("shop.orders", ROWS)
     for _ in range(6):
         table.append(ROWS)

@@ -221,11 +221,8 @@ def test_a_name_with_special_characters_is_one_segment(http_client: Client, shop
 
 
 def test_a_plus_in_a_path_is_a_space(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Iceberg's Java client encodes names as in forms.
-
-    It requested `late+flights` after it had created `late flights`, and got 404: the table was in lists and could not
-    be loaded.
-    """
+    """A plus in a path is a space, because Iceberg's Java client encodes names as in forms. Otherwise it could create
+    `late flights`, but not load it."""
     shop.create_namespace("in space")
     for name in ("late flights", "late+flights"):
         body = {"name": name, "schema": COLUMNS}

@@ -59,8 +59,8 @@ def test_namespaces_nest_and_have_properties(catalog: RestCatalog, lake: tl.Lake
 
 
 def test_append_to_a_table_without_uuid(catalog: RestCatalog, lake: tl.Lakehouse) -> None:
-    """A response for a table of format version 1 without `table-uuid` was refused as the metadata of another table. A
-    client that gets none makes a random one, which no commit can match."""
+    """An append to a table of format version 1 without `table-uuid` succeeds. The server sends a UUID, because a client
+    without one makes a random UUID, which no commit can match."""
     lake.create_namespace("shop")
     lake.create_table("shop.s", ROWS, properties={"format-version": "1"}).append(ROWS)
     source = Path(lake.table("shop.s").iceberg.metadata_location.removeprefix("file://"))
@@ -130,7 +130,7 @@ def test_a_staged_table_appears_when_it_is_committed(catalog: RestCatalog, lake:
 
 
 def test_the_log_contains_the_rows_of_a_new_table(catalog: RestCatalog, lake: tl.Lakehouse) -> None:
-    """The log entry of Spark's `CREATE TABLE … AS` was "create table shop.c", without the number of rows."""
+    """The log entry of Spark's `CREATE TABLE … AS` contains the number of rows."""
     catalog.create_namespace("shop")
     with catalog.create_table_transaction("shop.orders", ROWS.schema) as transaction:
         transaction.append(ROWS)

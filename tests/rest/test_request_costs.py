@@ -96,7 +96,8 @@ def test_a_long_message_is_cut() -> None:
 
 
 def test_patterns_of_redaction_repeat_without_limit_at_their_end_only() -> None:
-    """A pattern with two unlimited repetitions took quadratic time for a message of a client."""
+    """A pattern of redaction may have an unlimited repetition only at its end. With two of them, the time for a
+    client's message would be quadratic."""
     module = vars(secret_redaction).values()
     quoted = [one for value in module if isinstance(value, dict) for one in value.values()]
     patterns = [one for one in (*module, *quoted) if isinstance(one, re.Pattern)]
@@ -216,9 +217,8 @@ def pages(http_client: Client, path: str, size: int) -> Iterator[list[Any]]:
 def test_a_page_of_tables_reads_few_more_keys_than_it_returns(
     http_client: Client, many: tl.Lakehouse, keys_read: list[int], state: str
 ) -> None:
-    """Every page read the whole list: a hundred of a hundred thousand names took half a second, so all pages took a
-    thousand times as long as one list. Transactions had the fault even after it was mended for the latest version.
-    """
+    """A page of a list reads only few more keys than it returns, in the latest version and in transactions. If each
+    page read the whole list, all pages of a hundred thousand names would take a thousand times as long as one list."""
     prefix = "latest"
     expected = [f"v{number:04d}" for number in range(1500)]
     if state == "transaction":
@@ -316,9 +316,8 @@ def test_a_page_of_a_missing_namespace_is_404(http_client: Client, many: tl.Lake
 
 
 def test_the_plan_cache_counts_objects_and_bytes() -> None:
-    """The rest of a plan can have a few bytes, but its Python objects take a kilobyte: a limit of 32 MiB allowed 300
-    MB. A plan that was stored twice counted twice, permanently.
-    """
+    """The limit of the plan cache counts Python's objects as well as bytes, and each plan once. By bytes alone, a limit
+    of 32 MiB would allow 300 MB."""
     plans = PlanCache(1 << 20)
     for number in range(5000):
         plans.put(("plan", str(number)), {0: b"few"})

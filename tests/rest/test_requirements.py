@@ -47,7 +47,8 @@ def pairs(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def test_of_two_commits_that_exclude_each_other_never_both_succeed(pairs: tl.Lakehouse, http_client: Client) -> None:
-    """Each changes one table and requires that the other stays as it is. Both got 204, 30 times of 30."""
+    """Each of two concurrent commits changes one table and requires that the other table does not change. At most one
+    of them succeeds."""
     for number in range(ROUNDS):
         names = f"left_{number}", f"right_{number}"
         codes: list[int] = []

@@ -87,16 +87,16 @@ def rename(source: str, destination: str) -> dict[str, Any]:
     ],
 )
 def test_a_pattern_matches_part_by_part(pattern: str, fits: list[str], does_not: list[str]) -> None:
-    """Names were joined with dots before they were compared, so a writer of `shop.x.*` could create, read and drop the
-    table `x.evil` of `shop`.
-    """
+    """Patterns are compared part by part. If names were joined with dots before, a writer of `shop.x.*` could create,
+    read and drop the table `x.evil` of `shop`."""
     grant = Grant(Role.READER, pattern)
     assert [name for name in fits if not grant.fits(tuple(name.split("/")))] == []
     assert [name for name in does_not if grant.fits(tuple(name.split("/")))] == []
 
 
 def test_a_pattern_of_many_stars_reads_a_name_once() -> None:
-    """The parts of a pattern were a regular expression, whose time grew with a power of the number of stars."""
+    """The time to match a pattern is linear. With a regular expression it would grow with a power of the number of
+    stars."""
     name = ("a" * 100_000,)
     assert not Grant(Role.READER, "*a*a*a*a*a*a*a*a*a*a*a*a*b").fits(name)
 
@@ -135,7 +135,8 @@ def test_a_writer_of_a_nested_namespace_reaches_no_table_with_a_dot_in_its_name(
 
 
 def test_the_existence_of_a_hidden_namespace_is_not_revealed(ask: Asker, shop: tl.Lakehouse) -> None:
-    """`GET /v1/namespaces?parent=payroll` returned 200 or 404, which revealed whether `payroll` exists."""
+    """The answer to `GET /v1/namespaces?parent=payroll` is the same whether or not the hidden namespace `payroll`
+    exists."""
     for parent in ("payroll", "none", "payroll%1Fmore", "sys"):
         answer = ask(READER, "GET", f"/v1/namespaces?parent={parent}")
         assert (answer.code, answer.error) == (403, "ForbiddenException"), parent
@@ -299,7 +300,8 @@ def stolen_snapshot(ask: Asker, path: str = "/v1/namespaces/shop/tables/orders")
 
 
 def test_a_commit_names_no_file_of_another_table(ask: Asker, shop: tl.Lakehouse) -> None:
-    """Otherwise a writer could add a file that it may not read to its table, and have other readers return the rows."""
+    """A commit cannot add a file of another table. Otherwise a writer could add a file that it may not read to its own
+    table, and have other readers return the rows."""
     path, before = "/v1/namespaces/shop/tables/orders", shop.version
     change = stolen_snapshot(ask)
     listed = change["updates"][0]["snapshot"]["manifest-list"]
@@ -353,7 +355,8 @@ def test_a_renamed_table_keeps_its_location_for_its_writer(
 
 
 def test_scan_plan_with_manifests_of_another_table_is_refused(ask: Asker, shop: tl.Lakehouse) -> None:
-    """Otherwise a writer could learn files and partitions of a table that it may not read, by naming its snapshot."""
+    """A scan of a snapshot with manifests of another table is refused. Otherwise a writer could learn files and
+    partitions of a table that it may not read."""
     path = "/v1/namespaces/shop/tables/orders"
     assert len(ask(WRITER, "POST", f"{path}/plan", {}).body["file-scan-tasks"]) == 1
     assert ask(ROOT, "POST", path, stolen_snapshot(ask)).code == 200

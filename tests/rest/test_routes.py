@@ -20,8 +20,8 @@ def test_names_in_a_path_keep_their_escapes(http_client: Client) -> None:
 
 
 def test_without_a_prefix_a_namespace_may_be_called_namespaces(http_client: Client) -> None:
-    """A client that ignores the prefix could make the namespace `namespaces` and drop it, but not load it or list what
-    is in it: 404, "there is no prefix 'namespaces'"."""
+    """A client that ignores the prefix can create, load, list and drop the namespace `namespaces`: the path is not read
+    as having the prefix `namespaces`."""
     assert http_client("POST", "/v1/namespaces", {"namespace": ["namespaces"]}).code == 200
     assert http_client("GET", "/v1/namespaces/namespaces").code == 200
     assert http_client("GET", "/v1/namespaces/namespaces/tables").body["identifiers"] == []

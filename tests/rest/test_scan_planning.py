@@ -108,7 +108,8 @@ def test_a_filter_on_functions_or_field_ids_is_406(http_client: Client, shop: tl
 
 
 def test_a_filter_on_binary_values_finds_the_rows(planned: RestCatalog, lake: tl.Lakehouse) -> None:
-    """Binary values in JSON are hexadecimal; read as text, they excluded the files with the rows."""
+    """Binary values in the JSON of a filter are hexadecimal. If they were read as text, the plan would exclude files
+    with matching rows."""
     rows = pa.table({"b": pa.array([b"xyz", b"\x00\xff"], pa.binary()), "f": pa.array([b"ab", b"cd"], pa.binary(2))})
     lake.create_table("shop.bytes", rows)
     lake.table("shop.bytes").append(rows)
@@ -193,7 +194,8 @@ def test_scans_that_only_clients_plan_are_406(
 
 
 def test_a_plan_has_equality_deletes_with_the_files_that_they_apply_to(http_client: Client, shop: tl.Lakehouse) -> None:
-    """A table that Flink had upserted into was answered with 400, and then with 406."""
+    """A plan of a table with upserts of Flink contains the equality deletes, each with the data files to which it
+    applies."""
     table = shop.table("shop.orders")
     before = {task.file.file_path for task in table.scan().iceberg.plan_files()}
     task = next(iter(table.scan().iceberg.plan_files()))
@@ -268,7 +270,7 @@ def test_a_plan_that_takes_too_long_is_406(
 def test_a_snapshot_of_an_external_table_that_is_its_own_ancestor_is_refused(
     http_client: Client, shop: tl.Lakehouse, tmp_path: Path
 ) -> None:
-    """The walk over the parents of its snapshots never ended."""
+    """A snapshot that is its own ancestor is refused. Otherwise the walk over the parents would never end."""
     shop.table("shop.orders").append(shop.table("shop.orders").scan().to_arrow())
     document = json.loads(shop.table("shop.orders").iceberg.metadata.model_dump_json())
     first, second = document["snapshots"]

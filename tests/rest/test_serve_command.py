@@ -58,7 +58,8 @@ app(sys.argv[1:])
 
 
 def test_the_command_ends_although_a_request_hangs(lake: tl.Lakehouse) -> None:
-    """A server with busy threads, or with a storage that hung at a save, did not end after SIGTERM."""
+    """After SIGTERM the server ends within its time limit, even if threads are busy or the storage hangs while a
+    transaction is saved."""
     command = [sys.executable, "-c", NEVER_ENDS, "serve", "--root", lake.uri, "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -53,7 +53,7 @@ def test_a_lease_grows_up_to_the_limits() -> None:
 
 
 def test_owners_that_wait_are_served_in_turn() -> None:
-    """A principal that sent many heavy bodies delayed those of all others."""
+    """Waiting principals are served in turn, so that a principal with many heavy bodies does not delay all others."""
     order: list[str] = []
 
     async def one(limits: BodyLimits, owner: str) -> None:

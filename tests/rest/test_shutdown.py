@@ -86,9 +86,8 @@ def commits(lake: tl.Lakehouse) -> int:
 
 
 def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -> None:
-    """After SIGTERM and the grace period all running requests got 500 without a body: readers saw an error of the
-    server that did not exist, and writers did not learn that their commits had succeeded.
-    """
+    """After the grace period of a shutdown, each running request gets an answer: readers learn that they can repeat it,
+    and writers that the outcome of their commit is unknown."""
     with_tables(lake, "shop.orders", "shop.keyed")
     before = commits(lake)
     key = str(uuid.uuid4())
@@ -129,9 +128,8 @@ def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -
 def test_idle_tls_connections_do_not_delay_a_shutdown(
     lake: tl.Lakehouse, tls: tuple[dict[str, Path], ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing TLS waits for the client, and a client with a pooled connection did not answer: each restart of a server
-    took thirty seconds. So did one with a client that had stopped in the handshake.
-    """
+    """A shutdown does not wait for clients that do not answer the end of TLS, or that stopped in the handshake. Each
+    would delay a restart by thirty seconds."""
     files, context = tls
     monkeypatch.setattr(limits, "GRACE_SECONDS", 3600)
     server = serve(lake, **files).start()

@@ -104,10 +104,10 @@ def test_pyiceberg_reads_two_tables_in_turn(signing: RestServer, lake_on_s3: tl.
 
 
 def test_file_systems_of_pyiceberg_share_their_signer_unless_told_otherwise() -> None:
-    """Whose fault it was that a request went out unsigned. fsspec gives every thread and every table with the same
-    settings one `S3FileSystem`; PyIceberg takes the signer off it and puts its own on, in each thread that opens one
-    (apache/iceberg-python#3896). A request of another thread between the two has no signature, and later ones are
-    signed as if for the last table. Once this fails, the advice in docs/guide/rest.md can go."""
+    """The reason for an advice in docs/guide/rest.md, which can be removed if this test fails. fsspec gives all threads
+    and tables with the same settings one `S3FileSystem`, and in each thread PyIceberg replaces its signer
+    (apache/iceberg-python#3896). Between removing and adding a signer, requests are not signed, and later ones are
+    signed for the last table."""
     assert in_its_own_process({}, signing_client.signers_of_two_tables) == ["second", "second"]
     assert in_its_own_process(ONE_FILE_SYSTEM_EACH, signing_client.signers_of_two_tables) == ["first", "second"]
 
@@ -224,8 +224,8 @@ def test_a_query_that_does_something_else_is_not_signed(sign: Signer, method: st
 
 
 def test_no_signature_permits_deletion(sign: Signer, s3: S3Server) -> None:
-    """Older versions need the files that an engine's housekeeping would delete, one at a time or a thousand at once.
-    `uploadId` without a value was signed, and a store to which that is no upload deletes the object."""
+    """No request that deletes objects is signed, because older versions need files that an engine would delete. This
+    includes `uploadId` without a value, which some stores treat as the deletion of the object."""
     key = f"{sign.location}/data/a"
     host = s3.endpoint.removeprefix("http://")
     objects = ["", "?x-id=DeleteObject", "?versionId=1", "?uploadId=", "?uploadId", "?uploadId=%20", "?uploadId=%00"]
@@ -296,9 +296,8 @@ def test_requests_outside_of_the_table_are_not_signed(sign: Signer, s3: S3Server
 
 
 def test_bucket_in_a_request_is_interpreted_as_by_the_store() -> None:
-    """A store with path-style buckets reads the bucket from the first part of the path, whatever the host is: a
-    signature for a key of the lakehouse was valid for another bucket.
-    """
+    """The signer takes the bucket from the same part of a request as the store. A store with path-style buckets ignores
+    the host, so otherwise a signature for a key of the lakehouse is valid for another bucket."""
     keys = {"access_key_id": "a", "secret_access_key": "b", "endpoint": "http://store:9000", "region": "us-east-1"}
     in_path, in_host = "http://store:9000/lake/root/a", "http://lake.store:9000/root/a"
     store = S3Store("s3://lake/root", keys)
@@ -405,9 +404,8 @@ def test_for_a_staged_table_only_its_own_folder_is_signed(sign: Signer) -> None:
 def test_no_request_for_a_table_that_left_its_name_is_signed(
     sign: Signer, lake_on_s3: tl.Lakehouse, change: str
 ) -> None:
-    """The former name does not exist, like that of a staged table: a reader of that name got access to files that were
-    written after the rename, and a writer could add some.
-    """
+    """No request is signed for the former name of a renamed table. A name that does not exist could be that of a staged
+    table, but the former name must not give access to files that were written after the rename."""
     path = f"{SHOP}/sign"
     body = {"method": "GET", "region": "us-east-1", "uri": f"{sign.bucket}/{sign.location}/data/a", "headers": {}}
     assert sign.client("POST", path, body, token=RITA).code == 200

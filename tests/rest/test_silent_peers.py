@@ -73,7 +73,8 @@ def _code(server: RestServer, path: str) -> int:
 
 
 def test_one_peer_occupies_only_its_own_calls() -> None:
-    """The test did not notice that a slow peer blocked others, because its peer never answered at all."""
+    """A slow peer delays only calls to itself. The peer of this test does answer, so that the test notices if it blocks
+    others."""
     hang = threading.Event()
     calls = Outbound(seconds=0.1)
     for number in range(MAX_WAITING_FOR_ONE):

@@ -180,11 +180,8 @@ def test_killing_a_worker_affects_no_other_job(store: SlowS3) -> None:
 def test_plans_of_external_tables_take_no_threads_from_those_of_the_lakehouse(
     short: None, server: RestServer, store: SlowS3
 ) -> None:
-    """PyIceberg reads manifests with six threads per process.
-
-    A few plans of external tables on a very slow store occupied all of them, and no table of the lakehouse could be
-    planned.
-    """
+    """Scans of external tables on a slow store do not delay scans of the lakehouse's own tables. PyIceberg has six
+    threads per process for manifests, which a few such scans would occupy."""
     client = Client(server)
     other = tl.open(store.uri("other"), storage_options=store.options).table("else.where")
     for _ in range(7):

@@ -112,11 +112,8 @@ def test_a_key_older_than_all_versions_has_an_unknown_outcome(http_client: Clien
 
 
 def test_version_dated_in_the_future_does_not_expire_new_keys(http_client: Client, shop: tl.Lakehouse) -> None:
-    """`created_at` of a version comes from the clock of its writer, and a writer's clock was days ahead.
-
-    The server compared `created_at` of the oldest version with the time in an idempotency key. After older versions had
-    expired, it answered 500 for every new key until the real time reached that date.
-    """
+    """A version whose writer's clock is days ahead does not make new idempotency keys count as expired. Otherwise,
+    after the expiry of older versions, the server answers 500 for every new key until that date."""
     assert send(http_client, key_of(now()), "red").code == 200
     date_root(shop, shop.version, now() - 8 * DAY)
     shop.maintenance.expire(before=shop.version)
@@ -128,9 +125,8 @@ def test_version_dated_in_the_future_does_not_expire_new_keys(http_client: Clien
 
 
 def test_a_late_clock_of_a_client_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
-    """The clock of the writer was days behind the store and the client, so its versions seemed older than they were: a
-    request that was committed in an expired version counted as new, and was committed again.
-    """
+    """A writer whose clock is days behind does not make an old idempotency key count as new. Otherwise a request that
+    was committed in an expired version would be committed again."""
     key = key_of(now() + 7 * DAY)
     assert send(http_client, key, "red").code == 200
     assert send(http_client, key_of(now() + 7 * DAY + 60_000), "green").code == 200
@@ -156,7 +152,8 @@ def test_a_store_with_times_in_seconds_makes_no_old_key_new(http_client: Client,
 
 
 def test_a_new_key_reads_no_log(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Each key was searched in every retained version: with 60 more versions, 60 more files were read."""
+    """A new idempotency key is recognised as new without reading the kept versions, so its cost does not grow with
+    their number."""
 
     for number in range(60):
         shop.create_namespace(f"n{number}")
@@ -301,8 +298,8 @@ def test_the_id_of_an_idempotent_request_is_reserved(http_client: Client, lake: 
 
 
 def test_ids_in_the_form_of_the_library_are_reserved(http_client: Client, lake: tl.Lakehouse) -> None:
-    """A client began a transaction with the generated id of another commit, which only the log records. From then on
-    the outcome of that commit was the client's."""
+    """A client cannot begin a transaction with an id in the form of generated ids. Otherwise it could take over the id
+    of another commit, and with it the outcome of that commit."""
     with lake.transaction() as txn:
         txn.create_namespace("shop")
     assert http_client("POST", OPEN, {"id": txn.id}).code == 400

@@ -115,7 +115,8 @@ def begin(client: Client, id: str, token: str = TOKEN) -> Callable[[Any], int]:
 
 
 def test_idle_transactions_are_saved_above_the_memory_limit(shop: tl.Lakehouse) -> None:
-    """Memory stays within its limit whatever the number of changes, and every change is committed."""
+    """Above the memory limit idle transactions are saved. Memory stays within the limit for any number of changes, and
+    every change is committed."""
     limit = 3 * MEGABYTE
     options = ServerOptions(max_transactions_size_bytes_per_principal=limit, max_transactions_size_bytes=2 * limit)
     with running(shop, token=TOKEN, options=options) as server:

@@ -84,7 +84,8 @@ def test_a_name_below_a_table_reads_the_whole_table(http_client: Client, shop: t
 
 
 def test_a_saved_transaction_keeps_what_requests_read(server: RestServer, shop: tl.Lakehouse) -> None:
-    """A request in a saved transaction resumed a copy, and the reads of the request were lost with that copy."""
+    """What a request reads in a saved transaction is saved with the transaction, although the request works on a
+    resumed copy."""
     ask = Client(server)
     for headers, expected in ((SPARK, True), ({}, False)):
         txn = shop.begin(isolation="serializable", id=f"saved-{expected}")

@@ -37,7 +37,8 @@ def test_unregistering_an_external_table_returns_its_metadata(http_client: Clien
 
 
 def test_a_managed_table_is_not_unregistered(http_client: Client, lake: tl.Lakehouse) -> None:
-    """The specification keeps the files, but those of a managed table are deleted with its last version."""
+    """A managed table cannot be unregistered: the specification requires that the files stay, but files of a managed
+    table are deleted with its last version."""
     before = lake.version
     answer = http_client("POST", PATH.format("orders"))
     assert answer.code == 400

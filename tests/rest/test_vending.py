@@ -199,10 +199,8 @@ def test_a_creation_returns_credentials(ask: Client, assumed: mock.Mock, staged:
 
 
 def test_a_repeated_creation_returns_credentials(ask: Client, lake_on_s3: tl.Lakehouse) -> None:
-    """A repeated request with an idempotency key gets its response from the commit, which had no credentials.
-
-    Iceberg's clients send a key if the server supports them, and could not write to the table that they had created.
-    """
+    """The answer to a repeated creation with an idempotency key contains credentials. Iceberg's clients send a key if
+    the server supports keys, and could otherwise not write to the new table."""
     body, headers = {"name": "new", "schema": COLUMNS}, {**WISH, "Idempotency-Key": str(uuid.uuid4())}
 
     def given() -> Any:
@@ -222,7 +220,8 @@ def test_a_repeated_creation_returns_credentials(ask: Client, lake_on_s3: tl.Lak
 def test_a_chosen_location_gives_no_access(
     ask: Client, lake_on_s3: tl.Lakehouse, assumed: mock.Mock, folder: str
 ) -> None:
-    """Otherwise a writer of one table could choose a location around another table, and get credentials for both."""
+    """A client that chooses the location of a table gets no credentials for it. Otherwise it could choose a location
+    around another table."""
     body = {"name": "trap", "schema": COLUMNS, "location": f"{lake_on_s3.uri}{folder}"}
     assert ask("POST", "/v1/latest/namespaces/shop/tables", body, headers=WISH, token=WALT).code == 403
     assert ask("POST", "/v1/latest/namespaces/shop/tables", body, token=ROOT).code == 200

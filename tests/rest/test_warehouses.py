@@ -209,9 +209,9 @@ def test_a_transaction_outlives_its_server(shop: tl.Lakehouse) -> None:
 
 
 def test_latest_commits_lists_each_version_once_in_order(server: RestServer, shop: tl.Lakehouse) -> None:
-    """A user with an open transaction got no warning of other commits on paths without a prefix, and false warnings of
-    repeated requests and of transactions that were committed through SQL.
-    """
+    """The list of the latest commits has each version once, in order: with commits on paths without a prefix, and
+    without repeated requests and commits of transactions through SQL. Users with an open transaction are warned of
+    these commits."""
     client, before = Client(server), shop.version
     key = {"Idempotency-Key": "6f4cdd3c-6f4c-4f4c-8f4c-6f4cdd3c6f4c"}
     assert client("POST", "/v1/latest/namespaces", {"namespace": ["a"]}, headers=key).code == 200

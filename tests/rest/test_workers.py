@@ -181,7 +181,7 @@ def test_idle_workers_are_limited_and_end_after_their_time(pool: WorkerPool, mon
 
 
 def test_a_worker_without_server_ends_at_its_time_limit(pool: WorkerPool) -> None:
-    """A server that was killed left a query behind that ran on."""
+    """A worker whose server was killed ends at its time limit, so that its query does not run on."""
     evaluate(pool, PROCESS)
     [worker] = pool._workers
     worker._connection.send_bytes(pickle.dumps((Evaluate(HANG), 0.5, 1 << 30)))
@@ -202,11 +202,9 @@ kept = [_core.optimize_paths(paths) for _ in range(int(sys.argv[1]))]
 
 
 def test_memory_of_the_core_counts_towards_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The core's allocator reserves a gigabyte of address space when it is loaded.
-
-    That counted as used memory, so the core could use all of it beyond the limit. With `RUST_BACKTRACE=1` a process
-    hung when its memory was exhausted.
-    """
+    """The address space that the core's allocator reserves when it is loaded does not count as used memory; otherwise
+    the core could use a gigabyte beyond the limit. If the memory is exhausted the process ends, also with
+    `RUST_BACKTRACE=1`."""
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     environment = worker_environment(str(tmp_path))
 
