@@ -182,7 +182,7 @@ def plan_of_version_2(http_client: Client, lake: tl.Lakehouse) -> Any:
 
 
 def test_the_property_format_version_upgrades(http_client: Client, lake: tl.Lakehouse) -> None:
-    """The property `format-version`, which PyIceberg sends, upgrades the table. It must not be stored without effect."""
+    """The property `format-version`, which PyIceberg sends, upgrades the table."""
     lake.create_table("shop.old", ROWS).append(ROWS)
     path = "/v1/namespaces/shop/tables/old"
     body = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b", **V3}}]}

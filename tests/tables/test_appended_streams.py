@@ -73,7 +73,8 @@ def test_every_stream_is_appended_and_overwrites(lake: tl.Lakehouse, kind: str, 
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_a_stream_survives_a_lost_race(lake: tl.Lakehouse, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second attempt found the generator empty, and committed nothing without saying so."""
+    """A statement that is repeated after a conflict writes the rows of its stream. A generator that is read again would
+    be empty, and nothing would be committed."""
     table = lake.table("a.t")
     real, races, attempts = tl.Transaction.commit, iter(range(2)), []
 
@@ -93,7 +94,7 @@ def test_a_stream_survives_a_lost_race(lake: tl.Lakehouse, kind: str, monkeypatc
 @pytest.mark.parametrize("name", ["a.t", "a.parts"])
 @pytest.mark.parametrize("place", ["lakehouse", "transaction"])
 def test_a_generator_that_raises_midway_leaves_nothing(lake: tl.Lakehouse, name: str, place: str) -> None:
-    """Files of the rows before the error stayed, and in a transaction the rows did too."""
+    """If a generator raises, neither the rows before the error nor their files remain, also in a transaction."""
 
     class Broken(Exception):
         pass
@@ -158,7 +159,8 @@ def peak(lake: tl.Lakehouse, name: str, count: int) -> int:
 
 @pytest.mark.parametrize("name", ["a.numbers", "a.partitioned"])
 def test_memory_does_not_grow_with_the_stream(lake: tl.Lakehouse, name: str) -> None:
-    """A generator of 10 GB was collected before the first file of a partitioned table was written."""
+    """A stream is written to a partitioned table with bounded memory, instead of being collected before the first file
+    is written."""
     schema = pa.schema([("id", pa.int64()), ("value", pa.float64()), ("part", pa.int64())])
     lake.create_table(name, schema, partition_spec=["part"] if name == "a.partitioned" else None)
     lake.alter_table(name, {"write.target-file-size-bytes": str(16 << 20)})
@@ -202,7 +204,8 @@ def test_types_become_wider_as_iceberg_allows(lake: tl.Lakehouse) -> None:
     "kind", ["{}", "map<text, {}>", "list<list<{}>>", "map<text, list<{}>>", "list<map<text, {}>>"][:]
 )
 def test_fields_of_structs_follow_wherever_they_are(lake: tl.Lakehouse, kind: str) -> None:
-    """Fields of structs in a map, or in a list of lists, did not follow, and what the data had of them was left out."""
+    """`evolve_schema` adds fields of structs also in maps and in lists of lists. Otherwise the values of these fields
+    would be left out."""
     table = lake.create_table("a.deep", {"id": "bigint", "c": kind.format("struct<x: int>")})
     wanted = lake.create_table("a.wanted", {"id": "bigint", "c": kind.format("struct<x: bigint, y: text>")})
     value: object = {"x": 1 << 40, "y": "new"}
@@ -240,7 +243,8 @@ def test_an_open_transaction_keeps_the_change_to_itself(lake: tl.Lakehouse) -> N
 
 
 def test_two_that_add_the_same_column_both_land(lake: tl.Lakehouse) -> None:
-    """The one that lost the race added the column a second time, and failed."""
+    """If two appends add the same column at the same time, both succeed: the second one does not add the
+    column again."""
     real, races = lake._handle.begin, iter(range(1))
 
     def begin(**options: Any) -> tl.Transaction:
@@ -285,7 +289,8 @@ def test_every_stream_is_upserted_and_merged(lake: tl.Lakehouse, kind: str) -> N
 
 @pytest.mark.usefixtures("on_disk")
 def test_an_upserted_stream_survives_a_lost_race(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader is empty when it is asked a second time: the statement that was redone found nothing to do."""
+    """An upsert that is repeated after a conflict still has the rows of its stream, although a reader can be read only
+    once."""
     lake.table("a.t").append({"id": [1], "name": ["old"]})
     table = lake.table("a.t")
     rival = tl.open(lake.uri).table("a.t")
@@ -346,10 +351,8 @@ print(pa.default_memory_pool().max_memory() >> 20)
 
 
 def test_memory_of_an_upsert_does_not_grow_with_what_rows_hold(lake: tl.Lakehouse) -> None:
-    """A generator was collected whole before the first key was compared; now its rows are in a file, beside the keys.
-
-    What the process holds itself is measured: pages of the file are the system's, and count among what it holds.
-    """
+    """An upsert keeps the keys of its stream in memory, and the rows in a file. The test measures the memory of the
+    process itself, without pages of the file that the system caches."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
     def held(name: str, count: int) -> int:
@@ -364,8 +367,8 @@ def test_memory_of_an_upsert_does_not_grow_with_what_rows_hold(lake: tl.Lakehous
 
 
 def test_few_rows_are_written_as_their_table_says(tmp_path: Path) -> None:
-    """How files are written is worked out once for tables that are alike: alike in their properties, too, and again
-    after a column was added."""
+    """The settings for writing files are cached for equal tables only: they follow the properties of the table, and a
+    column that is added later."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     plain = lake.create_table("a.plain", ROWS)
@@ -416,7 +419,8 @@ def data_files(table: tl.Table) -> list[str]:
 
 
 def test_ids_that_are_uuids_are_appended_as_a_stream(lake: tl.Lakehouse) -> None:
-    """Whether a column of UUIDs gets a dictionary was asked of a function of Arrow that does not know the type."""
+    """A column of UUIDs can be appended as a stream, although Arrow's function for the choice of dictionaries does not
+    know this type."""
     ids = pa.ExtensionArray.from_storage(
         pa.uuid(), pa.array([bytes([number]) * 16 for number in range(3)], pa.binary(16))
     )
@@ -435,8 +439,9 @@ class GivenUp(Exception):
 def test_exceptions_of_user_code_reach_the_caller(
     lake: tl.Lakehouse, kind: str, error: BaseException, write: str
 ) -> None:
-    """Ctrl-C inside a generator behind a RecordBatchReader raised `InvalidArgument`, as if the rows were wrong,
-    and so was any exception of the generator: a program that caught the one went on after Ctrl-C."""
+    """Ctrl-C and exceptions in the user's generator reach the caller unchanged, also behind a RecordBatchReader. As
+    `InvalidArgument` they would look like wrong rows, and a program that catches this error would continue after
+    Ctrl-C."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from ROWS.to_batches(max_chunksize=1)
@@ -465,7 +470,8 @@ def test_exceptions_of_user_code_reach_the_caller(
 
 
 def test_python_objects_of_polars_are_refused(lake: tl.Lakehouse) -> None:
-    """polars gives Arrow the addresses of Python objects, and the addresses were stored as the values."""
+    """Columns of Python objects in polars frames are refused, because polars gives Arrow the memory addresses of the
+    objects as values."""
     table = lake.create_table("a.blobs", {"a": "blob"})
     frame = pl.DataFrame({"a": pl.Series([{"x": 1}, "q"], dtype=pl.Object)})
     for schema in (frame, frame.lazy(), frame.schema, {"a": pl.Object}):

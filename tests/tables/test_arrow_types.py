@@ -131,9 +131,8 @@ def written(request: pytest.FixtureRequest, lake: tl.Lakehouse, tmp_path: Path) 
 
 
 def test_a_scan_has_the_types_of_the_table_for_files_of_every_writer(lake: tl.Lakehouse, written: tl.Table) -> None:
-    """Streams and compactions wrote texts with wide offsets, and appends as they were given, and a scan gave what stood
-    in the files: its schema changed when the files of a table were put together, and a join of two scans failed with
-    "incompatible data types", if one table had been compacted."""
+    """The Arrow schema of a scan depends only on the table, whoever wrote the files. Otherwise it changes with a
+    compaction, and a join of two scans fails with "incompatible data types"."""
     expected = pa.schema(list(WIDE.items()))
     found = {
         "all rows": written.scan().to_arrow(),
@@ -188,9 +187,8 @@ def in_dictionaries(plain: pa.Table) -> pa.Table:
 
 
 def test_files_with_dictionaries_and_without_are_read_together(lake: tl.Lakehouse) -> None:
-    """A pandas frame with categories was added as a file, and another without: all rows of the table at once ended with
-    "Unable to merge: Field city has incompatible types", though streams and tables of many small files had them. Rows
-    were given the types of their table after they had been put together, now before."""
+    """Files with and without dictionaries can be read together, as after adding a file of a pandas frame with
+    categories: rows get the types of the table before they are concatenated."""
     table = lake.create_table("a.mixed", NARROW)
     folder = local_path(table.location) / "data"
     folder.mkdir(parents=True)
@@ -259,7 +257,8 @@ def test_arrow_schema_of_a_table_is_that_of_pyiceberg(with_ids: bool) -> None:
 def test_value_that_another_type_does_not_have_is_refused(
     lake: tl.Lakehouse, column: pa.Array, type: str, fits: bool, is_nested: bool
 ) -> None:
-    """98 and 0.5 were stored as true, a timestamp lost its time in a date column, and 10**15 became a time of day."""
+    """A value that would change by a cast is refused: 98 as a boolean, a timestamp as a date, 10**15 as a
+    time of day."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": f"row(k int, a array({type}))" if is_nested else type})
     rows = pa.table({"v": column})
@@ -276,7 +275,8 @@ def test_value_that_another_type_does_not_have_is_refused(
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_dates_and_timestamps_of_one_column_keep_their_times(lake: tl.Lakehouse, form: str) -> None:
-    """Arrow took a timestamp after a date for a date: 10:30 became midnight."""
+    """A column of Python dates and timestamps keeps the times. Arrow takes a timestamp after a date for a date, so
+    10:30 would become midnight."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": "timestamp", "d": "date"})
     moments = [date(2020, 1, 1), None, datetime(2020, 1, 2, 10, 30)]
@@ -289,8 +289,8 @@ def test_dates_and_timestamps_of_one_column_keep_their_times(lake: tl.Lakehouse,
 
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_text_that_is_not_utf_8_is_refused(lake: tl.Lakehouse, is_nested: bool) -> None:
-    """It was stored, and then no reader could read the table, and no statement could change it. PyIceberg's own methods
-    stored it longer than ours; a writer in the background raised Python's error for the text."""
+    """A string that is not valid UTF-8 is refused by every way to write rows. Otherwise no reader could read the table,
+    and no statement could change it."""
 
     def by_writer(rows: pa.Table) -> None:
         with table.writer() as writer:
@@ -309,7 +309,7 @@ def test_text_that_is_not_utf_8_is_refused(lake: tl.Lakehouse, is_nested: bool) 
 
 
 def test_second_field_of_a_name_in_a_struct_is_refused(lake: tl.Lakehouse) -> None:
-    """Arrow dropped one of two values."""
+    """A struct with two fields of one name is refused, because Arrow would drop one of the two values."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": "row(a int, b int)"})
     column = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
@@ -319,7 +319,8 @@ def test_second_field_of_a_name_in_a_struct_is_refused(lake: tl.Lakehouse) -> No
 
 @pytest.mark.parametrize("form", ["dicts", "columns", "arrow", "nested"])
 def test_instant_is_no_time_without_a_zone(form: str) -> None:
-    """08:00+02:00 became 06:00 in a column of timestamps without a zone: the zone was stripped without an error."""
+    """A time with a zone is refused in a column of timestamps without a zone. Without its zone 08:00+02:00 would become
+    06:00."""
     lake = tl.create("memory://zones", durability="none", exist_ok=True)
     lake.create_namespace("n", exist_ok=True)
     table = lake.create_table(f"n.{form}", {"at": "timestamp", "s": "row(at timestamp)"})

@@ -21,8 +21,8 @@ from trinitylake.tables.change_feed.row_signatures import signatures
 
 
 def test_signatures_depend_on_values_alone() -> None:
-    """A text of up to 8 bytes had another signature in a batch without longer texts, so equal rows of two files were
-    reported as an update."""
+    """The signature of a row depends only on its values, not on other rows of the batch. Otherwise equal rows of two
+    files appear as an update."""
     count = 40
     storage = pa.array([bytes([i] * 16) for i in range(count)] + [None], pa.binary(16))
     columns = [
@@ -80,8 +80,8 @@ def test_rows_of_all_tables_come_transaction_by_transaction(lake: tl.Lakehouse) 
 
 
 def test_a_table_that_takes_the_name_of_a_dropped_one_follows_it(lake: tl.Lakehouse) -> None:
-    """Rows were listed by the name of the table, so the deletes of the dropped table were missing, and two tables that
-    exchanged their names showed no change."""
+    """The feed of all tables follows ids, not names: it has the deletes of a dropped table whose name another table
+    takes, and the changes of two tables that exchange their names."""
     lake.create_namespace("n")
     for number, name in enumerate(["n.a", "n.b", "n.c"]):
         lake.create_table(name, {"id": "bigint"}).append({"id": [number]})
@@ -115,8 +115,8 @@ def test_expired_version_raises_version_expired(lake: tl.Lakehouse) -> None:
 
 
 def test_rows_of_expired_snapshots_are_in_the_feed(lake: tl.Lakehouse) -> None:
-    """PyIceberg removes the parent of a snapshot when that expires. The feed since an empty state took the oldest
-    snapshot for the first one, and left out the rows of all before it."""
+    """The feed since an empty state has the rows of expired snapshots. PyIceberg removes the parent of a snapshot when
+    the parent expires, so the oldest kept snapshot looks like the first one."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint"})
     since = lake.version
@@ -131,8 +131,8 @@ def test_rows_of_expired_snapshots_are_in_the_feed(lake: tl.Lakehouse) -> None:
 
 
 def test_a_version_costs_two_requests(tmp_path: Path) -> None:
-    """Each 32 versions cost a LIST, and the feed of 10,000 versions 300 of them. Reads of data files are not counted on
-    a local disk: a version costs its root and the definition of the table."""
+    """The feed of a version costs two requests, for its root and the definition of the table, and one LIST for many
+    versions. Reads of data files are not counted on a local disk."""
     lake = tl.create(tmp_path, durability="none")
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint"})
@@ -148,8 +148,8 @@ def test_a_version_costs_two_requests(tmp_path: Path) -> None:
 
 
 def test_metadata_is_read_once_for_many_versions(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The feed of all tables opened the metadata of each version, which lists all snapshots: 1,200 versions took 21 ms
-    each, and 10,000 would have taken 150 ms each."""
+    """The feed of all tables opens the metadata of a table once for many versions. Each metadata file lists all
+    snapshots, so opening it for each of 10,000 versions would take 150 ms per version."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint", "old": "bigint"})
     since, read = lake.version, 0
@@ -242,7 +242,8 @@ def test_sql_reads_the_change_feed(lake: tl.Lakehouse) -> None:
 
 
 def test_a_rollback_of_a_wider_type_is_shown(lake: tl.Lakehouse) -> None:
-    """The feed had the narrow type again and failed with "Cannot promote long to int", so a consumer was stuck."""
+    """If a rollback makes a type narrower again, the feed has the wider type. Otherwise it fails with "Cannot promote
+    long to int", and a consumer cannot continue."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint", "i": "int"})
     table.append({"id": [1], "i": [1]})
@@ -270,8 +271,8 @@ def test_a_rollback_of_a_wider_type_is_shown(lake: tl.Lakehouse) -> None:
 
 
 def test_large_comparisons_are_as_small_ones(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond 256 MiB rows with ids were compared in parts by their ids alone: a row that was deleted and written again
-    as it was showed as two changes, and deletes followed inserts of other parts."""
+    """A comparison beyond 256 MiB, which is done in parts, has the same result as a small one: a row that was only
+    written again does not appear, and deletes come before inserts."""
     lake.create_namespace("n")
     properties = {"format-version": "3"}
     table = lake.create_table("n.t", {"id": "bigint", "x": "bigint"}, primary_key=["id"], properties=properties)

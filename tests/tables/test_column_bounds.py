@@ -102,7 +102,8 @@ def test_values_that_python_has_not_have_bounds(kind: Any, arrow: pa.DataType, n
 
 
 def test_a_column_without_statistics_in_a_row_group_has_no_bounds() -> None:
-    """Of texts that are too long Parquet keeps none, and the other row groups are not all rows."""
+    """If a row group lacks statistics of a column, as for strings that are too long, the file has no bounds for this
+    column: bounds of the other row groups do not include all rows."""
     rows = pa.table({"c": ["a", "b" * 5000]})
     schema = Schema(NestedField(1, "c", StringType()))
     found = FileMetrics(schema, {}).of(footer_of(rows, row_group_size=1))

@@ -32,7 +32,8 @@ def _rows(table: tl.Table) -> list[dict[str, object]]:
 def test_batches_of_a_stream_with_columns_in_another_order_are_matched_by_name(
     lake: tl.Lakehouse, write: Write
 ) -> None:
-    """Arrow takes the columns of batches by their position: an upsert wrote `v` into `id`."""
+    """Columns of later batches are matched by name, not by position as in Arrow. Otherwise an upsert can write `v` into
+    `id`."""
     table = _table(lake, id="bigint", s="text", v="bigint")
     write(
         table,
@@ -65,7 +66,7 @@ def test_a_reader_whose_batches_lie_about_their_columns_is_refused(lake: tl.Lake
 
 @pytest.mark.parametrize("on", [["order_id", "line"], ["line", "order_id"], None])
 def test_keys_may_stand_in_any_order(lake: tl.Lakehouse, on: list[str] | None) -> None:
-    """The keys were read in the order of the table, and named in that of `on`; a primary key is sorted by name."""
+    """The order of key columns in `on` and in the table does not matter; a primary key is sorted by name."""
     lake.create_namespace("n")
     columns = {"order_id": "bigint", "line": "int", "v": "bigint"}
     table = lake.create_table("n.t", columns, primary_key=["order_id", "line"])
@@ -88,7 +89,7 @@ def test_a_merge_reads_columns_of_the_table_that_stand_before_the_key(lake: tl.L
 @pytest.mark.parametrize("data", [[], iter([]), {}, pa.table({})], ids=["list", "iterator", "dict", "table"])
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_no_rows_fit_every_table(lake: tl.Lakehouse, write: Write, data: object) -> None:
-    """`[]` has no columns because it has no rows. A table with a primary key took it for rows without the key."""
+    """`[]`, which has no columns because it has no rows, fits every table, also a table with a primary key."""
     table = _table(lake, id="bigint", s="text")
     write(table, data)  # type: ignore[arg-type]
     assert _rows(table) == []

@@ -205,9 +205,8 @@ def _numbers(rows: pa.Table) -> list[int]:
 def test_every_statement_finds_the_rows_that_sql_finds(
     lake: tl.Lakehouse, files: list[pa.Table], condition: Condition, spec: list[str], late: bool, whole: bool
 ) -> None:
-    """`scan("f != 2.0")` left out NaN in files whose other values were all 2.0, by their bounds, and a delete kept such
-    rows. A delete by `a = 1 or b = 2` kept rows of which a had no value; `i < 99999999999` found rows without a value,
-    and `i < 2.5` missed those of 2."""
+    """Scans, deletes and SQL find the same rows for each comparison, also with NaN, NULL, numbers beyond the column's
+    type and fractions compared with integers."""
     if late:  # the first file is older than the column b
         first = files[0]
         files = [first.set_column(first.column_names.index("b"), "b", pa.nulls(first.num_rows, pa.int64())), *files[1:]]

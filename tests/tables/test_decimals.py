@@ -16,7 +16,8 @@ from trinitylake.tables.input_rows import fitting
 
 
 def test_truncated_decimals_of_38_digits_are_exact(lake: tl.Lakehouse) -> None:
-    """Python's decimals round to 28 digits: a row was put into a wrong partition, where no filter found it."""
+    """The partition transform of a decimal is exact for 38 digits. Rounded to 28 digits, as Python's decimals by
+    default, a row would be in a partition where no filter finds it."""
     lake.create_namespace("n")
     values = [Decimal("-" + "9" * 34 + "50.00"), Decimal("-" + "9" * 36 + ".99"), Decimal("9" * 36 + ".99")]
     rows = pa.table({"v": pa.array(values, pa.decimal128(38, 2))})
@@ -42,7 +43,8 @@ SHAPES: dict[str, tuple[pa.DataType, Any]] = {
 def test_number_becomes_the_decimal_that_it_means_or_is_refused(
     lake: tl.Lakehouse, shape: str, number: int | float
 ) -> None:
-    """1.105 was appended as 1.10 to a column of prices, and the integer 7 was refused. A float has about 15 digits."""
+    """A float becomes the decimal that its 15 digits mean, or is refused: 1.105 must not be stored as 1.10. Whole
+    numbers are accepted."""
     lake.create_namespace("n")
     kind, value_of = SHAPES[shape]
     table = lake.create_table("n.t", pa.schema([("v", kind)]))
@@ -82,7 +84,8 @@ def fits(text: str, kind: pa.Decimal128Type) -> bool:
 @pytest.mark.parametrize("is_nested", [False, True])
 @pytest.mark.parametrize("form", ["text", "exponent", "decimal"])
 def test_texts_and_decimals_become_the_same_number_or_are_refused(form: str, is_nested: bool) -> None:
-    """-6880.0 was appended as -74.35… to a decimal(37,35): Arrow does not notice the overflow when it adds digits."""
+    """A string or decimal is stored exactly or refused. Arrow does not notice an overflow when it adds digits: -6880.0
+    would become -74.35… in a decimal(37,35)."""
     random = Random(f"{form} {is_nested}")
     outcomes = Counter[bool]()
     with localcontext(prec=200):
@@ -109,7 +112,7 @@ def test_texts_and_decimals_become_the_same_number_or_are_refused(form: str, is_
 
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_decimals_that_pyiceberg_appends_fit_or_are_refused(lake: tl.Lakehouse, is_nested: bool) -> None:
-    """PyIceberg accepts decimals of another scale, and the file got other numbers."""
+    """PyIceberg's append refuses decimals that do not fit the scale of the column, instead of writing other numbers."""
     lake.create_namespace("n")
     lake.create_table("n.t", {"v": "row(d decimal(37,35))" if is_nested else "decimal(37,35)"})
     table = tl.iceberg.load(lake.uri).load_table("n.t")
@@ -129,9 +132,8 @@ def test_decimals_that_pyiceberg_appends_fit_or_are_refused(lake: tl.Lakehouse, 
     "text", ["1e-999999999", "1e999999999", "1e-39", "9e-77", "1e-99999999999999999999", "0." + "0" * 77 + "1", "", "x"]
 )
 def test_texts_beyond_38_digits_are_refused(lake: tl.Lakehouse, text: str) -> None:
-    """1e-999999999 ended the process with a segmentation fault, and 9e-77 was stored as 0: Arrow looks up the power of
-    ten of the exponent in a table of 38 without a check.
-    """
+    """Strings with exponents beyond 38 digits are refused before they reach Arrow, which would look up the power of ten
+    beyond its table: 1e-999999999 would end the process."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"d": "decimal(38,0)", "l": "array(decimal(9,2))"})
     for rows in ([{"d": text}], [{"l": [text]}]):

@@ -83,7 +83,8 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_a_value_beyond_a_declared_limit_is_refused(lake: tl.Lakehouse, boundary: str, write: str) -> None:
-    """70000 in a smallint and 'abcd' in a varchar(3) were stored: Iceberg's int and string hold them."""
+    """A value beyond its declared type is refused, such as 70000 in a smallint and 'abcd' in a varchar(3), although
+    Iceberg's int and string could hold it."""
     column, within, beyond, message = BOUNDARIES[boundary]
     version = lake.version
     with pytest.raises(tl.InvalidArgument, match=message):

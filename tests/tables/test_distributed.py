@@ -54,8 +54,8 @@ print(txn.commit())
 
 
 def test_the_metadata_that_a_saved_transaction_names_is_there(lake: tl.Lakehouse) -> None:
-    """Metadata files are handed over with the commit, in one call of the core. A save makes no commit: its definitions
-    named files that nobody had written, until somebody resumed it and gave the tables new ones."""
+    """A save writes the metadata files that its definitions name, although these files are otherwise written together
+    with the commit."""
     saved_job(lake)
     paths = json.loads(lake.resume("job")._saved_state)["metadata-paths"]
     assert len(paths) == 2

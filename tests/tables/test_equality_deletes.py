@@ -196,7 +196,7 @@ STATEMENTS: list[Callable[[History], None]] = [
 def test_rows_that_are_deleted_by_their_values_are_gone(
     lake: tl.Lakehouse, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table with such deletes could not be read at all."""
+    """Scans apply equality deletes."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", 2)
     history = History(lake, seed)
     history.append()
@@ -279,5 +279,6 @@ def test_fields_of_structs_are_compared(lake: tl.Lakehouse) -> None:
     ("deletes", "rows"), [({}, 7), ({"total-position-deletes": "2"}, 5), ({"total-equality-deletes": "1"}, None)]
 )
 def test_summary_with_equality_deletes_gives_no_number_of_rows(deletes: dict[str, str], rows: int | None) -> None:
-    """The page and `show` counted rows that Flink had deleted by their values."""
+    """The page and `show` show no number of rows for a table with equality deletes, because its summary also counts
+    deleted rows."""
     assert live_rows({"total-records": "7", **deletes}) == rows

@@ -124,7 +124,8 @@ def test_a_filter_matches_the_rows_that_sql_matches(table: tl.Table, text: str) 
 
 @pytest.mark.parametrize("text", FILTERS)
 def test_a_parsed_filter_is_shown_as_a_text_of_the_same_meaning(text: str) -> None:
-    """A notebook showed `GreaterThan(term=Reference(name='id'), literal=LongLiteral(1))`."""
+    """A filter is shown in the syntax of filters, not as PyIceberg's `GreaterThan(term=Reference(name='id'),
+    literal=LongLiteral(1))`."""
     parsed = parse_filter(text)
     assert parse_filter(filter_text(parsed)) == parsed
 
@@ -132,7 +133,7 @@ def test_a_parsed_filter_is_shown_as_a_text_of_the_same_meaning(text: str) -> No
 @pytest.mark.parametrize("column", ["id", "d", "f"])
 @pytest.mark.parametrize("number", ["1e99999", "1e999999999", "9" * 5000, "1e-999999999", "0e999999999"])
 def test_a_number_beyond_all_types_is_compared_as_any_other(table: tl.Table, column: str, number: str) -> None:
-    """`1e99999` took two seconds, and longer numbers were refused with texts of Python."""
+    """A number beyond all types is compared like other numbers, and quickly, also `1e99999`."""
     least = 0.0 if column == "f" else 1e-300  # as a double it is 0
     number_of = {"1e-999999999": least, "0e999999999": 0.0}.get(number, 1e300)
     rows = [row[column] for row in table.scan().to_arrow().to_pylist() if row[column] is not None]
@@ -182,7 +183,7 @@ def test_a_filter_that_cannot_be_evaluated_is_refused(table: tl.Table, text: str
     ],
 )
 def test_errors_about_filters_name_the_column_and_its_sql_type(lake: tl.Lakehouse, text: str, words: str) -> None:
-    """They were "Cannot convert LongLiteral into string" and "object of type 'int' has no len()"."""
+    """The error for an unsuitable value in a filter names the column and its SQL type, not classes of PyIceberg."""
     lake.create_namespace("shop")
     table = lake.create_table(
         "shop.t", {"id": "bigint", "zone": "text", "flag": "boolean", "tags": "array<text>", "place": "row(x int)"}

@@ -44,8 +44,8 @@ EVERY = [(str(size), number) for number, size in enumerate(ODD)]
 
 @pytest.mark.parametrize("way", ["append", "stream", "overwrite", "overwrite by a stream", "upsert", "create"])
 def test_each_row_is_in_one_partition(lake: tl.Lakehouse, way: str) -> None:
-    """Rows of a stream with NaN were not in the table afterwards, and those with 0.0 and -0.0 were there twice; a table
-    with NaN could not be appended."""
+    """Each row of an append is in exactly one partition, also rows with NaN, 0.0 and -0.0, which equal nothing or each
+    other."""
     table = lake.table("ns.t")
     if way == "append":
         table.append(rows(ODD))
@@ -70,7 +70,7 @@ def test_each_row_is_in_one_partition(lake: tl.Lakehouse, way: str) -> None:
 
 @pytest.mark.parametrize("sort_by", [[], ["n"]])
 def test_a_compaction_keeps_the_rows_of_each_partition(lake: tl.Lakehouse, sort_by: list[str]) -> None:
-    """Files of engines with NaN went out of the table, and nothing came in their place."""
+    """A compaction keeps the rows of partitions with NaN, although NaN equals nothing."""
     table = lake.table("ns.t")
     for first in range(0, 24, 6):
         table.append(rows(ODD, first))
@@ -82,8 +82,8 @@ def test_a_compaction_keeps_the_rows_of_each_partition(lake: tl.Lakehouse, sort_
 
 
 def test_rows_are_deleted_and_replaced_where_the_partition_is_nan(lake: tl.Lakehouse) -> None:
-    """PyIceberg has no literal for NaN, so such a file could not be rewritten or skipped. A dynamic overwrite by -0.0
-    also removed the partition of 0.0, which Iceberg's own keeps."""
+    """Rows in a partition with NaN can be deleted and replaced, although PyIceberg has no literal for NaN. A dynamic
+    overwrite of -0.0 keeps the partition of 0.0, as Iceberg's own does."""
     table = lake.table("ns.t")
     table.append(rows([math.nan] * 4 + ODD))
     table.delete("n = 0")
@@ -98,7 +98,8 @@ def test_rows_are_deleted_and_replaced_where_the_partition_is_nan(lake: tl.Lakeh
 
 
 def test_files_of_several_partitions_are_split_when_they_are_rewritten(lake: tl.Lakehouse) -> None:
-    """A file of before the table was partitioned has both zeros; a delete of another row doubled them."""
+    """A file from before the table was partitioned can contain 0.0 and -0.0. When it is rewritten, each row goes to one
+    partition and is not doubled."""
     lake.create_table("ns.u", {"size": "double", "n": "int"})
     table = lake.table("ns.u")
     table.append(rows(ODD))
@@ -110,7 +111,8 @@ def test_files_of_several_partitions_are_split_when_they_are_rewritten(lake: tl.
 
 
 def test_deleted_positions_of_a_nan_partition_stay_deleted(lake: tl.Lakehouse) -> None:
-    """A file of deleted rows belongs to a partition. NaN equals nothing, so it was found for no data file."""
+    """Position deletes in a partition with NaN apply to the data files of this partition, although NaN equals
+    nothing."""
     table = lake.table("ns.t")
     table.append(rows([math.nan, math.nan, 1.5]))
     (task,) = (one for one in table.iceberg.scan().plan_files() if one.file.record_count == 2)
@@ -122,8 +124,8 @@ def test_deleted_positions_of_a_nan_partition_stay_deleted(lake: tl.Lakehouse) -
 
 
 def test_a_delete_in_a_nan_partition_meets_a_compaction(lake: tl.Lakehouse) -> None:
-    """Partitions with NaN were never the same, so rows that an engine deleted came back with the file that a compaction
-    wrote meanwhile."""
+    """A compaction conflicts with an engine's delete in the same partition with NaN. Otherwise the compacted file would
+    restore the deleted rows."""
     table = lake.table("ns.t")
     for first in range(3):
         table.append(rows([math.nan] * 2, 2 * first))

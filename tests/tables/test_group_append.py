@@ -156,10 +156,8 @@ def test_transactions_and_sql_that_only_append_share_a_version(events: tl.Lakeho
 def test_an_id_commits_once_and_fails_no_other_append_of_its_group(
     events: tl.Lakehouse, id: str, first: int, coordination: str
 ) -> None:
-    """The append of a leader failed with "already contains transaction nightly", which another thread had begun again.
-
-    Two transactions with the same id in one group were both committed.
-    """
+    """If another thread commits or restarts a transaction with the same id, only this append of a group fails; of two
+    transactions with one id in a group, only one is committed."""
     events.alter({"commit.coordination": coordination})
     if id == "committed-before":
         in_transaction(events, rows(1), id=id)()
@@ -184,8 +182,8 @@ def test_rows_of_a_writer_share_a_version_with_other_appends(events: tl.Lakehous
 def test_appends_of_different_columns_share_a_version(
     lake: tl.Lakehouse, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two appends of a transaction with different columns failed at the commit with an error of Arrow. In the queue a
-    column with a default value became NULL if another append of the group had the column."""
+    """Appends with different columns can share a version, in one process and in the queue. A missing column gets its
+    default value, not NULL, also if another append of the group has the column."""
     lake.alter({"commit.coordination": "queue" if way == "queue" else "none"})
     lake.create_namespace("raw")
     table = lake.create_table("raw.events", {"id": "bigint", "x": "bigint"}, properties={"format-version": "3"})
@@ -262,7 +260,8 @@ def test_rows_that_do_not_fit_fail_alone(events: tl.Lakehouse) -> None:
 
 
 def test_rows_wait_for_a_changed_table_and_fit_it_or_fail(events: tl.Lakehouse) -> None:
-    """Rows were prepared for the old columns while another process dropped one and added one."""
+    """Rows that wait for a commit while another process changes the columns are checked against the new columns: they
+    fit, or their append fails."""
     stale = events.table("raw.events")
     other = tl.open(events.uri) if not events.uri.startswith("memory") else events
     with other.table("raw.events").update_schema() as update:
@@ -396,12 +395,10 @@ def lose_race(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("fault", ["", "fail", "lose", "refuse"])
 def test_ctrl_c_at_any_request_of_the_queue_answers_every_append(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in a leader whose appends could not be withdrawn became `CommitStateUnknown`, so a program continued.
-
-    The n-th write of the leader raises KeyboardInterrupt, for every n, before or after the store executes the write, or
-    after the store has begun to refuse all writes. Rows of a process that died are in the queue, too, and another
-    process leads after the interrupted one.
-    """
+    """Ctrl-C in the leader of a group reaches the program, and each append of the group is committed or fails. The n-th
+    write of the leader raises KeyboardInterrupt, for every n, before or after the store executes the write, or after
+    the store has begun to refuse all writes. Rows of a dead process are in the queue, too, and another process leads
+    afterwards."""
     monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
     is_appending = False
 
@@ -529,8 +526,8 @@ def test_a_process_appends_rows_that_another_one_has_queued(tmp_path: Path, monk
 
 
 def test_a_transaction_that_loses_a_race_waits_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lone append of a transaction rebased itself after each lost race, and lost again: of two servers that ingest
-    into one table, one answered no request for a minute, because the winner begins without reading anything."""
+    """A transaction that only appends joins the queue after a conflict. By rebasing alone it could lose again and again
+    to a writer that begins without reading: one of two servers could not commit for a minute."""
     lake, other = lakes_with_queue(tmp_path)
     txn = lake.begin(isolation="snapshot")
     txn.table("raw.events").append(rows(1))
@@ -564,10 +561,8 @@ def test_queued_rows_that_do_not_fit_any_more_are_left_to_their_owner(
 def test_rows_of_a_transaction_are_never_written_to_another_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_queue: bool
 ) -> None:
-    """A column was renamed and its name given to another one. The leader of a group wrote its rows by their names.
-
-    In the queue the transactions conflict, because another process may have begun to write their rows.
-    """
+    """If a column is renamed and another column gets its name, waiting rows are written to the right column. In the
+    queue the transactions conflict, because another process may have begun to write their rows."""
     lake, _ = lakes_with_queue(tmp_path)
     transactions = [lake.begin(isolation="snapshot") for _ in range(3)]
     for number, txn in enumerate(transactions):
@@ -649,7 +644,8 @@ def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, ou
 
 @pytest.mark.parametrize("fault", ["refuse", "fail", "lose"])
 def test_a_failed_write_at_any_step_lands_each_append_once_or_fails_it(fault: str) -> None:
-    """A write is refused, fails, or is executed and its reply is lost: the n-th write of a group, for every n."""
+    """Each append of a group is committed once or fails, whichever write of the group is refused, fails, or is executed
+    with a lost reply."""
     with slow_s3(0, 0) as s3:
         lake = tl.create(s3.uri("lake"), storage_options=s3.options)
         lake.create_namespace("raw")

@@ -83,7 +83,8 @@ def serve(store: Store, port: int) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("coordination", "on"), [("none", "disk"), ("queue", "s3")])
 def test_requests_to_killed_servers_write_each_row_once(tmp_path: Path, coordination: str, on: str) -> None:
-    """Clients repeat a request without an answer, at one of two servers, with the same sequence number."""
+    """Rows are written once, although clients repeat a request without an answer, at one of two servers, with the same
+    sequence number."""
     ports, stop = [free_port(), free_port()], threading.Event()
     acknowledged: dict[str, int] = defaultdict(int)
     refusals: list[bytes] = []

@@ -100,7 +100,8 @@ PREDICATES = st.recursive(
 @settings(max_examples=40)
 @given(predicate=PREDICATES, columns=st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
 def test_lazy_and_eager_are_equal(table: Any, predicate: pl.Expr, columns: list[str]) -> None:
-    """NaN is larger than all for polars and equal to nothing for Arrow: a filter that was handed on lost rows."""
+    """A lazy frame has the same rows as an eager one. For polars NaN is larger than all numbers and for Arrow equal to
+    nothing, so a filter that is passed to Arrow could lose rows."""
     scan = table.scan("i < 55 or i is null")
     lazy = scan.to_polars(lazy=True).filter(predicate).select(columns).collect()
     eager = scan.to_polars().filter(predicate).select(columns)

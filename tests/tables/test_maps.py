@@ -60,7 +60,8 @@ def test_maps_take_pairs_and_dictionaries(table: tl.Table) -> None:
 
 @pytest.mark.parametrize("rows", [[[]], [[], None], [[("tea", None)]], [[("rum", 1), ("tea", 2)], []], [{}], [None]])
 def test_maps_take_what_arrow_returns(table: tl.Table, rows: list[Any]) -> None:
-    """A map without entries, and pairs in all rows, were read as lists: a scanned row could not be written again."""
+    """Maps accept the forms that scans return, also maps without entries and lists of pairs in all rows, so a scanned
+    row can be written again."""
     table.append([{"id": number, "sold": row, "days": [row]} for number, row in enumerate(rows)])
     scanned = table.scan().to_arrow().sort_by("id").to_pylist()
     assert [row["sold"] for row in scanned] == [None if row is None else list(dict(row).items()) for row in rows]

@@ -76,7 +76,8 @@ def test_merging_is_what_a_dictionary_does(tmp_path_factory: pytest.TempPathFact
 def test_rows_before_the_first_change_stay(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, kept_bytes: int, changed: int
 ) -> None:
-    """A file is read until a row is found that changes. What was read by then, and is not kept, is read again."""
+    """Unchanged rows before the first changed row of a file are kept. A file is read until a changed row is found, and
+    then read again for the rows before it."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", 10)
     monkeypatch.setattr(file_rewrite, "KEPT_PARTS_SIZE_BYTES", kept_bytes)
     table = lake.create_table("ns.t", numbers([]).schema)
@@ -236,7 +237,8 @@ def test_others_may_change_other_rows_meanwhile(lake: tl.Lakehouse) -> None:
 def test_a_generator_is_read_once_though_the_merge_is_redone(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second attempt found it empty, and the merge did nothing."""
+    """A merge that is repeated after a conflict still has the rows of its generator, which would be empty in the second
+    attempt."""
     table = lake.create_table("ns.t", numbers([]))
     table.append(numbers([1, 2]))
     reads = 0
@@ -269,7 +271,7 @@ def test_a_generator_is_read_once_though_the_merge_is_redone(
 
 
 def test_merges_from_threads_all_count(lake: tl.Lakehouse) -> None:
-    """Each adds one to the same rows: none may be lost, and none counted twice."""
+    """Concurrent merges that each add one to the same rows are all counted, and none twice."""
     lake.create_table("ns.t", numbers([])).append(numbers([1, 2], [0, 0]))
 
     def work(_: int) -> None:
@@ -385,7 +387,7 @@ def test_a_condition_that_is_null_does_not_hold(lake: tl.Lakehouse) -> None:
 
 
 def test_null_is_a_value_of_a_column_of_any_type(lake: tl.Lakehouse) -> None:
-    """DuckDB returns NULL without a type as an integer, so a list, a structure and a decimal could not become NULL."""
+    """A clause can set a column of any type to NULL, which DuckDB returns as an integer if it has no type."""
     row = {"l": [1], "s": {"a": 1}, "m": {"b": 2}, "d": Decimal("1.10"), "t": "x", "n": 3}
     types = {
         "l": pa.list_(pa.int64()),

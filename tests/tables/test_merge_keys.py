@@ -24,8 +24,8 @@ lake = lake_on_disk("ns")
 
 @pytest.mark.parametrize("on", [["key"], ["id"], ["key", "id"]])
 def test_ids_of_the_type_uuid_are_keys_and_values(lake: tl.Lakehouse, on: list[str]) -> None:
-    """Arrow neither counts, joins nor compares UUIDs: an upsert into a table with such a column, or with one inside of
-    another, ended with an error of Arrow's that named no column; so did an append to the latter."""
+    """Columns of UUIDs, also nested ones, can be keys and values of an upsert and an append, although Arrow cannot
+    count, join or compare them."""
 
     def row(number: int, mark: int = 0) -> dict[str, Any]:
         id = uuid.UUID(int=number).bytes
@@ -45,7 +45,8 @@ def test_ids_of_the_type_uuid_are_keys_and_values(lake: tl.Lakehouse, on: list[s
 
 
 def test_files_that_cannot_hold_a_key_stay_unread(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upsert read every file, and compared each row with a filter of all keys: 50,000 rows took seconds."""
+    """An upsert reads only files whose bounds do not exclude its keys, and does not compare every row with a filter of
+    all keys."""
     table = lake.create_table("ns.t", numbers([]))
     for start in range(0, 60, 10):
         table.append(numbers(list(range(start, start + 10))))
@@ -110,7 +111,8 @@ def test_a_null_in_a_key_equals_nothing(lake: tl.Lakehouse) -> None:
 
 
 def test_nan_equals_nan_and_zero_equals_zero(lake: tl.Lakehouse) -> None:
-    """Bounds of a file say nothing of NaN, so a file with nothing else was left out."""
+    """NaN equals NaN and 0.0 equals -0.0 in keys. Bounds do not include NaN, so a file with only NaN must not be left
+    out."""
     schema = pa.schema([("x", pa.float64()), ("n", pa.int64())])
     table = lake.create_table("ns.t", schema)
     table.append(pa.table({"x": [float("nan")], "n": [1]}))
@@ -161,8 +163,8 @@ near = st.sampled_from([LEAST, -3, 0, 100, MOST - 60]).flatmap(
 
 @given(keys=near, looked_up=st.lists(st.one_of(near, st.just([LEAST, 0, MOST, None])), max_size=4))
 def test_keys_near_each_other_are_looked_up(keys: list[int | None], looked_up: list[list[int | None]]) -> None:
-    """The array has a place for each number from the least to the greatest key; what lies beyond, at the ends of 64
-    bits as well, is not there, and a null is neither a key nor found."""
+    """Integer keys in a small range are looked up in an array with a place for each number between the smallest and the
+    largest key. Numbers outside of the range, up to the ends of 64 bits, and nulls match nothing."""
     source = pa.table({"k": pa.array(keys, pa.int64())})
     known = {key: row for row, key in enumerate(keys) if key is not None}
     dense = DenseKeys.of(source, ["k"], rows=100)

@@ -176,7 +176,7 @@ def test_compaction_applies_deletes_of_enough_rows(lake: tl.Lakehouse, table: tl
 
 
 def test_files_of_deletes_are_files_of_the_table(lake: tl.Lakehouse, table: tl.Table, tmp_path: Path) -> None:
-    """Export, relocation, garbage collection and fsck list delete files of our writers like those of engines."""
+    """Export, relocation, garbage collection and fsck treat delete files of this library like those of engines."""
     table.delete("id in (3, 15)")
     table.delete("id = 4")
     expected = {id: id for id in range(20) if id not in (3, 4, 15)}
@@ -293,7 +293,7 @@ def test_compaction_is_rebased_on_appends_and_refused_by_deletes(lake: tl.Lakeho
 
 
 def test_the_log_counts_each_deleted_row_once(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """The rows of a removed file counted as deleted, also those that its delete file had deleted before."""
+    """If a data file is removed, the log does not count the rows that a delete file had deleted before."""
     for filter, count in (("id in (3, 15)", 2), ("id = 4", 1), ("id < 10", 8)):
         table.delete(filter)
         assert f"-{count} " in str(next(iter(lake.log())))

@@ -47,8 +47,8 @@ lake = lake_on_disk("s")
 
 @pytest.mark.parametrize("transform", [None, "identity", "truncate[1]"])
 def test_filters_after_a_name_moved_to_another_column(lake: tl.Lakehouse, transform: str | None) -> None:
-    """`q = 'x1'` returned rows whose q was NULL, and `q is null` none of them: the values of the files belonged to the
-    new column `p`, but the bounds and partition values to `q`."""
+    """After a name moved from column `q` to a new column `p`, values, bounds and partition values of files without
+    field ids all belong to the same column. Otherwise `q = 'x1'` returns rows whose q is NULL."""
     table = with_moved_name(lake, transform)
     rows = table.to_arrow().to_pylist()
     assert [row["p"] for row in rows] == ["x0", "x0", "x1", "x1", "x2", "x2"]
@@ -61,7 +61,8 @@ def test_filters_after_a_name_moved_to_another_column(lake: tl.Lakehouse, transf
 
 @pytest.mark.parametrize("transform", [None, "truncate[1]"])
 def test_statements_after_a_name_moved_to_another_column(lake: tl.Lakehouse, transform: str | None) -> None:
-    """A delete removed whole files whose bounds matched, though no row did."""
+    """After a name moved to another column, a delete removes only rows that match, not whole files whose
+    bounds match."""
     table = with_moved_name(lake, transform)
     assert table.delete("q = 'x1'").rows_deleted == 0
     lake.sql("UPDATE s.t SET q = 'y' WHERE q IS NULL AND id = 2")
@@ -74,8 +75,7 @@ def test_statements_after_a_name_moved_to_another_column(lake: tl.Lakehouse, tra
 
 
 def test_columns_that_the_mapping_lacks_are_ignored(lake: tl.Lakehouse) -> None:
-    """Spark had migrated a table whose files have a part of a struct that the table does not have. Java reads the other
-    columns; here each scan ended with "Could not find field with name: s.a"."""
+    """A scan ignores a field of a struct that files have and the name mapping lacks, as after a migration by Spark."""
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())])), ("l", pa.list_(pa.int64()))])
     table = lake.create_table("s.t", schema)
     folder = Path(table.location.removeprefix("file://")) / "data"

@@ -31,7 +31,7 @@ def nested(depth: int, *levels: str) -> pa.Table:
 
 @pytest.mark.parametrize("levels", [["list"], ["map"], ["structure"], ["list", "structure"], ["map", "list"]])
 def test_deepest_type_is_read_by_every_reader(lake: tl.Lakehouse, levels: list[str]) -> None:
-    """Lists 50 deep were appended and could not be read; SQL over 30 levels of lists took minutes."""
+    """The deepest type that can be written can be read by every reader, also by SQL in reasonable time."""
     lake.create_namespace("n")
     rows = nested(MAX_DEPTH, *levels)
     table = lake.create_table("n.t", rows)
@@ -45,7 +45,8 @@ def test_deepest_type_is_read_by_every_reader(lake: tl.Lakehouse, levels: list[s
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 100])
 def test_deeper_type_is_refused(lake: tl.Lakehouse, level: str, depth: int) -> None:
-    """A table with 99 levels of structures was created, its definition was unreadable, and vacuum failed."""
+    """A deeper type is refused when the table is created. With 99 levels the definition would be unreadable, and vacuum
+    would fail."""
     lake.create_namespace("n")
     with pytest.raises(tl.InvalidArgument, match="more than 30 levels"):
         lake.create_table("n.t", nested(depth, level))
@@ -87,7 +88,8 @@ PAIRS = [[1, 2], None, [3, 4]]
 def test_lists_of_other_libraries_have_their_values(
     lake: tl.Lakehouse, values: tuple[str, pa.Array], is_nested: bool
 ) -> None:
-    """The elements that Arrow has for a list that is NULL went to the list before it, and list views crashed."""
+    """Lists of other libraries keep their values: elements that Arrow stores for a NULL list do not go to the list
+    before it, and list views are accepted."""
     column = values[1]
     if is_nested:
         column = pa.StructArray.from_arrays([column], ["a"])

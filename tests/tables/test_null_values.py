@@ -112,8 +112,8 @@ def sorted_rows(found: pa.Table) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("spec", [None, ["bucket(2, id)"]])
 @pytest.mark.parametrize("writer", WRITERS)
 def test_nulls_stay_null_for_every_writer_and_reader(lake: tl.Lakehouse, writer: str, spec: list[str] | None) -> None:
-    """A list of structures, or a map of them, that was null came back as an empty one, and was stored so: PyIceberg
-    rebuilds it from offsets, which a null does not have."""
+    """A null list or map of structs stays null. PyIceberg rebuilds it from offsets, from which a null looks like an
+    empty list."""
     table = lake.create_table("a.t", {"id": "bigint", **KINDS}, partition_spec=spec)
     WRITERS[writer](table)
     table = lake.table("a.t")
@@ -137,7 +137,7 @@ def test_nulls_stay_null_for_every_writer_and_reader(lake: tl.Lakehouse, writer:
 
 @pytest.mark.parametrize("column", KINDS)
 def test_filters_for_null_find_rows(lake: tl.Lakehouse, column: str) -> None:
-    """A filter by a list or a map ended with "Cannot explicitly project List or Map types"."""
+    """`is null` works for lists and maps."""
     table = lake.create_table("a.t", {"id": "bigint", **KINDS})
     table.append(rows(table))
     table.append({"id": [4]})
@@ -164,8 +164,7 @@ PARTS = {"k": 1, "id": UUID(int=1), "l": [UUID(int=2)], "of": {"t": "a"}}
 
 
 def test_a_structure_may_be_null_whose_parts_may_not(lake: tl.Lakehouse) -> None:
-    """A row without a structure could not be written if the structure has a part that is required: the parts were null
-    as well, and "declared non-nullable"."""
+    """A null struct with a required field can be written, although the field is null as well."""
     schema = Schema(NestedField(1, "n", IntegerType()), NestedField(2, "s", REQUIRED))
     table = lake.create_table("a.t", schema)
     text = f"{{'k': 1, 'id': '{UUID(int=1)}'::uuid, 'l': ['{UUID(int=2)}'::uuid], 'of': {{'t': 'a'}}}}"
@@ -241,8 +240,8 @@ def without_required(kind: pa.DataType) -> pa.DataType:
 @pytest.mark.parametrize("writer", WRITES)
 @pytest.mark.parametrize("kind", NESTED)
 def test_parts_of_a_null_structure_may_be_null(lake: tl.Lakehouse, kind: str, writer: str) -> None:
-    """No writer took a null structure with a required part inside of a struct, list or map, if the part was null as
-    well, as in the rows that Spark sends: "field 'a' has nulls". Iceberg's own writers take it."""
+    """A null struct with a required field can be written inside of a struct, list or map, also if the field is null as
+    in rows from Spark; Iceberg's own writers accept this."""
     text, values = NESTED[kind]
     table = lake.create_table("a.t", {"id": "int", "c": text})
     table.append({"id": [1], "c": [None]})
@@ -265,15 +264,15 @@ def test_parts_of_a_null_structure_may_be_null(lake: tl.Lakehouse, kind: str, wr
     ],
 )
 def test_a_null_of_a_required_part_is_refused(lake: tl.Lakehouse, text: str, value: object) -> None:
-    """A null in a list of lists whose elements are required was stored as an empty list."""
+    """A null in a list of lists whose elements are required is refused, instead of being stored as an empty list."""
     table = lake.create_table("a.t", {"c": text})
     with pytest.raises(tl.InvalidArgument, match=r"column c: .* is required, and 1 of its values are null"):
         table.append([{"c": value}])
 
 
 def test_a_table_with_an_added_struct_can_be_rewritten(lake: tl.Lakehouse) -> None:
-    """A structure with a required part was added to a table: its older files could be read, and neither compacted nor
-    changed, since of the structure that they do not have the parts were null, which they may not be."""
+    """After a struct with a required field was added, older files, in which the struct is null, can be compacted and
+    changed."""
     table = lake.create_table("a.t", {"n": "int"})
     for number in range(5):
         table.append([{"n": number}, {"n": number + 10}])

@@ -69,7 +69,8 @@ PROMOTED = {
 
 @pytest.mark.parametrize("spec", [None, ["n"], ["f"], ["d"], ["bucket(3, n)"], ["truncate(10, n)"]], ids=str)
 def test_promoted_columns_are_compared_as_they_are_now(lake: tl.Lakehouse, spec: list[str] | None) -> None:
-    """Literals were narrowed to the types of the files, so that rows without a value came, and others did not."""
+    """Filters on a promoted column compare values in its present type. If literals were narrowed to the types of old
+    files, other rows would match."""
     table = promoted(lake, spec)
     for filter, expected in PROMOTED.items():
         assert sorted(table.scan(filter).to_arrow()["i"].to_pylist()) == expected, filter
@@ -120,7 +121,7 @@ STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse, tl.Table], object], list[str
 def test_a_table_lives_on_without_the_source_of_an_old_partition_spec(
     lake: tl.Lakehouse, statement: str, values: list[Any], version: str
 ) -> None:
-    """Manifests were written that nobody could read, or none could be written any more."""
+    """After the source column of an old partition spec was dropped, manifests can be written and read."""
     change, expected = STATEMENTS[statement]
     change(lake, without_source(lake, version, values))
     assert sorted(lake.table("s.t").scan().to_arrow()["b"].to_pylist()) == expected
@@ -201,7 +202,8 @@ def test_a_pattern_that_a_filter_cannot_express_is_refused(lake: tl.Lakehouse, w
 def test_every_legal_spec_is_written_and_found(
     lake: tl.Lakehouse, kind: str, spec: list[str], value: Any, partition: list[Any]
 ) -> None:
-    """Such specs were accepted at creation, and then could not be written. Hashes are from Iceberg's specification."""
+    """Every partition spec that a table accepts at creation can be written, and filters find the rows. The expected
+    hashes are from Iceberg's specification."""
     table = lake.create_table("s.t", {"v": kind, "k": "int"}, partition_spec=spec)
     table.append([{"v": value, "k": 1}])
     assert [row["v"] for row in stock_rows(lake)] == [value]
@@ -239,7 +241,7 @@ def test_timestamps_that_python_has_not(lake: tl.Lakehouse, spec: list[str] | No
 
 
 def test_nanoseconds_are_compared(lake: tl.Lakehouse) -> None:
-    """The bounds of a file had microseconds, so that a filter left out rows of the same one."""
+    """Filters compare nanoseconds exactly. With bounds in microseconds, a filter would leave out rows of a file."""
     from pyiceberg.schema import Schema
     from pyiceberg.types import NestedField, TimestampNanoType
 
@@ -272,7 +274,8 @@ def test_a_column_with_a_dot_at_the_top(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("way", ["delete", "overwrite", "sql"])
 def test_manifests_without_live_files_are_not_carried_over(lake: tl.Lakehouse, way: str) -> None:
-    """Each delete left one for ever: the 120th took three seconds."""
+    """A manifest without live files is left out of the next manifest list. Otherwise each delete leaves a manifest, and
+    the 120th delete takes three seconds."""
     table = lake.create_table("s.t", {"id": "bigint"})
     table.append({"id": list(range(20))})
     for id in range(12):

@@ -14,10 +14,8 @@ import trinitylake as tl
 def test_rows_after_a_removed_partition_field_are_found(
     lake: tl.Lakehouse, version: str, transform: str, added: str | None
 ) -> None:
-    """Format version 1 replaces a removed field by a void one, whose value is NULL in every row. Filters took it for
-    the value of the column: scans and SQL found no row, DELETE and UPDATE changed none, and an upsert by the column
-    inserted each row again.
-    """
+    """Rows are found by a column whose partition field was removed. Format version 1 replaces the field by a void
+    field, whose value is NULL in every row and says nothing of the column."""
     lake.create_namespace("n")
     lake.create_table(
         "n.t", {"k": "int", "v": "int"}, partition_spec=[transform], properties={"format-version": version}
@@ -62,9 +60,8 @@ def with_name_of_dropped_field(lake: tl.Lakehouse, version: str, transform: str)
 @pytest.mark.parametrize("version", ["1", "2", "3"])
 @pytest.mark.parametrize("transform", ["p", "bucket(4, p)"])
 def test_a_column_takes_the_name_of_a_dropped_partition_field(lake: tl.Lakehouse, version: str, transform: str) -> None:
-    """Format version 1 keeps a removed field as `void`, so that after its column was dropped no column could take its
-    name again. Iceberg's Java allows the name since the source column is gone.
-    """
+    """A new column can get the name of a dropped column whose removed partition field format version 1 keeps as `void`;
+    Iceberg's Java allows this, too."""
     table, name = with_name_of_dropped_field(lake, version, transform)
     with table.update_spec() as update:
         update.add_field(name, "identity", name)

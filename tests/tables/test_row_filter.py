@@ -260,7 +260,8 @@ TRANSFORMED: list[tuple[IcebergType, pa.DataType, list[Transform[Any, Any]], st.
 def test_a_partition_value_covers_its_source_values(
     kind: IcebergType, arrow: pa.DataType, transforms: list[Transform[Any, Any]], values: Any, data: st.DataObject
 ) -> None:
-    """Truncation of the lowest number wrapped to a positive one, and no filter found the row."""
+    """The range of source values of a truncated partition value contains the lowest number, too. If it wrapped to a
+    positive number, no filter would find the row."""
     given = data.draw(st.lists(values, min_size=1, max_size=4))
     stored = pa.array(given, pa.int64() if pa.types.is_temporal(arrow) and arrow != pa.date32() else None)
     if arrow == pa.date32():
@@ -297,7 +298,8 @@ def test_a_partition_value_covers_its_source_values(
     ],
 )
 def test_a_successor_is_greater_than_all_that_begin_with_a_prefix(prefix: Any, following: Any) -> None:
-    """The bound of a text that is cut behind U+D7FF was half of a surrogate pair."""
+    """The upper bound of a truncated string is a valid string that is greater than all strings with the prefix, also
+    behind U+D7FF, where the next number is half of a surrogate pair."""
     assert successor(prefix) == following
 
 

@@ -104,7 +104,8 @@ WRITERS: dict[str, Callable[[tl.Table], None]] = {
 def test_row_groups_have_the_rows_that_the_table_asks_for(
     lake: tl.Lakehouse, writer: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each part of a stream once left a rest in a row group of its own."""
+    """Row groups have the number of rows that the table's property sets; the parts of a stream do not each leave a
+    small row group."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", 90)
     table = lake.create_table("a.t", rows(0, 0).schema, properties={LIMIT: str(limit)})
     WRITERS[writer](table)
@@ -113,7 +114,8 @@ def test_row_groups_have_the_rows_that_the_table_asks_for(
 
 
 def test_row_groups_are_as_large_as_the_table_says(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyIceberg warns that it does not know the property; our writers passed the warning on, and did not either."""
+    """Row groups have the size of the property `write.parquet.row-group-size-bytes`, which PyIceberg does not know, and
+    nothing warns of it."""
     table = lake.create_table("a.t", rows(0, 0).schema, properties={SIZE: "1600"})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -126,8 +128,8 @@ def test_row_groups_are_as_large_as_the_table_says(lake: tl.Lakehouse, monkeypat
 
 
 def test_a_large_file_of_small_row_groups_is_compressed_and_does_not_wait_in_memory(lake: tl.Lakehouse) -> None:
-    """The first row group of a file was so small that the file was taken for one of few rows: all that came after it
-    was kept in memory until the end, and not compressed."""
+    """A large file whose first row group is small is compressed, and written as a stream instead of being kept in
+    memory to its end."""
     table = lake.create_table("a.t", rows(0, 0).schema, properties={LIMIT: "50"})
     table.append(rows(0, 2000).to_reader(max_chunksize=50))
     table.refresh()

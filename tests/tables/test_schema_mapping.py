@@ -224,7 +224,7 @@ def test_types_are_written_in_sql_or_built() -> None:
 
 
 def test_types_have_the_spelling_of_duckdb() -> None:
-    """The columns of a table were `bigint` and `row(…)`, and those of a query over it `BIGINT` and `STRUCT(…)`."""
+    """Types of table columns are spelled like types of query columns: `BIGINT` and `STRUCT(…)`."""
     names = ("boolean", "smallint", "int", "bigint", "real", "double", "decimal(10,2)", "date", "time", "timestamp")
     names += ("timestamptz", "timestamp_ns", "timetz", "varchar", "binary", "uuid", "int[]", "map<varchar,real[]>")
     names += ("row(a int, b array<row(c timestamptz)>)",)

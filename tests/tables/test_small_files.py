@@ -107,8 +107,8 @@ def test_rows_of_all_types_are_those_that_pyiceberg_reads(
 def test_columns_that_were_renamed_dropped_and_moved_are_found_by_their_ids(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`name` was renamed to `title`, and another column got the name `name`: a reader by name returns the rows of
-    one column to the other."""
+    """Small files are read by column id. `name` was renamed to `title`, and another column got the name `name`; by
+    name, values would appear in the wrong column."""
     table = lake.create_table("a.t", {"id": "bigint", "name": "text", "other": "text"})
     for number in range(4):
         table.append([{"id": number, "name": f"name {number}", "other": f"other {number}"}])
@@ -132,7 +132,7 @@ def test_columns_that_were_renamed_dropped_and_moved_are_found_by_their_ids(
 
 
 def test_rows_that_were_deleted_by_position_do_not_come_back(lake: tl.Lakehouse) -> None:
-    """The core reads whole files. A file of deleted rows lay beside one of them."""
+    """Small files with position deletes are not read by the core, which reads whole files."""
     table = lake.create_table("a.t", {"id": "bigint"}, properties={"write.delete.mode": "merge-on-read"})
     for number in range(5):
         table.append({"id": range(number * 10, number * 10 + 10)})
@@ -145,8 +145,8 @@ def test_rows_that_were_deleted_by_position_do_not_come_back(lake: tl.Lakehouse)
 
 
 def test_files_of_others_are_read_whatever_they_are(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """Of twelve neighbours each second one is out of the ordinary: with other encodings, texts of dictionaries, no ids,
-    other widths, columns in another order."""
+    """Small files of other writers are read together with ordinary ones: every second file has other encodings,
+    dictionaries, no ids, other widths or columns in another order."""
     table = lake.create_table("a.t", {"id": "bigint", "text": "text"})
     ids = {"PARQUET:field_id": "1"}, {"PARQUET:field_id": "2"}
     with_ids = pa.schema([pa.field("id", pa.int64(), metadata=ids[0]), pa.field("text", pa.string(), metadata=ids[1])])
@@ -193,7 +193,8 @@ def test_a_link_that_leaves_the_lakehouse_is_refused_as_always(lake: tl.Lakehous
 
 
 def test_a_file_that_is_missing_or_damaged_is_an_error_that_names_it(lake: tl.Lakehouse) -> None:
-    """A file that cannot be read together is read by itself, whose error says what is wrong: no row is left out."""
+    """If one of many small files cannot be read, the error names this file and its problem, and no rows are
+    left out."""
     table = lake.create_table("a.t", {"id": "bigint"})
     for number in range(5):
         table.append({"id": [number]})
@@ -218,14 +219,14 @@ print(bloom_filter_may_hold(bytes.fromhex("15001c1c00001c1c00001c1c000000"), pa.
 
 
 def test_damaged_bloom_filter_prints_nothing() -> None:
-    """Users saw "thread panicked at …": panics of the library were caught, and printed all the same."""
+    """A panic of a Rust library that is caught prints no "thread panicked at …"."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_BLOCK], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
 
 
 def test_a_flipped_byte_in_a_small_file_never_changes_values(lake: tl.Lakehouse) -> None:
-    """Small local files had a reader of their own, which did not verify the checksums of pages: a flipped byte changed
-    a value without an error."""
+    """The reader of small local files verifies the checksums of pages, so a flipped byte is an error and never another
+    value."""
     table = lake.create_table("a.t", {"id": "bigint", "name": "text"})
     for number in range(3):
         table.append([{"id": number * 100 + one, "name": f"name {one}"} for one in range(100)])
@@ -254,7 +255,7 @@ def test_schemas_with_ids_are_worked_out_once(lake: tl.Lakehouse) -> None:
 def test_all_rows_at_once_of_many_small_files_are_those_of_a_stream(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyIceberg spent a millisecond on each file: all rows of a thousand files took eight times as long as a stream."""
+    """All rows at once are the same as the rows of a stream, and reading a thousand small files takes no longer."""
     table = lake.create_table("a.t", {name: kind for name, kind in COLUMNS.items() if name != "key"})
     for number in range(10):
         table.append([{k: v for k, v in row(number * 7 + one).items() if k != "key"} for one in range(7)])
@@ -267,7 +268,8 @@ def test_all_rows_at_once_of_many_small_files_are_those_of_a_stream(
 
 
 def test_few_rows_are_written_while_others_are_read(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows of a small compaction made one row group, which one thread encoded when everything had been read."""
+    """A small compaction writes row groups while it reads, instead of encoding one row group with one thread at the
+    end."""
     monkeypatch.setattr(compaction, "LEAST_ROW_GROUP_SIZE_BYTES", 1 << 14)
     monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
     table = lake.create_table("a.t", {"id": "bigint", "raw": "binary"})

@@ -31,7 +31,7 @@ def _stored(table: tl.Table) -> list[list[Any]]:
     ],
 )
 def test_rows_are_written_in_the_sort_order_of_the_table(tmp_path: Path, order: str, expected: list[Any]) -> None:
-    """The order was stored in the metadata, and no statement looked at it."""
+    """Every statement writes rows in the sort order of the table."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("n")
     rows = pa.table({"k": range(7), "v": [7.0, NAN, None, -INF, 0.0, INF, -1.0]})

@@ -30,8 +30,8 @@ def table(tmp_path: Path) -> tl.Table:
 
 @pytest.mark.parametrize("filter", [None, "id >= 0"])
 def test_a_slow_reader_holds_few_rows(table: tl.Table, filter: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyIceberg's stream read all files of a table while the first batch was looked at: `cat`, lazy frames and queries
-    of remote tables, which say that they stream, held the whole table."""
+    """A stream reads only a few files ahead of its consumer. PyIceberg's own stream would read all files while the
+    first batch is used."""
     monkeypatch.setattr(read_ahead, "BUFFER_SIZE_BYTES", 1 << 20)
     monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
     begun: list[object] = []

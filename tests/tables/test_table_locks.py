@@ -61,7 +61,8 @@ def test_a_thread_continues_without_the_lock_after_the_timeout() -> None:
 
 
 def test_a_held_lock_is_not_collected() -> None:
-    """The dictionary refers weakly to locks; a lock that was dropped while it was held was given to two threads."""
+    """A held lock stays in the dictionary, which refers to locks weakly. Otherwise two threads could get different
+    locks for one table."""
     locks = TableLocks()
     with locks.held(["a"]):
         gc.collect()

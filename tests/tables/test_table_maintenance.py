@@ -110,8 +110,8 @@ CHANGES: dict[str, tuple[list[str] | None, Callable[[Any], object]]] = {
 def test_one_compaction_is_enough_after_a_change_of_partitioning(
     lake: tl.Lakehouse, change: str, sort_by: str | None
 ) -> None:
-    """Files were put together by the partitions that they had before. So of each of those one small file came into a
-    partition of the table as it is now, beside small ones that lay there: a second run put these together."""
+    """A compaction after a change of the partition spec groups files by the new partitions, so a second compaction
+    finds nothing to do."""
     spec, changed = CHANGES[change]
     table = lake.create_table("ns.t", {"id": "bigint", "city": "text", "n": "int"}, partition_spec=spec)
 
@@ -141,8 +141,7 @@ def test_one_compaction_is_enough_after_a_change_of_partitioning(
 
 
 def test_files_of_a_partition_are_few_or_many_whatever_their_size(lake: tl.Lakehouse) -> None:
-    """Of files that are not much smaller than they should be, fewer than `min_files` make a group that is written at
-    once. Such groups were left alone, however many files their partition had."""
+    """`min_files` counts all small files of a partition, not the files of one group that is written together."""
     table = filled(lake, 20)
     largest = max(task.file.file_size_in_bytes for task in table.iceberg.scan().plan_files())
     options: dict[str, Any] = {"min_files": 8, "target_file_size_bytes": largest * 3 // 2}
@@ -186,8 +185,8 @@ def test_columns_that_came_and_went_are_right_afterwards(lake: tl.Lakehouse) -> 
 
 
 def test_a_column_that_was_dropped_and_added_again_has_no_old_values(lake: tl.Lakehouse) -> None:
-    """What files have in common is looked at once, so a file with the same names was taken for one with the columns of
-    the file before it: values of the dropped column came back as those of the new one."""
+    """In a compaction, a column that was dropped and added again with the same name has no values of the dropped
+    column: files with equal names of columns can have different columns."""
     table = filled(lake, 2)
     with table.update_schema() as update:
         update.delete_column("city")
@@ -289,7 +288,7 @@ def test_manifests_are_rewritten_by_partition(lake: tl.Lakehouse) -> None:
 
 
 def test_rewritten_manifests_are_redone_over_appends(lake: tl.Lakehouse) -> None:
-    """Redone as what it was, a snapshot without a file that changed, it left the manifests as they were."""
+    """`rewrite_manifests` that is repeated after a concurrent append rewrites the manifests again."""
     table = lake.create_table("ns.t", rows(), properties={"commit.manifest-merge.enabled": "false"})
     for id in range(4):
         table.append(rows(id))
@@ -330,7 +329,7 @@ def test_snapshots_expire_by_number_and_age(lake: tl.Lakehouse) -> None:
 
 
 def test_upkeep_of_a_table_has_a_message_and_an_author(lake: tl.Lakehouse) -> None:
-    """The log had an `overwrite` without a client."""
+    """Maintenance of a table accepts a message and an author for the log."""
     table = lake.create_table("ns.up", {"x": "bigint"})
     for number in range(6):
         table.append({"x": [number]})
@@ -352,10 +351,8 @@ def test_an_empty_table_needs_no_upkeep(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("is_saved", [False, True])
 def test_a_change_that_comes_to_nothing_in_a_race_keeps_its_file(lake: tl.Lakehouse, is_saved: bool) -> None:
-    """Two took the same snapshots out of a table. The second was redone, and nothing was left to do. It counted as no
-    change then, only as a requirement, and was put on the newer table once more; the metadata file that its commit
-    named was taken for one that had been replaced, and deleted after the commit: the table could not be read any more.
-    """
+    """If two processes expire the same snapshots, the second has nothing left to do after the conflict, and the
+    metadata file that its commit names is not deleted. Otherwise the table could not be read."""
     table = filled(lake, 3)
     late = lake.begin()
     late.table("ns.t").maintenance.expire_snapshots(keep=1)
@@ -382,9 +379,7 @@ def test_a_property_that_both_set_alike_keeps_its_file(lake: tl.Lakehouse) -> No
 
 @pytest.mark.parametrize("format_version", [2, 3])
 def test_rewritten_manifests_keep_the_entries_of_files(lake: tl.Lakehouse, format_version: int) -> None:
-    """Entries that go into another manifest are copied as bytes. One byte too few or too many, and a file had the
-    bounds of another column, or the manifest could not be read; of row ids, what was copied was not what was inherited.
-    """
+    """Entries that are copied as bytes into another manifest keep all their values, also inherited row ids."""
     table = lake.create_table(
         "ns.t", rows(), partition_spec=["city"], properties={"format-version": str(format_version)}
     )
@@ -426,8 +421,8 @@ def test_rewritten_manifests_keep_the_entries_of_files(lake: tl.Lakehouse, forma
 
 
 def test_an_entry_of_an_older_schema_is_rewritten(lake: tl.Lakehouse) -> None:
-    """A partition had been a float of four bytes and was a double of eight since. An entry that was copied as it stood
-    into a manifest that said "double" had four bytes of the next field in its partition."""
+    """An entry is not copied as bytes if the type of its partition value has changed, such as from float to double,
+    because the number of bytes differs."""
     some = pa.table({"id": pa.array([1], pa.int64()), "part": pa.array([0.5], pa.float32())})
     table = lake.create_table("ns.t", some, partition_spec=["part"])
     for _ in range(4):

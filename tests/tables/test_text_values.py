@@ -71,8 +71,8 @@ def expected(type: str, text: str) -> pa.Scalar:
 
 @pytest.mark.parametrize("type", TEXTS)
 def test_texts_are_converted_as_in_csv(type: str) -> None:
-    """JSON has texts for times, and numbers stay texts until they are converted. `Infinity` was refused where `NaN` was
-    stored, no text fitted a `time`, 16777217 became 16777216 in a `real` column, and 1 became `true`."""
+    """Strings are converted to other types by the rules for CSV. Otherwise JSON's times, `Infinity`, 16777217 in a
+    `real` column or 1 in a boolean column would be refused or changed."""
     kind = KINDS[type]
     for text in TEXTS[type]:
         value = expected(type, text)
@@ -106,7 +106,7 @@ def test_a_row_of_json_has_every_type(lake: tl.Lakehouse) -> None:
 
 
 def test_a_boolean_is_no_number(lake: tl.Lakehouse) -> None:
-    """`true` was stored as 1 in a `bigint`."""
+    """A boolean is refused in a column of numbers, instead of being stored as 1."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"i": "bigint", "d": "double", "s": "struct<i: int>"})
     for row in ({"i": True}, {"d": False}, {"s": {"i": True}}):
@@ -130,8 +130,8 @@ WIDE = 2**70
     ],
 )
 def test_integers_beyond_64_bits(lake: tl.Lakehouse, type: str, value: Any, expected: Any) -> None:
-    """In a list or structure such an integer was refused with "Python int too large to convert to C long"; as a
-    floating-point number it lost its last digits."""
+    """Integers beyond 64 bits are stored exactly where they fit, also in lists and structs, or refused by an error that
+    names the column."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": type})
     if expected is None:

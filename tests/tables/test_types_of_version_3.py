@@ -33,7 +33,8 @@ lake = lake_on_disk("ns")
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Zurich"])
 def test_arrow_nanoseconds_are_kept_in_version_3_and_refused_in_version_2(lake: tl.Lakehouse, zone: str | None) -> None:
-    """The columns of a table of version 3 became microseconds, and the append of the same data was refused."""
+    """A table of format version 3 that is created from Arrow data keeps nanoseconds, and accepts the same data in an
+    append."""
     times = pa.array(NANOS, pa.timestamp("ns", zone))
     rows = pa.table({"id": [1, 2, 3], "t": times, "l": pa.array([[one] for one in NANOS], pa.list_(times.type))})
     table = lake.create_table("ns.t", rows, properties=V3, partition_spec=["day(t)"])
@@ -52,7 +53,8 @@ def test_arrow_nanoseconds_are_kept_in_version_3_and_refused_in_version_2(lake: 
 
 @pytest.mark.parametrize("count", [3, MAX_KEYS + 1])
 def test_rows_are_merged_by_nanoseconds(lake: tl.Lakehouse, count: int) -> None:
-    """Files were selected by keys that were cut to microseconds: rows with the keys were not found, and added again."""
+    """A merge selects files by keys with nanoseconds. With keys in microseconds the rows are not found, and inserted
+    again."""
     times = pa.array([NANOS[1] + number for number in range(count)], pa.timestamp("ns"))
     table = lake.create_table("ns.t", pa.table({"t": times, "n": [0] * count}), properties=V3)
     table.append({"t": times, "n": [0] * count})
@@ -67,7 +69,7 @@ def test_rows_are_merged_by_nanoseconds(lake: tl.Lakehouse, count: int) -> None:
 
 
 def test_a_default_value_with_nanoseconds_is_read_and_written(lake: tl.Lakehouse) -> None:
-    """PyIceberg could not read the JSON of such a default, so the table could not be loaded."""
+    """A default value with nanoseconds can be read and written, although PyIceberg cannot parse its JSON."""
     table = lake.create_table("ns.t", {"id": "bigint"}, properties=V3)
     table.append({"id": [1]})
     field = {"id": 2, "name": "t", "type": "timestamp_ns", "required": False}
@@ -111,7 +113,7 @@ def test_a_column_of_nulls_has_an_unknown_type_in_version_3(lake: tl.Lakehouse) 
 
 
 def test_a_schema_of_pyiceberg_keeps_its_default_values(lake: tl.Lakehouse) -> None:
-    """`create_table` dropped them without a word, so that rows without the column had NULL."""
+    """`create_table` keeps the default values of a PyIceberg schema."""
     lake.create_namespace("n")
     part = NestedField(4, "p", StringType(), write_default="part")
     schema = Schema(

@@ -38,8 +38,7 @@ SPECS: list[Any] = [None, "key", "bucket(3, key)", "truncate(5, n)"]
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_filters_compare_ids_by_their_bytes(lake: tl.Lakehouse, spec: str | None) -> None:
-    """Arrow compares no UUIDs, so a filter on one raised its `ArrowNotImplementedError`. Of a table that is
-    partitioned by them PyIceberg found no file at all: it read the partition as a UUID and held it against bytes."""
+    """Filters on UUIDs work, also in tables that are partitioned by UUIDs, although Arrow cannot compare them."""
     table = filled(lake, partition_spec=spec)
     every = range(len(KEYS))
     wanted: dict[str, list[int]] = {
@@ -71,7 +70,7 @@ def test_filters_compare_ids_by_their_bytes(lake: tl.Lakehouse, spec: str | None
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_rows_of_an_id_are_deleted_overwritten_and_merged(lake: tl.Lakehouse, spec: str | None) -> None:
-    """`table.delete("key = '…'")` ended with Arrow's error; rows could not be written at all in partitions of ids."""
+    """Rows can be deleted, overwritten and merged by UUIDs, also in partitions of UUIDs."""
     table = filled(lake, partition_spec=spec)
     table.delete(f"key = '{KEY}'")
     assert numbers(table.scan().to_arrow()) == [-1, *(n for n in range(24) if n != 7)]
@@ -98,7 +97,7 @@ def test_a_structure_s_id_can_be_filtered_by(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("order", ["key", "key desc"])
 def test_rows_are_sorted_by_ids(lake: tl.Lakehouse, order: str) -> None:
-    """A compaction that sorts ended with "Unsupported type for RecordBatch sorting"."""
+    """A compaction can sort by UUIDs, which Arrow cannot sort."""
     table = filled(lake)
     table.maintenance.compact(sort_by=[order])
     found = [n for n in table.scan().to_arrow()["n"].to_pylist() if n >= 0]
@@ -107,7 +106,7 @@ def test_rows_are_sorted_by_ids(lake: tl.Lakehouse, order: str) -> None:
 
 
 def test_ids_may_come_as_texts(lake: tl.Lakehouse) -> None:
-    """DuckDB hands out UUIDs as texts, so no statement in SQL could write one."""
+    """UUIDs can be written as strings, as DuckDB returns them."""
     table = filled(lake)
     table.append({"key": [str(KEY), None], "n": [101, 102]})
     table.append(pa.table({"key": pa.chunked_array([[str(OTHER)], []], pa.large_string()), "n": [103]}))
@@ -120,8 +119,7 @@ def test_ids_may_come_as_texts(lake: tl.Lakehouse) -> None:
 
 
 def test_sql_joins_ids_with_what_it_knows(lake: tl.Lakehouse) -> None:
-    """DuckDB passed the ids of the other side of a join to the scan of a table, and failed: "Unimplemented type UUID
-    for Arrow Filter Pushdown"."""
+    """SQL can join by UUIDs, although DuckDB's filter pushdown to Arrow does not support them."""
     filled(lake)
     one = f"(select '{KEY}'::uuid as key, 70 as n)"
     assert lake.sql(f"select t.n from a.t t join {one} s using (key)").to_arrow()["n"].to_pylist() == [7]
@@ -169,8 +167,7 @@ def in_texts(kind: pa.DataType) -> pa.DataType:
 
 @pytest.mark.parametrize("kind", PARTS)
 def test_texts_are_ids_wherever_they_stand_in_a_column(lake: tl.Lakehouse, kind: str) -> None:
-    """A text was taken as a UUID in a column and refused in a list or a structure: "widths must match". So no statement
-    in SQL could write one there. No query read a table that had one, either: Arrow's `empty_table` said "extension"."""
+    """Strings are accepted for UUIDs in lists and structs, too, and queries read such tables."""
     one, other, in_sql = PARTS[kind]
     table = lake.create_table("a.t", {"n": "int", "c": kind})
     target = table.scan().to_arrow().schema.field("c").type
@@ -205,7 +202,7 @@ def test_texts_are_ids_wherever_they_stand_in_a_column(lake: tl.Lakehouse, kind:
 
 
 def test_objects_of_python_are_ids_in_structures(lake: tl.Lakehouse) -> None:
-    """Rows that a scan gave could not be written again: of a `uuid.UUID` in a list Arrow says "extension"."""
+    """`uuid.UUID` objects are accepted in lists and structs, so that scanned rows can be written again."""
     table = lake.create_table("a.t", {"n": "int", "l": "list<uuid>", "of": "struct<k: uuid>"})
     rows = [{"n": 1, "l": [KEY, None], "of": {"k": OTHER}}, {"n": 2, "l": None, "of": None}]
     table.append(rows)
@@ -218,7 +215,7 @@ def test_objects_of_python_are_ids_in_structures(lake: tl.Lakehouse) -> None:
 
 
 def test_sql_makes_columns_of_ids(lake: tl.Lakehouse) -> None:
-    """DuckDB hands out UUIDs as texts, so a table that SQL created had texts for them, which nobody asked for."""
+    """A table that SQL creates from UUIDs has UUID columns, although DuckDB returns UUIDs as strings."""
     filled(lake)
     declared = "id uuid not null, l uuid[], s struct(k uuid, e int, x struct(y uuid)[]), m map(uuid, text), f uuid[2]"
     lake.sql(f"create table a.declared ({declared}, primary key (id))")

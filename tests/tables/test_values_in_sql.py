@@ -67,7 +67,7 @@ def test_comparisons_mean_the_same_in_select_update_delete_and_given_rows(
 
 
 def test_a_number_beyond_the_range_of_a_column_is_refused(lake: tl.Lakehouse) -> None:
-    """Arrow made 1e300 an infinite float without a word."""
+    """A number beyond the range of a `float` column is refused, instead of becoming infinite."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"k": "int", "f": "float", "s": "row(f float)", "l": "array<float>"})
     for bad in ({"f": 1e300}, {"s": {"f": -1e300}}, {"l": [0.0, 1e300]}):
@@ -91,7 +91,8 @@ WRITES_OF_INFINITY = (
 
 
 def test_infinity_as_a_date_or_timestamp_is_refused(lake: tl.Lakehouse) -> None:
-    """It was stored as the largest number: a date in the year 5881580 for every reader but DuckDB."""
+    """DuckDB's `infinity` as a date or timestamp is refused. Stored as the largest number, it would be a date in the
+    year 5881580 for other readers."""
     lake.create_namespace("n")
     columns = {"k": "int", "d": "date", "t": "timestamp", "z": "timestamptz", "s": "row(z array<timestamptz>)"}
     table = lake.create_table("n.t", columns)
@@ -143,7 +144,7 @@ print(json.dumps([
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
 def test_times_without_a_zone_are_in_utc_whatever_the_zone_of_the_machine(tmp_path: Path, zone: str) -> None:
-    """SQL took the zone of the machine, and `append` took UTC: one row had two times."""
+    """Times without a zone are in UTC in SQL and in `append`, in any time zone of the machine."""
     command = [sys.executable, "-c", OF_ANOTHER_ZONE, str(tmp_path / "lake")]
     run = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "TZ": zone})
     assert json.loads(run.stdout) == [

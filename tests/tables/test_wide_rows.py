@@ -83,7 +83,7 @@ def test_wide_rows_are_put_together_in_bounded_memory(
 
 
 def test_so_are_rows_of_a_table_that_has_got_another_column_since(lake: tl.Lakehouse) -> None:
-    """Files with other columns, or with deleted rows, were read by other code: 131,072 rows at a time."""
+    """Batches of wide rows are small also for files with other columns or with deleted rows, which other code reads."""
     from pyiceberg.types import LongType
 
     table = documents(lake, alike)
@@ -163,7 +163,8 @@ REPEATED = {
 
 @pytest.mark.parametrize("what", REPEATED)
 def test_a_file_of_some_kilobytes_may_stand_for_a_quarter_of_a_gigabyte(tmp_path: Path, what: str) -> None:
-    """Small files are read with fewer looks, at once. One of 50 kB has five thousand rows of the same text."""
+    """A small file with many repeated values is not read at once: 50 kB can contain five thousand rows of the same long
+    string."""
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"id": range(len(REPEATED[what])), "text": REPEATED[what]}), path, store_schema=False)
     assert path.stat().st_size < 100_000
@@ -187,7 +188,8 @@ def texts(path: Path, values: Any, **options: Any) -> pa.Table:
 
 
 def test_long_texts_that_stand_together_make_no_large_batch(tmp_path: Path) -> None:
-    """The texts of a file take little memory on average, but some hundred long ones follow each other."""
+    """Batches stay small where some hundred long strings follow each other, although the strings of the file take
+    little memory on average."""
     path = tmp_path / "f.parquet"
     long = [str(number).rjust(50_000, "x") for number in range(40)]
     values = [""] * 1_000 + [long[number % 40] for number in range(400)] + ["a", "b"] * 400_000
@@ -218,7 +220,8 @@ class Parts:
 
 
 def test_rows_are_read_ahead_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order; and what reading raises is raised when its turn has come, with no thread left behind."""
+    """Rows are read ahead within a memory limit and returned in order. An error of a read is raised at its place in the
+    order, and no thread remains."""
     monkeypatch.setattr(read_ahead, "BUFFER_SIZE_BYTES", 5 << 10)
     parts = Parts()
     before = threading.active_count()

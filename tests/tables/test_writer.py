@@ -71,7 +71,7 @@ def test_rows_are_committed_after_max_delay_rows_or_bytes(lake: tl.Lakehouse) ->
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_become_what_separate_appends_make_of_them(seed: int) -> None:
-    """Oracle: each write as an `append` of its own, which either lands or fails."""
+    """The writes of a writer have the same result as separate appends, each of which succeeds or fails."""
     lake, choose = tl.create(f"memory://{uuid.uuid4()}"), random.Random(seed)
     lake.create_namespace("raw")
     schema = {**COLUMNS, "tags": "array(varchar)", "part": "row(a bigint, b varchar)"}
@@ -179,7 +179,8 @@ def test_failed_write_fails_alone_and_close_raises_errors_that_were_not_seen(lak
 
 @pytest.mark.parametrize("is_one_commit", [True, False])
 def test_producer_ends_with_its_first_write_that_does_not_fit(lake: tl.Lakehouse, is_one_commit: bool) -> None:
-    """The write after a refused one was committed: the corrected row of the refused one was called a duplicate."""
+    """After a write of a producer was refused, its later writes fail. Otherwise the corrected rows of the refused write
+    would count as duplicates."""
     writer = lake.table("raw.events").writer(max_delay="1 hour", producer="p")
     other = writer.write([{"id": 100}], producer="q", sequence=1)
     writer.write([{"id": 1}], sequence=1)
@@ -200,7 +201,7 @@ def test_producer_ends_with_its_first_write_that_does_not_fit(lake: tl.Lakehouse
 
 
 def test_deeply_nested_rows_are_rejected(lake: tl.Lakehouse) -> None:
-    """A row of 400 levels failed all rows of its write with a RecursionError, also with a dead-letter table."""
+    """A row of 400 levels is rejected alone, instead of failing all rows of its write with a RecursionError."""
     deep: object = 1
     for _ in range(400):
         deep = {"a": deep}
@@ -212,7 +213,8 @@ def test_deeply_nested_rows_are_rejected(lake: tl.Lakehouse) -> None:
 
 
 def test_open_writer_notices_a_rollback(lake: tl.Lakehouse) -> None:
-    """A writer that was open during a rollback went on with the next number, and a number was missing for ever."""
+    """An open writer fails after a rollback of the lakehouse, instead of continuing with the next number and leaving a
+    gap."""
     writer = lake.table("raw.events").writer(max_delay="20 ms", producer="p")
     version = writer.write([{"id": 1}], sequence=1).result()
     writer.write([{"id": 2}], sequence=2).result()
@@ -238,7 +240,7 @@ def test_exception_in_the_block_commits_what_was_written(lake: tl.Lakehouse) -> 
 
 @pytest.mark.parametrize("kind", ["rows", "arrays", "table", "batches"])
 def test_rows_may_be_changed_after_write(lake: tl.Lakehouse, kind: str) -> None:
-    """A program that reused its arrays got the values of the last write for each of the writes before it."""
+    """A program may change its arrays after `write`, which copies the rows."""
     row, numbers = {"id": 0}, np.zeros(1, np.int64)
     table = pa.table({"id": pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(numbers)])})
     with lake.table("raw.events").writer(max_delay="1 hour") as writer:
@@ -253,7 +255,8 @@ def test_rows_may_be_changed_after_write(lake: tl.Lakehouse, kind: str) -> None:
 
 
 def test_a_rollback_of_the_table_rolls_back_its_producers(lake: tl.Lakehouse) -> None:
-    """The rows were gone and the numbers stayed, so that rows that were sent again were taken for duplicates."""
+    """A rollback of the table also resets the numbers of its producers. Otherwise rows that are sent again would count
+    as duplicates."""
 
     def send(producer: str, *numbers: int) -> list[bool]:
         with lake.table("raw.events").writer(producer=producer) as writer:
@@ -317,7 +320,8 @@ def test_rollback_takes_rows_and_sequence_back(lake: tl.Lakehouse) -> None:
 
 
 def test_writer_that_was_taken_over_is_fenced_and_other_producers_go_on(lake: tl.Lakehouse) -> None:
-    """A consumer that hung came back after another process had its partition, and wrote its rows a second time."""
+    """A writer whose producer another process has taken over fails, and does not write its rows a second time; other
+    producers continue."""
     table = lake.table("raw.events")
     old, new = table.writer(max_delay="1 hour"), lake.table("raw.events").writer(max_delay="1 hour")
     old.write([{"id": 1}], producer="p", sequence=1)
@@ -339,7 +343,8 @@ def test_writer_that_was_taken_over_is_fenced_and_other_producers_go_on(lake: tl
 
 
 def test_producer_that_comes_back_is_taken_over_again(lake: tl.Lakehouse) -> None:
-    """A partition of a topic went to another consumer and came back: the first one had its claim of before."""
+    """A writer that gets a producer back, such as a partition of a topic, takes it over again instead of using its
+    former claim."""
     one, two = lake.table("raw.events").writer(), lake.table("raw.events").writer()
     for number, (writer, last) in enumerate([(one, None), (two, 0), (one, 1), (one, 2), (two, 3)]):
         assert writer.last_sequence("p") == last
@@ -430,7 +435,8 @@ def test_retryable_error_is_retried_and_another_one_fails_the_producer(
 
 
 def test_commit_without_an_answer_is_settled(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The core reports an unknown commit after lost replies (`tests/core`); here only what the writer makes of it."""
+    """The writer finds out whether a commit without an answer succeeded. How the core reports such a commit is tested
+    in `tests/core`."""
     monkeypatch.setattr(table_writer, "FIRST_PAUSE_SECONDS", 0.01)
     from trinitylake.lakehouse.transaction import Transaction
 
@@ -612,7 +618,7 @@ def test_writes_are_awaited_in_asyncio(lake: tl.Lakehouse) -> None:
 
 
 def test_error_of_a_write_whose_task_was_cancelled_is_raised_by_close(lake: tl.Lakehouse) -> None:
-    """A task gave up after a time limit. The error of its rows, which failed later, counted as seen."""
+    """`close` raises the error of a write whose task was cancelled before the error occurred."""
 
     async def main() -> None:
         writer = lake.table("raw.events").writer(max_delay="1 h")
