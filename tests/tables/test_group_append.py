@@ -504,6 +504,7 @@ def queued_by_a_dead_process(lake: tl.Lakehouse, rows: pa.Table, columns: Schema
     table = lake.table("raw.events")
     batch = Batch(rows, None, None, CommitInfo("of the dead process"))  # type: ignore[arg-type]
     entry = table._log_entry(batch)  # type: ignore[attr-defined]
+    columns = columns or table.iceberg.schema()
     lake._core.queue_appends(table.id, ("raw", "events"), [entry], to_ipc(rows, columns)).wait()
     return str(entry.id)
 
@@ -543,6 +544,35 @@ def test_a_transaction_that_loses_a_race_waits_in_the_queue(tmp_path: Path, monk
     txn.commit()
     assert queued == [1]
     assert ids(other) == [1, 2]
+
+
+@pytest.mark.parametrize("change", ["rename", "drop", "drop and add"])
+def test_a_queued_append_is_repeated_for_the_columns_that_its_caller_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Rows wait in the queue with all columns of the table. When another process renamed or dropped a column that the
+    caller had not named, the append failed. A new column of the same name got NULL instead of its default value."""
+    lake, other = lakes_with_queue(tmp_path)
+    table = lake.create_table("raw.wide", {"id": "bigint", "extra": "bigint"}, properties={"format-version": "3"})
+    append_in_queue = AutocommitTable._append_in_queue
+
+    def after_the_change(self: AutocommitTable, batch: Batch, *arguments: Any) -> group_append.Committed:
+        monkeypatch.setattr(AutocommitTable, "_append_in_queue", append_in_queue)
+        with other.table("raw.wide").update_schema() as update:
+            if change == "rename":
+                update.rename_column("extra", "more")
+            else:
+                update.delete_column("extra")
+        if change == "drop and add":
+            with other.table("raw.wide").update_schema() as update:
+                update.add_column("extra", LongType(), default_value=7)
+        return append_in_queue(self, batch, *arguments)
+
+    monkeypatch.setattr(AutocommitTable, "_append_in_queue", after_the_change)
+    monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
+    table.append({"id": [1]})
+    [row] = other.table("raw.wide").scan().to_arrow().to_pylist()
+    assert list(row.values()) == {"rename": [1, None], "drop": [1], "drop and add": [1, 7]}[change]
 
 
 def test_queued_rows_that_do_not_fit_any_more_are_left_to_their_owner(

@@ -69,18 +69,22 @@ _COLUMNS = b"trinitylake.columns"
 def to_ipc(rows: pa.Table, columns: Schema | None = None) -> bytes:
     """Encode rows as an Arrow IPC stream. It includes `columns`, the schema for which the rows were prepared."""
     if columns is not None:
-        rows = rows.replace_schema_metadata({_COLUMNS: columns.model_dump_json()})
+        rows = rows.replace_schema_metadata({_COLUMNS: columns_text(columns)})
     buffer = pa.BufferOutputStream()
     with pa.ipc.new_stream(buffer, rows.schema) as stream:
         stream.write_table(rows)
     return cast("bytes", buffer.getvalue().to_pybytes())
 
 
-def of_ipc(data: bytes, schema: Schema | None = None) -> pa.Table:
-    """The inverse of `to_ipc`. Raises `OtherColumns` if the rows were prepared for another schema than `schema`."""
+def of_ipc(data: bytes, columns: bytes | None = None) -> pa.Table:
+    """The inverse of `to_ipc`. Raises `OtherColumns` if the rows were prepared for other `columns` (`columns_text`)."""
     with pa.ipc.open_stream(data) as stream:
         rows = stream.read_all()
-    columns = (rows.schema.metadata or {}).get(_COLUMNS)
-    if schema is not None and columns is not None and type(schema).model_validate_json(columns) != schema:
+    if columns is not None and (rows.schema.metadata or {}).get(_COLUMNS) != columns:
         raise OtherColumns
     return rows
+
+
+def columns_text(schema: Schema) -> bytes:
+    """The schema as JSON, for comparisons."""
+    return schema.model_dump_json().encode()

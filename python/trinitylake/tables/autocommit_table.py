@@ -17,7 +17,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary
-from trinitylake.tables.append_batch import Batch, OtherColumns, of_ipc, to_ipc
+from trinitylake.tables.append_batch import Batch, OtherColumns, columns_text, of_ipc, to_ipc
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
@@ -26,7 +26,6 @@ from trinitylake.tables.merge import WriteResult, committed
 from trinitylake.tables.table_locks import table_locks
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableRequirement, TableUpdate
@@ -293,15 +292,14 @@ class AutocommitTable(FrozenTable):
         for member, entry in zip(members, entries[1:], strict=True):
             member.companion = entry
         own.table, own.companion = self, entries[0]
-        own.repeats = bool(members) and batch.entry is None
-        columns = batch.schema if any(one.entry is not None for one in batches) else None
+        own.repeats = batch.entry is None
         rows = pa.concat_tables([one.rows for one in batches])
-        name, data = (self._namespace, self._name), to_ipc(rows, columns)
+        name, data = (self._namespace, self._name), to_ipc(rows, batch.schema)
         queued = self._lakehouse._core.queue_appends(self.id, name, entries, data)
         try:
             while (others := queued.wait()) is not None:
                 with suppress(LostRace):
-                    return self._append_queued(rows, columns, batch, queued, others, own)
+                    return self._append_queued(rows, batch, queued, others, own)
         except BaseException as error:
             try:
                 if queued.withdraw() is None:
@@ -319,18 +317,11 @@ class AutocommitTable(FrozenTable):
         return Committed(own.table, version)
 
     def _append_queued(
-        self,
-        rows: pa.Table,
-        columns: Schema | None,
-        own_batch: Batch,
-        queued: _core.QueuedAppends,
-        others: list[bytes],
-        own: Member[Batch],
+        self, rows: pa.Table, own_batch: Batch, queued: _core.QueuedAppends, others: list[bytes], own: Member[Batch]
     ) -> Committed:
-        """Append queued rows of this and other processes. Raises `LostRace` if a version already contains some of them.
+        """Append queued rows of this and other processes, which were all prepared for the present columns.
 
-        Args:
-            columns: the columns that the table must have; None for any columns that the rows fit.
+        Raises `LostRace` if a version already contains some of the rows.
         """
         attempts = iter(range(1))
 
@@ -341,12 +332,13 @@ class AutocommitTable(FrozenTable):
             with table._writing() as iceberg, translated(self._subject), iceberg.transaction() as change:
                 assert isinstance(change, StagedTransaction)
                 schema = change.table_metadata.schema()
-                if columns not in (None, schema):
+                if own_batch.schema != schema:
                     raise OtherColumns
+                columns = columns_text(schema)
                 parts, refused = [self._conformed(rows, change).rows], []
                 for position, data in enumerate(others):
                     try:
-                        parts.append(self._conformed(of_ipc(data, schema), change).rows)
+                        parts.append(self._conformed(of_ipc(data, columns), change).rows)
                     except (TrinityLakeError, OtherColumns, pa.ArrowException):  # the owner of the rows gets the error
                         refused.append(position)
                 queued.refuse(refused)

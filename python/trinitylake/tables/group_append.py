@@ -19,8 +19,8 @@ them. So a group that fails is withdrawn from the queue before its threads get t
 Invariants:
 - A batch is in at most one group at a time, and a group commits as a whole or not at all.
 - An invalid batch fails only its own append. A batch is prepared before it joins a group. If a group certainly
-  committed
-    nothing, each of its threads appends again without a group, and raises the error of its own batch.
+  committed nothing, each of its threads appends the rows that its caller gave again, without a group, and raises the
+  error of its own batch.
 - If the outcome of a group is unknown, each of its threads raises `CommitStateUnknown`.
 - When the leader returns or raises, the next waiting thread leads. After Ctrl-C in a leader, its batches wait again.
 """
