@@ -7,6 +7,8 @@ reader found the row by its timestamp: the partition value contradicted the boun
 from __future__ import annotations
 
 import datetime
+import math
+import struct
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,18 @@ from typing import Any
 import duckdb
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, NestedField
 
 import trinitylake as tl
 from manifests_by_hand import manifest_of, new_snapshot_id, snapshot_of
 from rest.client import Client, running
 from rest.test_duckdb import attached
 from trinitylake.iceberg_storage.column_summary import _day_of_month
-from trinitylake.iceberg_storage.manifests.manifest_consistency import ManifestCheck, SpecsAndSchemas
+from trinitylake.iceberg_storage.manifests.manifest_consistency import FileCheck, ManifestCheck, SpecsAndSchemas
 from trinitylake.iceberg_storage.manifests.manifest_file import entries_in_turn
 
 UTC = datetime.UTC
@@ -35,8 +41,8 @@ def at(*parts: int, tz: datetime.tzinfo | None = None) -> datetime.datetime:
 VALUES: dict[str, list[Any]] = {
     "int": [0, -1, 7, 2**31 - 1, -(2**31) + 8],
     "bigint": [0, -1, 7, 2**63 - 1, -(2**63) + 8],
-    "float": [0.5, -0.25, 1e30],
-    "double": [0.1, -0.1, 1e300],
+    "float": [0.5, -0.25, 1e30, math.nan],
+    "double": [0.1, -0.1, 1e300, math.nan],
     "decimal(9, 2)": [Decimal("0.00"), Decimal("-0.01"), Decimal("1234567.89")],
     "date": [datetime.date(1969, 12, 31), datetime.date(1970, 1, 1), datetime.date(2024, 2, 29)],
     "timestamp": [at(1969, 12, 31, 23, 59, 59, 999999), at(1970, 1, 1), at(2024, 12, 31, 23, 30)],
@@ -101,6 +107,45 @@ def test_partition_values_as_iceberg_computes_them_are_accepted_and_others_refus
                 entry.data_file.partition[0] = value
         check.check_counts()
     assert checked
+
+
+@pytest.mark.parametrize(
+    ("value", "nans", "bound", "is_accepted"),
+    [
+        (1.0, 0, 1.0, True),
+        (1.0, None, 1.0, True),
+        (1.0, 1, 1.0, False),
+        (None, 1, None, False),
+        (math.nan, 2, None, True),
+        (math.nan, 2, math.nan, True),
+        (math.nan, 1, 1.0, False),
+        (math.nan, None, 1.0, False),
+    ],
+)
+def test_partition_values_contradict_neither_nan_counts_nor_bounds(
+    value: float | None, nans: int | None, bound: float | None, is_accepted: bool
+) -> None:
+    """A client put a file of 1.0 and NaN into the partition 1.0 or NaN. A filter then found both rows or neither."""
+    schema = Schema(NestedField(1, "f", DoubleType()))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "f"))
+    bounds = None if bound is None else {1: struct.pack("<d", bound)}
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path="x.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(value),
+        record_count=2,
+        file_size_in_bytes=9,
+        nan_value_counts=None if nans is None else {1: nans},
+        lower_bounds=bounds,
+        upper_bounds=bounds,
+    )
+    check = FileCheck(spec, SpecsAndSchemas({0: spec}, [schema]))
+    if is_accepted:
+        check.check(file)
+        return
+    with pytest.raises(tl.InvalidArgument, match="the source column"):
+        check.check(file)
 
 
 def test_first_days_of_months_are_those_of_the_calendar() -> None:

@@ -6,7 +6,7 @@ in the time zone of its session, and Iceberg in UTC.
 
 The range of source values of a partition value must overlap the bounds of the source column. Bounds of strings may be
 truncated, so they need not be values of rows. For the transform `bucket`, the partition value is checked only if both
-bounds are equal. A column without bounds is not checked.
+bounds are equal. A column without bounds is not checked. Rows with NaN are in the partition NaN, other rows are not.
 
 Readers compare the sequence numbers of a delete file and a data file, and writers drop delete files that are older than
 every `min_sequence_number`. So no live file of a snapshot may be newer than the snapshot, or older than the minimum in
@@ -274,6 +274,9 @@ def _check_value(field: PartitionField, type: iceberg.PrimitiveType | None, valu
     nulls = (file.null_value_counts or {}).get(field.source_id)
     if value is not None and nulls:
         raise InvalidArgument(f"{what}, and {nulls} rows have NULL in the source column")
+    nans = (file.nan_value_counts or {}).get(field.source_id)
+    if nans and not (isinstance(value, float) and math.isnan(value)):
+        raise InvalidArgument(f"{what}, and {nans} rows have NaN in the source column")
     if isinstance(field.transform, BucketTransform) and not 0 <= (value or 0) < field.transform.num_buckets:
         raise InvalidArgument(f"{what}, and the field has {field.transform.num_buckets} buckets")
     if type is None:
@@ -296,7 +299,8 @@ def _check_value(field: PartitionField, type: iceberg.PrimitiveType | None, valu
     is_truncated = not (isinstance(field.transform, TruncateTransform) and isinstance(value, int)) or (
         value % field.transform.width == 0 or value in _LOWEST
     )
-    if not is_truncated or (partition.values and not partition.may_share(replace(column, lower=lower, upper=upper))):
+    may_share = partition.values and partition.may_share(replace(column, lower=lower, upper=upper))
+    if not (is_truncated and may_share):
         low, high = (shown(IdentityTransform(), type, bound) for bound in (column.lower, column.upper))
         raise InvalidArgument(
             f"{what}, and the source column has values from {low} to {high}: compute partition values as Iceberg does, "
