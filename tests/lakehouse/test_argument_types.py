@@ -195,9 +195,9 @@ def test_number_beyond_all_versions_raises_version_not_found(version: int) -> No
 
 @pytest.mark.parametrize("rows", [[{"text": "\ud800"}], [{"number": 10**30}]])
 def test_row_that_arrow_cannot_hold_raises_invalid_argument(rows: list[dict[str, Any]]) -> None:
-    """Half of a surrogate pair from a scraped page, or a number of 30 digits, ended `append` with Python's
-    `UnicodeEncodeError` or `OverflowError`, which programs that catch the library's errors do not catch.
-    """
+    """A value that Arrow cannot hold, such as half of a surrogate pair or a number of 30 digits, raises
+    `InvalidArgument`. Programs that catch the library's errors would not catch Python's `UnicodeEncodeError` or
+    `OverflowError`."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     lake.create_namespace("a")
     table = lake.create_table("a.t", {"text": "text", "number": "bigint"})
@@ -207,9 +207,8 @@ def test_row_that_arrow_cannot_hold_raises_invalid_argument(rows: list[dict[str,
 
 
 def test_time_beyond_the_calendar_raises_invalid_argument() -> None:
-    """A timeout in a wrong unit, as a whole number of more than 308 digits, passed the check and raised Python's
-    `OverflowError`, which programs that catch the library's errors do not catch.
-    """
+    """A time beyond the calendar, such as a timeout in a wrong unit, raises `InvalidArgument` and not Python's
+    `OverflowError`."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     txn = lake.begin()
     txn.create_namespace("a")
@@ -219,7 +218,7 @@ def test_time_beyond_the_calendar_raises_invalid_argument() -> None:
 
 
 def test_expiry_before_the_creation_does_nothing() -> None:
-    """Expiry before a time that is older than the lakehouse raised `VersionNotFound`."""
+    """Expiry before a time that is older than the lakehouse expires nothing, and raises no error."""
     lake = new_lake()
     for before in (datetime(2000, 1, 1, tzinfo=UTC), datetime(1, 1, 1), datetime(1900, 1, 1)):
         assert lake.maintenance.expire(before=before) == []
@@ -244,7 +243,7 @@ FILTERS = [
 
 @pytest.mark.parametrize(("filter", "line", "column", "expected"), FILTERS)
 def test_a_filter_with_a_typo_shows_the_place(filter: str, line: str, column: int, expected: str) -> None:
-    """The error was the whole grammar of PyIceberg's parser, 2,400 characters, at the start of the condition."""
+    """The error for a filter shows the place of the mistake, not the grammar of PyIceberg's parser."""
     for call in (new_lake().table("a.t").scan, new_lake().table("a.t").delete):
         with pytest.raises(tl.InvalidArgument) as caught:
             call(filter)

@@ -224,7 +224,8 @@ def test_outcome_of_a_cancelled_commit_is_found_by_its_id(shop: tl.Lakehouse, mo
 
 
 def test_rows_of_a_cancelled_task_are_not_appended(shop: tl.Lakehouse) -> None:
-    """The first half of the rows of a cancelled async iterable was appended as if it were complete."""
+    """If a task is cancelled, nothing of its async iterable is appended. Otherwise the first half of the rows would
+    look complete."""
 
     async def main() -> None:
         reached = asyncio.Event()
@@ -251,7 +252,7 @@ def test_rows_of_a_cancelled_task_are_not_appended(shop: tl.Lakehouse) -> None:
 
 
 def test_a_call_that_is_not_awaited_warns(shop: tl.Lakehouse) -> None:
-    """`lake.aio.create_namespace("a")` without `await` had no effect and gave no warning."""
+    """`lake.aio.create_namespace("a")` without `await`, which has no effect, gives a warning."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         shop.aio.create_namespace("forgotten")

@@ -88,7 +88,7 @@ def test_existing_definition_files_are_registered_unchanged(lake: tl.Lakehouse) 
 
 
 def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lakehouse) -> None:
-    """Definitions were written, gc deleted them as unreferenced files, and then they were registered."""
+    """Definition files that a garbage collection may have deleted cannot be registered."""
     lake.create_namespace("ns")
     path = _core.definition_path("view", "ns", "v", 1024)
     other = _core.definition_path("view", "ns", "w", 1024)
@@ -137,8 +137,8 @@ def test_registration_failed_names_every_object(lake: tl.Lakehouse) -> None:
 
 
 def test_bytes_that_are_not_the_definition_of_the_object_are_refused(lake: tl.Lakehouse) -> None:
-    """Any message parses as any other one. The definition of a view was registered as that of a namespace, and one of a
-    table whose metadata does not exist as a table: then no reader could list the namespace, or open the table."""
+    """Bytes of another kind of definition, and of a table without metadata, are refused, although a protobuf message of
+    one type often parses as another. Otherwise no reader could list the namespace or open the table."""
     with lake.transaction() as txn:
         txn.create_namespace("old")
         txn.create_table("old.t", ROWS).append(ROWS)

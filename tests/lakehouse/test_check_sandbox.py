@@ -59,7 +59,8 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 def test_a_check_in_sql_reaches_no_file_and_no_network(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
-    """A check that was saved with a transaction could read any file of the committing machine, such as a server."""
+    """A check in SQL cannot access files or the network of the process that commits the saved transaction, such as a
+    server."""
     folder = tmp_path / "elsewhere"
     (folder / ".tmp").mkdir(parents=True)
     (folder / ".tmp" / "x").write_text("known")
@@ -83,7 +84,7 @@ def test_a_check_in_sql_reaches_no_file_and_no_network(
     ],
 )
 def test_the_error_of_a_check_does_not_quote_what_it_read(shop: tl.Lakehouse, sql: str) -> None:
-    """An error quoted the row at which a query failed, and the committing client may have no right to read it."""
+    """The error of a check does not quote rows, because the client that commits may have no right to read them."""
     txn = shop.begin()
     txn.add_check(sql)
     with pytest.raises(tl.InvalidArgument, match="Exception") as caught:
@@ -122,7 +123,8 @@ def saved_with_a_function(shop: tl.Lakehouse, check: object = counted) -> tl.Tra
 def test_a_function_of_a_saved_transaction_runs_only_if_its_module_is_allowed(
     shop: tl.Lakehouse, allowed: str | list[str]
 ) -> None:
-    """A process that could write to `_txn/` chose which function of which module the next resumer called."""
+    """A Python function of a saved transaction runs only if the resuming process allows its module. Otherwise everyone
+    who can write to `_txn/` could choose which function the process calls."""
     saved_with_a_function(shop)
     version = shop.version
     resumed = shop.resume("job", allow_checks=allowed)

@@ -199,7 +199,8 @@ def test_reads_of_a_check_are_not_in_the_diff(shop: tl.Lakehouse) -> None:
 
 
 def test_a_write_does_not_conflict_with_a_check_that_read_the_table(shop: tl.Lakehouse) -> None:
-    """The table is not rebased either: a table that was not written cannot conflict."""
+    """A transaction does not conflict with a change of a table that only its check read, and does not rebase this
+    table."""
     writer = shop.begin()
     writer.alter_namespace("shop", {"open": "yes"})
     writer.alter_table("shop.customers", {"comment": "ours"})
@@ -447,8 +448,8 @@ def add_another(shop: tl.Lakehouse, txn: tl.Transaction) -> None:
 def test_a_check_that_ends_its_transaction_is_refused(
     shop: tl.Lakehouse, end: Callable[[tl.Lakehouse, tl.Transaction], None]
 ) -> None:
-    """A check that committed its own transaction ran the checks again, so it ended in a RecursionError; one that rolled
-    it back left a commit without a transaction."""
+    """A check cannot commit or roll back its transaction: a commit would run the checks again, and after a rollback
+    there would be nothing to commit."""
     runs = []
 
     def check(txn: tl.Transaction) -> None:
@@ -467,7 +468,8 @@ def test_a_check_that_ends_its_transaction_is_refused(
 def test_a_check_that_writes_is_refused_at_once(
     shop: tl.Lakehouse, write: Callable[[tl.Lakehouse, tl.Transaction], None], again: bool
 ) -> None:
-    """A check that appended to the table of its transaction waited for the table lock that its own commit held."""
+    """A check that writes to a table of its transaction is refused. It would wait for the table lock that its own
+    commit holds."""
     runs = []
 
     def check(txn: tl.Transaction) -> bool:
@@ -489,9 +491,7 @@ def test_a_check_that_writes_is_refused_at_once(
 
 @pytest.mark.parametrize("n_rows", [1, 300_000])
 def test_a_check_that_writes_the_first_table_of_its_transaction_is_refused(shop: tl.Lakehouse, n_rows: int) -> None:
-    """What a check appended was committed if the transaction had opened no table before, for example if it only created
-    a namespace.
-    """
+    """A check cannot write, also if the transaction has opened no table before."""
     before = orders(shop)
     txn = shop.begin()
     txn.create_namespace("other")
@@ -524,9 +524,7 @@ def test_a_check_that_waits_for_a_thread_that_writes_does_not_wait_for_ever(
 
 @pytest.mark.parametrize("answer", [False, np.bool_(False), np.array(False), pa.scalar(False)])
 def test_false_of_numpy_and_arrow_fails_a_check(shop: tl.Lakehouse, answer: object) -> None:
-    """A check that ended with `(frame.total > 0).all()` returned NumPy's False, which is not Python's False, and the
-    transaction was committed. The same happened with the result of `pyarrow.compute.all`.
-    """
+    """A check also fails if it returns NumPy's or Arrow's False, such as the result of `(frame.total > 0).all()`."""
     before = orders(shop)
     txn = ordering(shop, 2, lambda _: answer)  # type: ignore[arg-type]
     with pytest.raises(tl.CheckFailed):

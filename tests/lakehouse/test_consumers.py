@@ -119,7 +119,8 @@ def test_aggregate_equals_the_query_after_random_histories(shop: tl.Lakehouse) -
 
 
 def test_position_of_another_lakehouse_is_refused(tmp_path: Path) -> None:
-    """An export of one version has its own version numbers, so the number of a position means another state there."""
+    """`consume` refuses the position of another lakehouse, such as the original of an export, whose version numbers
+    mean other states."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("n")
     table = lake.create_table("n.orders", {"id": "bigint"})
@@ -147,8 +148,8 @@ def test_expired_position_raises_version_expired(shop: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("rows", [2, 0])
 def test_an_expired_position_in_an_unchanged_table_advances(shop: tl.Lakehouse, rows: int) -> None:
-    """A consumer of a table that seldom changes could not continue, although it had missed nothing. Later this still
-    failed for a table that never had rows, which has no manifest list."""
+    """A consumer whose position has expired continues if the table has not changed since then, also if the table never
+    had rows."""
     if not rows:
         shop.drop_table("n.orders")
         shop.create_table("n.orders", {"id": "bigint", "k": "bigint", "x": "bigint"}, primary_key=["id"])
@@ -162,8 +163,7 @@ def test_an_expired_position_in_an_unchanged_table_advances(shop: tl.Lakehouse, 
 
 
 def test_changes_that_a_rollback_undid_are_not_consumed_again(shop: tl.Lakehouse) -> None:
-    """After a rollback to the version at which a consumer stood, each later transaction got what the rollback had
-    undone, as an insert and a delete."""
+    """After a rollback to the version of a consumer's position, later transactions do not get the undone changes."""
     assert len(consumed(shop)) == 2
     stood = shop.version
     shop.table("n.orders").append({"id": [3], "k": [0], "x": [1]})

@@ -265,10 +265,8 @@ def rows_by_table(version: tl.LakehouseVersion) -> dict[str, list[dict[str, Any]
 
 
 def test_files_of_another_table_are_searched(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """The search ended with "'int' object is not iterable" if another table had a data file.
-
-    The rows were gone, but nothing was verified or certified.
-    """
+    """The search for remaining rows works with data files of other tables, so that the erasure is verified and
+    certified."""
     for name in ("raw.people", "raw.copies"):
         lake.create_table(name, SCHEMA).append(people(ANN, "bob"))
     erased = lake.erase("raw.people", FILTER)
@@ -292,8 +290,8 @@ def test_nested_columns_and_nulls_are_erased(lake: tl.Lakehouse, tmp_path: Path)
 def test_rows_of_a_file_without_the_column_are_not_null_in_a_schema_that_never_showed_them(
     lake: tl.Lakehouse, is_added_again: bool
 ) -> None:
-    """`erase("email IS NULL")` deleted all rows of a table whose column had been dropped or added again: a file that
-    lacks one of the columns of that name counted as NULL in it."""
+    """`erase("email IS NULL")` does not treat a file as NULL because it lacks a column that was dropped or added again.
+    Otherwise it would delete all rows of such files."""
     table = lake.create_table("raw.orders", SCHEMA)
     table.append(people(ANN, None))
     with table.update_schema() as change:
@@ -310,7 +308,8 @@ def test_rows_of_a_file_without_the_column_are_not_null_in_a_schema_that_never_s
 
 
 def test_position_deletes_are_no_rows_without_the_column(lake: tl.Lakehouse) -> None:
-    """An erasure of NULLs was never verified: a file of deleted positions, which lacks all columns, remained."""
+    """A file of position deletes, which has no column of the table, does not count as rows with NULL, so the erasure is
+    verified."""
     properties = {"format-version": "2", "write.delete.mode": "merge-on-read"}
     table = lake.create_table("raw.orders", SCHEMA, partition_spec=["email"], properties=properties)
     table.append(people("a", "a", "b", None))
@@ -323,7 +322,8 @@ def test_position_deletes_are_no_rows_without_the_column(lake: tl.Lakehouse) -> 
 def test_metadata_of_another_table_with_the_value_prevents_no_verification(
     lake: tl.Lakehouse, tmp_path: Path, spec: list[str]
 ) -> None:
-    """Its manifests have the value as a bound or partition value. They were mentions, so no erasure was verified."""
+    """Manifests of another table that repeat the value, as a bound or partition value, are reported in `others` and do
+    not prevent the verification."""
     value = "al@x.de"  # bounds of longer texts are cut
     lake.create_table("raw.orders", SCHEMA).append(people("bob", value))
     lake.create_table("raw.other", SCHEMA, partition_spec=spec).append(people(value, "bob"))
@@ -336,8 +336,8 @@ def test_metadata_of_another_table_with_the_value_prevents_no_verification(
 
 
 def test_values_in_other_columns_are_reported(lake: tl.Lakehouse) -> None:
-    """A dead-letter table had the whole row as JSON, and the certificate did not say so: its footer has only the
-    least and the greatest text."""
+    """Files with the value in another column are reported, such as a dead-letter table with the whole row as JSON. The
+    search reads the values, because a footer has only the least and the greatest string."""
     table = lake.create_table("raw.orders", SCHEMA)
     table.append(people(ANN, "bob@example.com"))
     rows: list[dict[str, object]] = [{"id": f"x{number:03}", "email": "eve"} for number in range(200)]
@@ -357,7 +357,7 @@ def test_values_in_other_columns_are_reported(lake: tl.Lakehouse) -> None:
 
 
 def test_a_former_comment_of_a_column_is_erased(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """A former comment had the value. It stayed in an old schema, which no statement could change."""
+    """A former comment of a column, which remains in an old schema, is erased if it contains the value."""
     table = lake.create_table("raw.orders", SCHEMA)
     for comment in (f"such as {ANN}", "an address"):
         with table.update_schema() as change:
@@ -417,7 +417,8 @@ def test_no_version_expires_if_none_holds_matching_rows(lake: tl.Lakehouse) -> N
 
 
 def test_a_hidden_row_of_an_inner_node_keeps_no_file(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """The row of a dropped view stayed in a leaf, below the message that deletes it, and kept the definition."""
+    """The row of a dropped view that remains in a leaf, hidden by the message that deletes it, does not keep the
+    definition file."""
     for number in range(30):
         lake.create_view(f"raw.v{number:02}", f"SELECT '{ANN if number == 7 else number}'")
     plain(lake)

@@ -45,8 +45,7 @@ def without_ann(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_versions_and_tags_of_a_quarter_stay_without_the_rows_of_one_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A person asked to be erased. Only a new history without any earlier version was possible, so the audited state
-    of the quarter, which a tag kept, was lost."""
+    """An erasure keeps earlier versions and tags, such as the audited state of a quarter, without the erased rows."""
     monkeypatch.setattr(erasure, "time", time)  # the end of the first erasure has to be older, too
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
@@ -99,8 +98,8 @@ def changes(lake: tl.Lakehouse, since: int, until: int) -> list[dict[str, Any]]:
 def test_the_erasing_process_shows_and_restores_no_row_from_its_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_by: str
 ) -> None:
-    """No file could be deleted, so the process did not forget the metadata that it had read: an earlier version still
-    had the rows, and after a rollback to it an append wrote them into the latest version."""
+    """The process that erases forgets cached metadata, also if no file could be deleted. Otherwise an earlier version
+    has the rows, and an append after a rollback writes them into the latest version."""
     monkeypatch.setattr(erasure, "_COLLECTED_AFTER_SECONDS", 0)  # the files are too young to be deleted in any case
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
@@ -405,8 +404,8 @@ def test_writers_in_other_handles_lose_no_row_and_bring_no_row_back(tmp_path: Pa
 
 
 def test_a_rollback_during_an_erasure_names_no_replaced_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rollback made a file the latest one that the erasure had just replaced. A writer that had read the former
-    content could commit it with new rows, because the definition of the table was the same."""
+    """A concurrent rollback does not make a metadata file the latest one whose content the erasure has replaced.
+    Otherwise a writer that has read the former content could commit it with new rows."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
     lake.create_table("raw.orders", SCHEMA).append(people("bob", ANN))

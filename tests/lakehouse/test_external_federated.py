@@ -109,7 +109,7 @@ def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.La
 
 @pytest.mark.filterwarnings("error")
 def test_columns_of_a_federated_table_are_added_with_sql_types(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    """`add_column("delay", "double")` failed with "Cannot visit non-type: double"; managed tables took it."""
+    """`add_column("delay", "double")` accepts SQL types for federated tables as for managed tables."""
     nyc.create_table("nyc.f", catalog=properties_of(catalog), catalog_table="sales.orders")
     with nyc.table("nyc.f").update_schema() as update:
         update.add_column("delay", "double").add_column("tags", "varchar[]")  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def test_columns_of_a_federated_table_are_added_with_sql_types(nyc: tl.Lakehouse
 
 
 def test_a_delete_without_a_match_does_not_warn(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    """PyIceberg's `UserWarning: Delete operation did not match any records` reached users of federated tables."""
+    """PyIceberg's warning that a delete matched no records does not reach users of federated tables."""
     catalog.create_table("sales.empty", ROWS.schema)
     for name in ("orders", "empty"):
         nyc.create_table(f"nyc.{name}", catalog=properties_of(catalog), catalog_table=f"sales.{name}")
@@ -171,10 +171,8 @@ def plain_file(lake: tl.Lakehouse) -> str:
 def test_external_metadata_with_files_of_the_lakehouse_is_refused(
     disk: tl.Lakehouse, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
-    """A user copied a metadata file and registered it as an external table.
-
-    After the original table was dropped, vacuum deleted the files of both: it cannot read metadata outside of the root.
-    """
+    """An external table must not name files of the lakehouse, such as a copied metadata file. Vacuum, which cannot read
+    metadata outside of the root, would delete the files after the original table is dropped."""
     metadata = local_path(disk.table("ns.t").iceberg.metadata_location)
     elsewhere = tmp_path / "elsewhere" / metadata.name
     elsewhere.parent.mkdir()
@@ -206,7 +204,8 @@ def test_external_metadata_with_files_of_the_lakehouse_is_refused(
 def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
     disk: tl.Lakehouse, catalog: SqlCatalog, spelling: str
 ) -> None:
-    """Metadata below the root was registered as external under a name with `//`: vacuum deleted its files."""
+    """Metadata below the root cannot be registered as external in another spelling, such as with `//`. Otherwise vacuum
+    deletes its files."""
 
     def respelled(uri: str) -> str:
         return uri.replace("/lake/", f"/lake{spelling}", 1)

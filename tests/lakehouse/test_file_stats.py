@@ -44,7 +44,8 @@ def files_and_bytes(root: Path) -> Files:
 
 
 def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
-    """The size of old versions, and of the files that a vacuum would delete, was unknown before their deletion."""
+    """The statistics of files count every file once, by purpose, including files of old versions and files that a
+    vacuum would delete."""
     lake.tags.create("early", version=7)
     folder = Path(lake.table("shop.orders").iceberg.location().removeprefix("file://"))
     (folder / "data" / f"00000-0-{uuid.uuid4()}.parquet").write_bytes(b"nobody knows me")
@@ -84,7 +85,7 @@ def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
 
 
 def test_delete_files_are_distinguished_from_data_files(lake: tl.Lakehouse) -> None:
-    """Delete files counted as data files, which hid the reason for slow reads of a table."""
+    """Delete files, which slow reads down, are not counted as data files."""
     lake.create_namespace("a")
     lake.create_table("a.t", ROWS.schema).append(ROWS)
     with_position_deletes(lake)

@@ -108,7 +108,7 @@ def test_query_reads_the_version_on_which_it_was_prepared(shop: tl.Lakehouse) ->
 
 
 def test_a_query_reads_one_version(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each table was looked up in the latest version, so a query could see half of a concurrent transaction."""
+    """All tables of a query are read in one version, so that it never sees half of a concurrent transaction."""
     look_up = TableSource.__init__
 
     def watched(self: TableSource, table: Any) -> None:
@@ -139,7 +139,8 @@ def test_a_query_in_a_transaction_sees_its_writes(shop: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("read", ["scan", "sql"])
 def test_reads_of_a_query_are_tracked_as_those_of_a_scan(shop: tl.Lakehouse, read: str) -> None:
-    """A total from a query was committed although its source rows had changed."""
+    """The rows that a query reads count as reads of a serializable transaction. Otherwise a total could be committed
+    although its source rows have changed."""
     with shop.transaction() as txn:
         txn.create_table("shop.totals", {"n": "bigint"})
 
@@ -223,10 +224,8 @@ def test_a_filter_on_a_view_and_one_from_each_use_of_a_table_count(
 
 
 def test_queries_find_nan(shop: tl.Lakehouse) -> None:
-    """Bounds of a column exclude NaN.
-
-    So `price > 1000` skipped files and row groups with smaller numbers and a NaN, which is greater.
-    """
+    """`price > 1000` finds NaN, which is greater than all numbers but not included in the bounds of files and row
+    groups."""
     shop.create_table("shop.prices", {"price": "double", "low": "float"}).append(
         {"price": [1.0, float("nan")], "low": [float("nan"), 2.0]}
     )
@@ -237,7 +236,7 @@ def test_queries_find_nan(shop: tl.Lakehouse) -> None:
 
 
 def test_columns_are_found_by_id_after_evolution(tmp_path: Path) -> None:
-    """Matched by name, a column that was dropped and added again returned its former values."""
+    """Queries find columns by id. By name, a column that was dropped and added again would have its former values."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     table = lake.create_table("a.t", {"x": "int", "y": "text", "z": "bigint"})
@@ -469,7 +468,8 @@ def test_reading_takes_no_more_memory_than_a_stream_needs(tmp_path: Path) -> Non
 
 
 def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> None:
-    """In its first half the name of a recursive query refers to the table outside, not to its own rows."""
+    """In the first half of a recursive query, the name of the query refers to the table with this name, not to the
+    query's own rows."""
     lake.create_namespace("a")
     lake.create_table("a.parts", {"id": "bigint"}).append({"id": [1]})
     lake.create_view(
@@ -479,7 +479,7 @@ def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> 
 
 
 def test_letters_beyond_ascii_are_case_sensitive(lake: tl.Lakehouse) -> None:
-    """DuckDB distinguishes "é" and "É"; we did not, so a column had a wrong name, or rows were missing."""
+    """Names with "é" and "É" are different, as in DuckDB. Otherwise a column has a wrong name, or rows are missing."""
     lake.create_namespace("a")
     lake.create_table("a.é", {"é": "bigint", "É": "bigint"}).append({"é": [1], "É": [2]})
     lake.create_table("a.É", {"x": "bigint"}).append({"x": [3]})
@@ -489,14 +489,14 @@ def test_letters_beyond_ascii_are_case_sensitive(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("number", ["1E+3", "-2.5E+4", "0E+2", "1E-30", "-0.10", "Infinity", "-Infinity", "1E+37"])
 def test_decimal_parameters_are_exact(shop: tl.Lakehouse, number: str) -> None:
-    """DuckDB interprets Decimal("1E+3") as 1.000 and -Infinity as Infinity, so a query had wrong rows."""
+    """Decimal parameters keep their value. DuckDB interprets Decimal("1E+3") as 1.000 and -Infinity as Infinity."""
     value = Decimal(number)
     row = shop.sql("SELECT ?, ?, ?", [value, [value], {"x": value}]).fetchone()
     assert row == (value, [value], {"x": value})
 
 
 def test_a_parameter_may_hold_any_letter(shop: tl.Lakehouse) -> None:
-    """A zero byte in a text, which SQL cannot express, raised a `KeyError`."""
+    """A parameter may contain every character, also a zero byte, which SQL cannot express."""
     assert shop.sql("SELECT id, ? FROM shop.orders WHERE item <> $1 ORDER BY id LIMIT 1", ["a\0b"]).fetchone() == (
         0,
         "a\0b",
@@ -505,14 +505,15 @@ def test_a_parameter_may_hold_any_letter(shop: tl.Lakehouse) -> None:
 
 
 def test_query_runs_without_a_serialized_plan(shop: tl.Lakehouse) -> None:
-    """DuckDB does not serialize a plan with a constant of type BIT, which raised a `JSONDecodeError`."""
+    """A query with a plan that DuckDB cannot serialize, such as one with a constant of type BIT, is run without pushed
+    filters."""
     assert shop.sql("SELECT id FROM shop.orders WHERE '101'::BIT = '101'::BIT AND id = 1").fetchall() == [(1,)]
     assert shop.sql("SELECT '101'::BIT").fetchall() == [("101",)]
 
 
 @pytest.mark.parametrize("column", ["l", "m", "s"])
 def test_is_null_of_nested_columns(lake: tl.Lakehouse, column: str) -> None:
-    """Our own scan, which reads all files of remote stores, refused a filter on a list or map, so the query failed."""
+    """Queries can filter by `IS NULL` of lists and maps, also for files that the library's own scan reads."""
     lake.create_namespace("a")
     types = {"l": pa.list_(pa.int64()), "m": pa.map_(pa.string(), pa.int64()), "s": pa.struct([("x", pa.int64())])}
     values = {"l": [1], "m": [("k", 1)], "s": {"x": 1}}
@@ -547,10 +548,8 @@ def test_parts_of_structures_have_any_name(lake: tl.Lakehouse, names: list[str])
 
 
 def test_times_with_zones_and_nanoseconds_are_refused_not_cut(lake: tl.Lakehouse) -> None:
-    """DuckDB has no nanoseconds in times with a zone.
-
-    They were truncated, and a DELETE removed a row with another time.
-    """
+    """A query refuses times with a zone and nanoseconds, which DuckDB lacks, instead of truncating them. Otherwise a
+    DELETE could remove a row with another time."""
     lake.create_namespace("a")
     whole, finer = 1_234_567_000, 1_234_567_891
     for kind in ("x", "s"):  # nested, too
@@ -602,9 +601,7 @@ print("went on")
 
 
 def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
-    """A long query in a notebook or a shell ignored Ctrl-C, so the process had to be killed together with its open
-    transaction.
-    """
+    """Ctrl-C ends a long query, so that the process and its open transaction can continue."""
     lake = tl.create(str(tmp_path / "lake"))
     lake.create_namespace("n")
     lake.create_table("n.t", {"k": "bigint"}).append([{"k": 42}])
@@ -621,9 +618,8 @@ class _Interrupted(type):
 
 
 def test_ctrl_c_during_an_import_is_no_error_of_the_statement() -> None:
-    """The first statement of a process imports PyIceberg, whose classes pydantic builds. Of a Ctrl-C meanwhile pydantic
-    made a `SchemaError` with its name as text, or Python a `RuntimeError` that it caused: `lake.sql` raised errors.
-    """
+    """Ctrl-C while the first statement imports PyIceberg raises KeyboardInterrupt, although pydantic converts it to a
+    `SchemaError` and Python to a `RuntimeError`."""
     schema: Any = {"type": "model", "cls": _Interrupted("Table", (), {}), "schema": {"type": "int"}}
     with pytest.raises(KeyboardInterrupt), translated("query"):
         SchemaValidator(schema)

@@ -120,7 +120,7 @@ def test_only_the_transactions_own_writes_are_its_outputs(
 def test_summaries_escape_names_of_tables(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected, name: str
 ) -> None:
-    """A table with a dot in its name was missing in the inputs, and not found among the outputs after the commit."""
+    """A table with a dot in its name is among the inputs and outputs of an event."""
     with shop.transaction() as txn:
         txn.create_table(("shop", name), {"id": "bigint"}).append(ROWS)
     with recorded(shop, shop.transaction(message=name), client, job=name) as txn:

@@ -79,10 +79,8 @@ def data_files(lake: tl.Lakehouse, name: str) -> int:
 def test_maintenance_compacts_small_files_and_expires_old_versions(
     lake: tl.Lakehouse, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Maintenance expired versions but left a thousand small files of a table, so reads stayed slow.
-
-    After compaction the files still existed, because snapshots in the table's metadata named them.
-    """
+    """Maintenance compacts small files of tables and expires snapshots in their metadata, so that reads become fast and
+    the old files can be deleted."""
     age(root)
     version, files = lake.version, files_below(root)
     planned = lake.maintenance.run(dry_run=True)
@@ -136,7 +134,7 @@ def test_compaction_threshold_is_set_per_lakehouse_or_table(lake: tl.Lakehouse) 
 
 
 def test_unreadable_table_does_not_stop_maintenance_of_others(lake: tl.Lakehouse, root: Path) -> None:
-    """The first table that could not be compacted ended the maintenance of a whole lakehouse."""
+    """A table that cannot be compacted is skipped, and the other tables are maintained."""
     lake.create_table("shop.a_third", ROWS.schema, properties={"format-version": "3"}).append(ROWS)
     for _ in range(5):
         lake.table("shop.a_third").append(ROWS)
@@ -151,7 +149,8 @@ def test_unreadable_table_does_not_stop_maintenance_of_others(lake: tl.Lakehouse
 
 
 def test_each_step_can_be_turned_off_and_a_misspelt_property_is_refused(lake: tl.Lakehouse, root: Path) -> None:
-    """`maintenance.vaccum: false` was ignored, so the lakehouse was vacuumed."""
+    """Each step can be turned off, and an unknown property is refused: with `maintenance.vaccum: false` ignored, the
+    lakehouse would be vacuumed."""
     steps = ("maintenance.compact", "maintenance.compact-tree", "maintenance.expire", "maintenance.vacuum")
     lake.alter({**dict.fromkeys(steps, "false"), "maintenance.expire-snapshots": "false"})
     off = lake.maintenance.run()
@@ -175,7 +174,7 @@ def test_each_step_can_be_turned_off_and_a_misspelt_property_is_refused(lake: tl
 
 
 def test_maintenance_commits_have_author_and_message(lake: tl.Lakehouse, root: Path) -> None:
-    """A vacuum by the on-call engineer was in the log without an author, and with the library's message."""
+    """The versions of maintenance have the given author and message in the log."""
     with lake.begin(id="job-1") as txn:
         txn.create_namespace("by_id")
     lake.create_namespace("after")

@@ -15,10 +15,8 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 
 def test_a_manifest_that_another_table_names_as_statistics_is_read_by_a_vacuum(tmp_path: Path) -> None:
-    """A writer of one table set statistics whose path was that of another table's manifest.
-
-    The mark met that path first, did not read it as a manifest, and the vacuum deleted the other table's rows.
-    """
+    """A vacuum reads a manifest that another table names as statistics. Otherwise a writer of one table could make
+    vacuum skip the manifest, and delete the other table's rows."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("shop")
     theirs = lake.create_table("shop.theirs", ROWS)

@@ -223,11 +223,8 @@ def test_stats_count_live_objects(lake: tl.Lakehouse) -> None:
 
 
 def test_namespace_is_created_on_a_handle_with_expired_versions(tmp_path: Path) -> None:
-    """Another process had committed twice and kept only the newest version.
-
-    `create_namespace` began on an older version without a lookup, and raised TransactionExpired, although its caller
-    had begun no transaction.
-    """
+    """`create_namespace` works on a handle whose known version has expired, because another process committed and
+    expired versions. It must not raise TransactionExpired, because its caller began no transaction."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("known")
     other = tl.open(str(tmp_path / "lake"))
@@ -282,9 +279,8 @@ def test_namespace_is_altered_on_a_handle_with_expired_versions(tmp_path: Path) 
 
 
 def test_fsck_reports_views_of_tables_that_do_not_exist(lake: tl.Lakehouse) -> None:
-    """A view that named the catalog of a transaction, or a dropped table, failed when it was read months later, and
-    fsck reported nothing.
-    """
+    """fsck reports views that name a dropped table or the catalog of a transaction, which fail only when they
+    are read."""
     lake.create_namespace("shop")
     lake.create_namespace("shop.eu")
     for name in ("shop.orders", "shop.eu.orders"):

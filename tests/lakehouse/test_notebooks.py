@@ -78,7 +78,7 @@ def shown(handle: Any) -> str:
 
 
 def test_a_scan_of_all_rows_says_so(lake: tl.Lakehouse) -> None:
-    """The html repr was `rows where AlwaysTrue()`, the class of a library."""
+    """The HTML of a scan without a filter says that it has all rows, not `AlwaysTrue()`."""
     lake.create_namespace("shop")
     table = lake.create_table("shop.orders", {"id": "bigint"})
     shown = table.scan()._repr_html_()
@@ -126,7 +126,7 @@ def test_the_log_shows_tags_and_rollbacks(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
 def test_html_reprs_escape_hostile_texts(tmp_path: Path, place: int) -> None:
-    """A commit message was inserted as HTML, and its script ran in the notebook that showed the log."""
+    """Commit messages and other strings are escaped in HTML. Otherwise their scripts would run in the notebook."""
     text = HOSTILE[place]
     lake = tl.create(tmp_path / "lake", durability="none")
     said = text.encode("utf-8", "replace").decode()
@@ -151,7 +151,7 @@ def test_html_reprs_escape_hostile_texts(tmp_path: Path, place: int) -> None:
 
 
 def test_html_repr_of_a_deleted_lakehouse(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """The notebook showed a traceback of forty lines in the place of its cell."""
+    """The HTML of a deleted lakehouse shows the error instead of a traceback."""
     before = [*handles(lake)]
     (tmp_path / "lake").rename(tmp_path / "away")
     for handle in before:
@@ -167,7 +167,7 @@ def test_a_damaged_version_is_part_of_the_log(lake: tl.Lakehouse, tmp_path: Path
 
 
 def test_html_reprs_read_a_bounded_number_of_files(tmp_path: Path) -> None:
-    """A cell that ended with the name of a lakehouse waited for 10,000 tables."""
+    """Showing a lakehouse reads only a few files, also with 10,000 tables."""
     root = tmp_path / "lake"
     lake = tl.create(root, order=8, durability="none")
     with lake.transaction() as txn:
@@ -185,7 +185,7 @@ def test_html_reprs_read_a_bounded_number_of_files(tmp_path: Path) -> None:
 
 
 def test_html_repr_of_a_federated_table_does_not_open_it(lake: tl.Lakehouse) -> None:
-    """Showing a table waited for a catalog that did not answer."""
+    """Showing a federated table does not access the other catalog, which may not answer."""
     there = {"uri": "http://127.0.0.1:9/none", "type": "rest", "trinitylake.catalog": "far", "trinitylake.table": "a.b"}
     definition = TableDef(id=new_id(), table_type=FEDERATED, format_properties=there)
     assert "federated" in shown(AutocommitTable(lake, "nyc", "far", serialize(definition)))

@@ -127,11 +127,7 @@ def test_a_name_that_another_object_has_is_refused(shop: tl.Lakehouse) -> None:
 
 
 def test_rollback_of_an_object_to_an_expired_version_fails(shop: tl.Lakehouse) -> None:
-    """A handle caches versions.
-
-    Files of a cached version may be deleted after its expiry, so neither a restore nor a rollback may put them into a
-    new version.
-    """
+    """Neither a rollback nor a restore uses a cached version that has expired, because its files may be deleted."""
     rival = tl.open(shop.uri) if not shop.uri.startswith("memory") else shop
     past = shop.at(2)
     shop.drop_table("shop.t")
@@ -225,9 +221,8 @@ def test_dropped_object_has_a_history(shop: tl.Lakehouse) -> None:
 
 
 def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
-    """Equal definitions in two versions mean that nothing changed in between, unless there was a rollback, which
-    restores old nodes.
-    """
+    """A change is found although the definitions in two versions are equal, because a rollback has restored old nodes
+    between them."""
     lake = tl.create(tmp_path / "lake", order=5, durability="none")
     for number in range(40):
         lake.create_namespace(f"n{number:02}")
@@ -243,7 +238,7 @@ def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
 
 
 def test_history_skips_versions_that_changed_other_objects(tmp_path: Path) -> None:
-    """Finding the changes of a table took a read of the whole log."""
+    """The history of an object does not read versions that changed only other objects."""
     lake = tl.create(tmp_path / "lake", order=5, durability="none", properties={"root.buffer-size-bytes": "600"})
     for number in range(60):
         lake.create_namespace(f"m{number:03}")
@@ -298,7 +293,7 @@ def test_undrop_finds_the_last_version_of_an_object(tmp_path: Path) -> None:
 
 
 def test_undrop_to_another_name_restores_the_dropped_object_not_its_successor(tmp_path: Path) -> None:
-    """A table was dropped and created again by mistake; `undrop --to` copied the new table, and reported success."""
+    """If a table was dropped and created again, `undrop --to` restores the dropped table, not a copy of the new one."""
     root = str(tmp_path / "lake")
     lake = tl.create(root, durability="none")
     lake.create_namespace("shop")
@@ -319,7 +314,7 @@ def test_undrop_to_another_name_restores_the_dropped_object_not_its_successor(tm
 
 
 def test_maintenance_compacts_a_copy_that_shares_files(tmp_path: Path) -> None:
-    """A copy names files in the folder of its origin, so maintenance always skipped it."""
+    """Maintenance compacts a copy, although the copy names files in the folder of its origin."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("shop")
     lake.create_table("shop.t", ROWS)

@@ -69,7 +69,7 @@ def ids(table: Any) -> list[int]:
 
 
 def test_unpickled_lakehouse_has_the_latest_version_and_is_writable(lake: tl.Lakehouse) -> None:
-    """A handle could not be pickled: a program with a process pool had to pass root and options."""
+    """A pickled handle can be used in another process, where it reads the latest version and can write."""
     arrived = again(lake)
     lake.create_namespace("later")
     assert (arrived.uri, arrived.namespaces()) == (lake.uri, ["later", "nyc"])
@@ -78,7 +78,7 @@ def test_unpickled_lakehouse_has_the_latest_version_and_is_writable(lake: tl.Lak
 
 
 def test_pickled_handle_keeps_its_options(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Durability and the size of the cache were lost, so each worker synced its files and kept 64 MiB."""
+    """A pickle keeps the durability and the size of the cache."""
     asked: list[Any] = []
     real = _core.Lakehouse.open
 
@@ -93,7 +93,8 @@ def test_pickled_handle_keeps_its_options(lake: tl.Lakehouse, monkeypatch: pytes
 
 
 def test_unpickled_handles_of_one_lakehouse_share_state(lake: tl.Lakehouse) -> None:
-    """Ten tasks with ten threads each had separate group commits, and conflicted with each other."""
+    """All handles of one lakehouse that a process unpickles share group commits. Otherwise the threads of ten tasks
+    would conflict with each other."""
     one, other = again(lake), again(lake)
     assert one is other
     assert one is not lake
@@ -193,7 +194,7 @@ def test_external_table_can_be_pickled(lake: tl.Lakehouse, tmp_path: Path) -> No
 
 
 def test_pickling_an_open_transaction_names_the_alternative(lake: tl.Lakehouse) -> None:
-    """The error was "cannot pickle 'builtins.Lakehouse' object", and the rows that were written looked lost."""
+    """The error for pickling an open transaction names `save`, with which another process can continue."""
     txn = lake.begin(id="hand-over")
     table = txn.table("nyc.t")
     table.append(ROWS)
@@ -340,7 +341,8 @@ def test_permission_for_secrets_belongs_to_one_lakehouse(server: S3Server) -> No
 
 
 def test_variable_with_an_equal_value_is_not_used_for_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The secret of a test store was "user", and the pickle named the variable USER, which differs elsewhere."""
+    """A pickle names an environment variable only if the variable has the name of a secret. The variable USER can have
+    the value of a secret by chance, and differs in other processes."""
     monkeypatch.setenv("USER", "chance")
     with pytest.raises(tl.InvalidArgument, match="no environment variable"):
         pickling.pickled_options({"aws_secret_access_key": "chance"})
@@ -380,7 +382,7 @@ def test_the_settings_for_external_tables_are_secrets_too(tmp_path: Path) -> Non
 
 
 def test_pickles_for_executors_have_secrets() -> None:
-    """Without them, the executors of a registration would have had no access."""
+    """Pickles for Spark's executors contain secrets, which executors need for access to the storage."""
     options = KEYS
     carried = again(pickling.StorageForTasks(_core.Storage("s3://bucket/lake", options)))
     assert carried.storage.__getnewargs__()[1] == options
@@ -389,7 +391,7 @@ def test_pickles_for_executors_have_secrets() -> None:
 
 
 def test_every_class_of_the_core_that_is_open_has_a_rule() -> None:
-    """A class without a rule for pickling could leak secrets."""
+    """Every class of the core with an open resource has a rule for pickling, so that none can leak secrets."""
     assert {_core.Storage, _core.Lakehouse, _core.Transaction} <= set(copyreg.dispatch_table)
 
 
@@ -460,7 +462,7 @@ def test_every_pickle_protocol_works(lake: tl.Lakehouse, protocol: int) -> None:
 
 
 def test_a_key_that_encrypts_files_is_a_secret(tmp_path: Path) -> None:
-    """The key of SSE-C was in pickles, since its name was missing in our list of secrets."""
+    """The key of SSE-C is treated as a secret in pickles."""
     tl.create(tmp_path / "lake")
     key = "c2VjcmV0LWtleS1vZi0zMi1ieXRlcy1pbi1iYXNlNjQh"
     lake = tl.open(tmp_path / "lake", storage_options={"aws_sse_customer_key_base64": key})

@@ -69,7 +69,7 @@ def opened(path: Path) -> tl.Lakehouse:
 def test_engines_read_tables_of_a_relocated_lakehouse(
     old: Path, tmp_path: Path, move: Callable[[Path, Path], None]
 ) -> None:
-    """`cp -a` and `mv` made every managed table unreadable: its files named each other at the former root."""
+    """After a relocation engines can read managed tables, whose files name each other at the new root."""
     expected = numbers(opened(old).table("a.t"))
     move(old, tmp_path / "new")
     shutil.rmtree(old.parent)
@@ -191,7 +191,7 @@ def test_a_dry_run_reports_changes_and_writes_nothing(old: Path, tmp_path: Path)
 
 
 def test_symbolic_link_to_a_lakehouse_is_resolved(old: Path, tmp_path: Path) -> None:
-    """A table that was created through a symbolic link could not be read at the real path."""
+    """A table that is created through a symbolic link to the root names its files at the real path."""
     (tmp_path / "link").symlink_to(old)
     behind = opened(tmp_path / "link")
     assert behind.uri == opened(old).uri
@@ -294,7 +294,8 @@ def write_avro(uri: str, rows: list[Record], schema: Any, header: dict[str, str]
 
 
 def test_rows_that_were_deleted_by_position_stay_deleted(old: Path, tmp_path: Path) -> None:
-    """A position delete names its data file. If only metadata were rewritten, an engine would show the row again."""
+    """A relocation rewrites position deletes, which name data files. With only metadata rewritten, an engine would show
+    deleted rows."""
     lake = opened(old)
     with_position_deletes(lake)
     before = numbers(StaticTable.from_metadata(lake.table("a.t").iceberg.metadata_location))
@@ -328,7 +329,7 @@ def test_the_command_line_relocates(old: Path, tmp_path: Path) -> None:
 
 
 def test_relocate_takes_former_roots_of_a_lakehouse_without_a_recorded_root(old: Path, tmp_path: Path) -> None:
-    """Metadata of Iceberg names the root at which it was written, and no file of other implementations records it."""
+    """`relocate` accepts former roots, for a lakehouse of another implementation that recorded none."""
     expected = opened(old).table("a.t").scan().to_arrow().sort_by("id")
     forget_recorded_root(old)
     shutil.move(old, tmp_path / "new")
@@ -346,7 +347,7 @@ def test_relocate_takes_former_roots_of_a_lakehouse_without_a_recorded_root(old:
 
 
 def test_relocation_rewrites_deletion_vectors(tmp_path: Path) -> None:
-    """A moved table of format version 3 could not be rewritten: its deletion vectors were refused."""
+    """A relocation rewrites deletion vectors of tables of format version 3."""
     lake = tl.create(str(tmp_path / "old"), durability="none")
     with lake.transaction() as txn:
         txn.create_namespace("a")

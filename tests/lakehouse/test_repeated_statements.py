@@ -89,10 +89,8 @@ def rows_of(table: tl.Table) -> list[tuple[Any, ...]]:
 def test_an_overwrite_that_lost_a_race_writes_its_rows(
     numbers: tl.Table, beaten_once: Callable[[], int], given: str
 ) -> None:
-    """Every stream but pyarrow's reader was considered repeatable.
-
-    After a lost race it was empty, and `overwrite` reported success with an empty table.
-    """
+    """An overwrite that is repeated after a conflict writes the rows of its stream, which can be read only once.
+    Otherwise it would leave an empty table and report success."""
     numbers.overwrite(INPUTS[given]())
     assert beaten_once() == 2
     assert rows_of(numbers) == [(3, "c"), (4, "d")]
@@ -148,7 +146,8 @@ def test_large_stream_is_spooled_to_disk_for_a_retry(
 def test_a_statement_runs_again_after_each_garbage_collection_that_overtook_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An append beside an erasure, which collects twice, failed with `TransactionExpired`."""
+    """A statement is repeated after every garbage collection that expires its transaction, also twice as beside an
+    erasure."""
     lake = tl.create(tmp_path, durability="none")
     lake.create_namespace("a")
     numbers = lake.create_table("a.numbers", TABLE)
@@ -182,7 +181,8 @@ def test_an_error_of_the_input_ends_the_statement(lake: tl.Lakehouse, numbers: t
 
 
 def test_a_column_that_only_later_rows_have_is_written(numbers: tl.Table) -> None:
-    """pyarrow reads the columns of a list of dictionaries from the first one; values of other columns were lost."""
+    """Columns that only later dictionaries of a list have are written, although pyarrow takes the columns from the
+    first one."""
     numbers.append([{"number": 3}, {"number": 4, "word": "d"}])
     assert rows_of(numbers) == [(1, "a"), (2, "b"), (3, None), (4, "d")]
 
@@ -196,7 +196,7 @@ def test_data_without_rows_is_refused(numbers: tl.Table, wrong: object) -> None:
 def test_iterator_arguments_are_read_once(
     lake: tl.Lakehouse, numbers: tl.Table, beaten_once: Callable[[], int]
 ) -> None:
-    """A partition spec given as a generator was empty in the second attempt, and the table came out unpartitioned."""
+    """An iterator as an argument, such as a partition spec, has its values also in a repeated attempt."""
     table = lake.create_table(
         "a.parts",
         SingleUse(),

@@ -53,9 +53,7 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> tl.Table:
 
 @pytest.mark.parametrize("filter", FILTERS)
 def test_a_scan_and_a_delete_match_the_same_rows(table: tl.Table, filter: str) -> None:
-    """`delete("k != 'x'")` removed files with only NULL, and kept NULL in other files, although a scan with this filter
-    showed none; for `not in` a scan showed all of them.
-    """
+    """A scan and a delete with one filter match the same rows, also for NULL with `!=` and `not in`."""
     shown = sorted(row["n"] for row in table.scan(filter).to_arrow().to_pylist())
     assert shown == FILTERS[filter]
     assert table.scan(filter).count() == len(shown)
@@ -92,8 +90,7 @@ lake = lake_on_disk("a")
 @pytest.mark.parametrize("column", ["d", "f", "s.d"])
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_nan_is_larger_than_all_numbers(lake: tl.Lakehouse, column: str, partitioned: bool) -> None:
-    """`scan("f != 2.0")` left out NaN in a file, or a group of rows, whose other values were all 2.0, and showed it in
-    others; `not (f < 2.0)` never showed it, and a query in SQL always did."""
+    """NaN is larger than all numbers in every filter and in SQL, whatever the bounds of its file or row group are."""
     table = lake.create_table(
         "a.t",
         {"n": "int", "d": "double", "f": "float", "s": "struct<d: double>"},
@@ -129,10 +126,7 @@ def test_nan_is_larger_than_all_numbers(lake: tl.Lakehouse, column: str, partiti
 
 
 def test_files_without_nan_are_left_out_by_their_bounds(lake: tl.Lakehouse) -> None:
-    """NaN is larger than any number and not in the bounds.
-
-    Without a count of NaN, no file could be excluded for `f > 10`.
-    """
+    """A file with the count of NaN 0 is excluded by its bounds, as for `f > 10`."""
     table = lake.create_table("a.t", {"n": "int", "f": "double"})
     table.append([{"n": 0, "f": 1.0}, {"n": 1, "f": None}])
     table.append([{"n": 2, "f": 2.0}, {"n": 3, "f": NAN}])
@@ -142,9 +136,8 @@ def test_files_without_nan_are_left_out_by_their_bounds(lake: tl.Lakehouse) -> N
 
 
 def test_a_file_that_did_not_count_nan_is_not_deleted_for_its_bounds(lake: tl.Lakehouse) -> None:
-    """A file with bounds 1 and 2 and without a count of NaN was deleted as a whole by `f < 5`, with its NaN, although
-    the scan with this filter showed no NaN.
-    """
+    """A file without a count of NaN is not deleted as a whole because of its bounds: `f < 5` must keep a row
+    with NaN."""
     table = lake.create_table("a.t", {"n": "int", "f": "double"})
     path = f"{table.location}/data/uncounted.parquet"
     local = Path(path.removeprefix("file://"))
@@ -160,9 +153,7 @@ def test_a_file_that_did_not_count_nan_is_not_deleted_for_its_bounds(lake: tl.La
 
 
 def test_delete_removes_the_rows_with_null_that_match(lake: tl.Lakehouse) -> None:
-    """A scan with `f is nan or b = 2` returned a row with NULL in f, for its b, and a delete kept it: it kept rows that
-    match the negated filter, and rows with NULL in any column of it.
-    """
+    """A delete removes a row with NULL that matches another part of the filter, such as `f is nan or b = 2`."""
     table = lake.create_table("a.t", {"n": "int", "b": "int", "f": "double"})
     table.append([{"n": 0, "b": 2, "f": None}, {"n": 1, "b": None, "f": NAN}, {"n": 2, "b": 3, "f": NAN}, {"n": 3}])
     assert _numbers(table, "f is null or b = 3") == [0, 2, 3]
@@ -175,7 +166,7 @@ def test_delete_removes_the_rows_with_null_that_match(lake: tl.Lakehouse) -> Non
 
 
 def test_null_partitions_are_compared(lake: tl.Lakehouse) -> None:
-    """`k < 'x' or n = 1` ended with a TypeError where k had no value in a partition by k."""
+    """`k < 'x' or n = 1` works in a table that is partitioned by k and has rows without k."""
     table = lake.create_table("a.t", {"n": "int", "k": "text"}, partition_spec=["k"])
     table.append([{"n": 1, "k": None}, {"n": 2, "k": "a"}, {"n": 3, "k": "y"}, {"n": 4, "k": None}])
     assert _numbers(table, "k < 'x' or n = 1") == [1, 2]
@@ -206,8 +197,8 @@ BESIDE: list[tuple[BooleanExpression, list[int]]] = [
 def test_numbers_are_compared_without_conversion(
     lake: tl.Lakehouse, filter: BooleanExpression, shown: list[int]
 ) -> None:
-    """`i < 99999999999` showed rows without a value; in a list that number was the largest of the column; `i < 2.5`
-    missed the rows of 2, and `f = 0.1` a file of such rows, whose bounds are the 0.1 of 32 bits."""
+    """Numbers in filters are compared exactly: beyond the type of the column, as fractions with integers, and 0.1 with
+    a 32-bit float."""
     table = lake.create_table("a.t", {"n": "int", "i": "int", "m": "decimal(5, 2)", "f": "float"})
     table.append([{"n": 0, "i": 2, "m": Decimal("1.23"), "f": 0.1}])
     table.append([{"n": 1, "i": 2**31 - 1, "m": Decimal("1.24"), "f": INF}, {"n": 2}])

@@ -62,9 +62,7 @@ def test_tpch_queries_return_the_rows_of_duckdb(tpch: tuple[tl.Lakehouse, Any, l
 
 
 def test_filters_of_joins_reach_the_plans_of_tables(tpch: tuple[tl.Lakehouse, Any, list[str]]) -> None:
-    """Ten of the 22 queries of TPC-H pushed no filter down: DuckDB could not serialize plans with swapped sides of
-    joins.
-    """
+    """Filters of queries with joins are pushed down, also if DuckDB swaps the sides of a join."""
     lake, _, queries = tpch
     for number, query in enumerate(queries, 1):
         prepared = lake.sql(query, default_namespace="tpch")._prepared
@@ -95,9 +93,8 @@ def plan_of(table: tl.Table, where: str = "true") -> str:
 
 
 def test_duckdb_knows_how_many_rows_a_table_has(table: tl.Table) -> None:
-    """With the columns of a file given, DuckDB did not open it, assumed that each table is small, and chose a bad join
-    order: the fifth query of TPC-H at scale 1 took 17 times as long as over the same files.
-    """
+    """DuckDB knows the number of rows of a table, by which it orders joins. If it assumed that every table is small,
+    the fifth query of TPC-H at scale 1 would take 17 times as long."""
     for rows in (10, 4_990, 700):
         table.append({"x": range(rows), "y": range(rows)})
     assert set(re.findall(r"~([\d,]+) rows", plan_of(table))) == {"5,700"}
@@ -137,7 +134,7 @@ def written_elsewhere(table: tl.Table, names: list[str], ids: list[int | None]) 
 def test_columns_of_other_writers_are_found_by_id(
     lake: tl.Lakehouse, table: tl.Table, names: list[str], ids: list[int | None], expected: tuple[int | None, ...]
 ) -> None:
-    """Columns are only found by name in files where that has the same result."""
+    """DuckDB reads a file by names of columns only if this has the same result as by ids."""
     table.append({"x": [0], "y": [0]})
     written_elsewhere(table, names, ids)
     assert lake.sql("SELECT x, y FROM a.t").fetchall() == [expected]
@@ -188,7 +185,8 @@ def test_planning_connection_is_pooled_and_closed_after_an_error(table: tl.Table
 
 
 def test_a_duckdb_whose_plans_are_not_known_is_refused(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pip install` gave a newcomer DuckDB 2.0, whose trees of queries have another form: `KeyError: 'query'`."""
+    """A version of DuckDB whose parsed queries have another form is refused by name, instead of failing with a
+    `KeyError`."""
     monkeypatch.setattr(duckdb, "__version__", "2.1.0")
     with pytest.raises(tl.InvalidArgument, match=r"needs DuckDB before 2\.1, and 2\.1\.0 is installed"):
         lake.sql("WITH one AS (SELECT 1 AS x) SELECT x FROM one")

@@ -24,7 +24,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def test_glob_characters_in_a_path_are_literal(tmp_path: Path) -> None:
-    """DuckDB interprets `[ab]` in the path of a file as a pattern, and found the file of another lakehouse."""
+    """`[ab]` in the path of a file is not a pattern. Otherwise DuckDB can find the file of another lakehouse."""
     lakes = []
     for name in ("[ab]", "a"):
         lake = tl.create(tmp_path / name, durability="none")
@@ -145,7 +145,7 @@ def test_a_query_does_not_leave_the_lakehouse(
 def test_the_connection_itself_reaches_nothing_but_the_planned_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The text is checked first; if that check has a gap, the connection of DuckDB is confined as well."""
+    """DuckDB's connection can access only the planned files, in case the check of the SQL has a gap."""
     from trinitylake.tables.queries import parsed_query
 
     lake = tl.create(tmp_path / "lake", durability="none")
@@ -191,10 +191,8 @@ def test_a_query_leaves_nothing_behind(shop: tl.Lakehouse, tmp_path: Path, monke
 def test_a_view_stays_inside_though_its_reader_may_leave(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `allow_external`, a view of another user read any file: through a name that `WITH` defined for our check,
-    and that DuckDB interpreted as a path. The first half of a recursive query does not see its own name, and DuckDB
-    ignores the case of A to Z only, while our check folded the Kelvin sign to "k".
-    """
+    """With `allow_external`, the SQL of a view still cannot read files: not through a name that only seems to be
+    defined by `WITH`, in the first half of a recursive query, or by case rules that differ from DuckDB's."""
     path = tmp_path / "k.csv"
     path.write_text(f"x\n{SECRET}\n")
     kelvin = str(path).replace("k", "\u212a")
@@ -216,7 +214,7 @@ def test_a_view_stays_inside_though_its_reader_may_leave(
 
 
 def test_variables_of_the_program_are_never_seen(shop: tl.Lakehouse) -> None:
-    """`allow_external` opened local variables of this library to the query, where DuckDB found them by name."""
+    """`allow_external` does not let queries read local variables of this library or of the program."""
     for name in ("parameters", "connection"):
         with pytest.raises(tl.InvalidArgument, match="does not exist"):
             shop.sql(f"FROM {name}", [], allow_external=True)
@@ -229,8 +227,7 @@ def _all_hidden(tree: dict[str, Any], _: frozenset[str]) -> Any:
 
 
 def test_only_callers_with_allow_external_see_it_in_errors(lake: tl.Lakehouse) -> None:
-    """Errors on the page and of views named `allow_external=True`, which the page does not have; views stay
-    inside whatever is passed."""
+    """Errors recommend `allow_external=True` only where the caller can pass it: not on the page, and not for views."""
     inside = "is not allowed in queries, which are confined to the lakehouse"
     with pytest.raises(tl.InvalidArgument, match=inside) as caught:
         lake.sql("FROM read_text('/etc/hostname')")

@@ -34,9 +34,7 @@ def summary(lake: tl.Lakehouse) -> str:
 
 
 def test_commit_without_a_message_has_a_summary(shop: tl.Lakehouse) -> None:
-    """`trinitylake log` showed "transaction 0192f…" for most versions, since few writers give a message. To learn what
-    a version did one had to compare it with the one before.
-    """
+    """The log has a summary of each transaction's changes, because few writers give a message."""
     assert summary(shop) == "create namespace shop; create table shop.items; create table shop.orders"
     with shop.transaction() as txn:
         txn.table("shop.orders").append(ROWS)
@@ -105,9 +103,7 @@ def test_each_statement_has_a_summary(shop: tl.Lakehouse, name: str) -> None:
 
 
 def test_log_prints_one_line_per_version(shop: tl.Lakehouse) -> None:
-    """`print(lake.log())` was one line of nested representations, and the loop of the quick start showed an empty
-    message for most versions.
-    """
+    """`print(lake.log())` prints one readable line for each version."""
     shop.table("shop.items").append([{"id": 1, "price": 1}], message="more\n\x1b[31mitems", author="ann")
     newest, first, begun = str(shop.log()).splitlines()
     at = f"{shop.log(1)[0].created_at:%Y-%m-%d %H:%M:%S}Z"
@@ -118,9 +114,7 @@ def test_log_prints_one_line_per_version(shop: tl.Lakehouse) -> None:
 
 
 def test_statement_results_count_updated_rows(shop: tl.Lakehouse) -> None:
-    """A MERGE or an UPDATE that inserted and deleted nothing said "merge shop.items", whether it changed one row or
-    all: Iceberg counts only rows in files that came and went.
-    """
+    """The summary of a MERGE or UPDATE counts updated rows, which Iceberg does not count."""
     shop.table("shop.items").append([{"id": id, "price": 1} for id in range(100)])
     first = shop.begin(id="prices")
     first.sql("UPDATE shop.items SET price = 2 WHERE id < 30")
@@ -146,9 +140,7 @@ def test_statement_results_count_updated_rows(shop: tl.Lakehouse) -> None:
 
 
 def test_summaries_leave_out_properties_that_writers_set(shop: tl.Lakehouse) -> None:
-    """The line ended in "properties shop.orders" without a change of properties by a user: PyIceberg stores names of
-    columns there.
-    """
+    """A summary does not mention properties that PyIceberg sets by itself."""
     name_mapping = "schema.name-mapping.default"
     table = shop.table("shop.orders").iceberg
     table.transaction().set_properties(
@@ -202,7 +194,8 @@ def test_the_summary_of_a_saved_transaction_includes_its_earlier_statements(shop
 
 
 def test_rows_are_counted_after_a_race_as_they_were_committed(shop: tl.Lakehouse) -> None:
-    """The counts were taken before the commit. A delete that was redone on newer rows removed more of them."""
+    """The numbers of rows in a summary are those of the committed attempt, also if a delete removed other rows after a
+    conflict."""
     shop.table("shop.orders").append(ROWS)
     slow = shop.begin()
     slow.table("shop.orders").append(ROWS)
@@ -249,7 +242,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_names_in_summaries_are_unambiguous(shop: tl.Lakehouse, name: str) -> None:
-    """A table with the name `a; drop table shop.orders` made the log say that a table was dropped."""
+    """Names in a summary are escaped, so that a table called `a; drop table shop.orders` does not look like a
+    statement."""
     with shop.transaction() as txn:
         txn.create_table(("shop", name), ROWS.schema)
     assert summary(shop) == f"create table shop.{HOSTILE[name]}"
@@ -298,7 +292,7 @@ def test_summary_of_an_export_names_the_source_version(shop: tl.Lakehouse, tmp_p
 
 
 def test_autocommit_statements_accept_message_and_author(shop: tl.Lakehouse) -> None:
-    """Only transactions had a message: `table.append(rows)` needed a transaction to have one."""
+    """Statements outside of transactions accept a message and an author."""
     note = {"message": "nightly load", "author": "ann"}
     items = shop.table("shop.items")
     items.append([{"id": 1, "price": 1}], **note)

@@ -78,7 +78,7 @@ def test_tag_without_a_version_names_the_latest(lake: tl.Lakehouse) -> None:
 def test_tag_of_a_version_that_expires_concurrently_is_removed(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version was tagged while an expiry deleted its root: the tag referred to a missing file."""
+    """If a version expires while it is tagged, the tag is removed, because its root is deleted."""
     commit = Handle.change_definition
     other = tl.open(lake.uri)
 
@@ -94,7 +94,7 @@ def test_tag_of_a_version_that_expires_concurrently_is_removed(
 
 
 def test_expiry_by_time_age_and_count(lake: tl.Lakehouse) -> None:
-    """`expire(before=...)` refused a date, and text in ISO 8601."""
+    """`expire` accepts a date, an ISO 8601 string, an age and a number of versions."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     for before in (date(2000, 1, 1), "2000-01-01", "2000-01-01T00:00:00+00:00"):
         assert lake.maintenance.expire(before=before, dry_run=True) == []
@@ -161,7 +161,7 @@ def test_tag_and_expire_commands(lake: tl.Lakehouse, root: str) -> None:
 
 
 def test_the_log_of_expired_versions_is_kept_in_a_table(lake: tl.Lakehouse) -> None:
-    """Auditors asked who had changed a table a year ago, and the log ended with the oldest kept version."""
+    """With the property `maintenance.log-table`, the log entries of expired versions are kept in a table."""
     lake.alter({"maintenance.log-table": "audit.log"})
     lake.create_namespace("a", author="ann", message="first")
     for number in range(6):

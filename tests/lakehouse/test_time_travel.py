@@ -71,7 +71,7 @@ def test_an_object_without_history_is_not_found(history: tl.Lakehouse) -> None:
 
 
 def test_times_in_errors_are_dates(history: tl.Lakehouse) -> None:
-    """It said "no version is as old as 946684800000: the lakehouse was created at 1795434367567 (milliseconds)"."""
+    """Errors about times contain dates, not milliseconds."""
     created = history.log(None)[-1].created_at
     oldest = f"{created:%Y-%m-%dT%H:%M:%S}.{created.microsecond // 1000:03}Z"
     expected = "no version is as old as 2000-01-01T00:00:00.000Z: the lakehouse was created at " + oldest
@@ -153,9 +153,8 @@ def test_expired_versions_are_gone_and_newer_ones_stay(root: str, lake: tl.Lakeh
 
 
 def test_a_handle_continues_on_the_latest_version_after_expiry_by_another(root: str, lake: tl.Lakehouse) -> None:
-    """A handle stayed at a version that had expired and did not see rows that were committed since; its next write went
-    to a version below the expiry boundary.
-    """
+    """A handle whose known version another process has expired finds the latest version. Otherwise its next write would
+    create a version below the expiry boundary."""
     lake.create_namespace("nyc")
     handle = tl.open(root)
     assert handle.version == 1
@@ -169,10 +168,8 @@ def test_a_handle_continues_on_the_latest_version_after_expiry_by_another(root: 
 
 
 def test_transaction_on_an_expired_base_raises_transaction_expired(root: str, lake: tl.Lakehouse) -> None:
-    """A transaction was open while another process expired all versions up to the latest.
-
-    Its commit wrote a root below the expiry boundary, and its outcome stayed unknown.
-    """
+    """A commit on an expired base raises TransactionExpired, instead of writing a root below the expiry boundary with
+    an unknown outcome."""
     lake.create_namespace("nyc")
     handle = tl.open(root)
     txn = handle.begin()
@@ -189,7 +186,8 @@ def test_transaction_on_an_expired_base_raises_transaction_expired(root: str, la
 
 
 def test_expiry_before_a_time_of_expired_versions_does_nothing(lake: tl.Lakehouse) -> None:
-    """A nightly job expired versions older than a fixed day. On the second night it raised VersionExpired."""
+    """Expiry before a time whose versions have expired does nothing, so that a job can run every night with a fixed
+    date."""
     for number in range(3):
         lake.create_namespace(f"n{number}")
         time.sleep(0.002)
@@ -202,7 +200,7 @@ def test_expiry_before_a_time_of_expired_versions_does_nothing(lake: tl.Lakehous
 
 
 def test_full_log_is_read_lazily(lake: tl.Lakehouse) -> None:
-    """`log(None)` read every retained version before it returned the first: a million roots, all in memory."""
+    """`log(None)` reads versions when they are accessed, not a million roots at once."""
     for number in range(600):
         lake.create_namespace(f"n{number}")
     fresh = tl.open(lake.uri)
@@ -228,7 +226,8 @@ def test_full_log_is_read_lazily(lake: tl.Lakehouse) -> None:
 
 
 def test_the_age_of_a_version_is_that_of_its_file(tmp_path: Path) -> None:
-    """A writer whose clock was eight days behind had its versions deleted at the next expiry, minutes after."""
+    """The age of a version is measured by the clock of the store. Otherwise versions of a writer whose clock is eight
+    days behind would expire within minutes."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     for number in range(5):
         lake.create_namespace(f"n{number}")
@@ -257,7 +256,7 @@ def test_default_retention_keeps_young_and_newest_versions(lake: tl.Lakehouse) -
     [(1, 1), (-1, 1), ("1", 1), ("-1", 1), ("-2", 0), (None, 2), ("tag:first", 1), (" 2 ", 2), ("1 ms ago", 2)],
 )
 def test_version_references_have_one_syntax(reference: int | str | None, version: int) -> None:
-    """`lake.at(3)` was a TypeError, and the command line, its shell and Python each had a syntax of their own."""
+    """References to versions have the same syntax in Python, on the command line and in its shell."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     lake.create_namespace("a")
     lake.tags.create("first")
@@ -322,7 +321,7 @@ def test_one_statement_reads_several_versions_with_at(lake: tl.Lakehouse) -> Non
 
 
 def test_versions_in_sql_may_be_parameters(history: tl.Lakehouse) -> None:
-    """A program that passed the version as a parameter got "? is not a constant"."""
+    """The version in `AT (VERSION => ?)` can be a parameter."""
     count = "SELECT ? AS a, count(*) FROM nyc.t AT (VERSION => ?) WHERE id < ?"
     assert history.sql(count, ["x", 2, 3]).fetchall() == [("x", 2)]
     assert history.sql(count, ["x", 3, 3]).fetchall() == [("x", 1)]

@@ -37,7 +37,8 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 
 
 def test_a_provider_that_is_set_later_is_found_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To make a tracer takes several microseconds, and each transaction made two."""
+    """A provider that is set later is used, and its tracer is created only once, because this takes several
+    microseconds."""
     assert tracing._tracer() is None
     for provider in TracerProvider(), TracerProvider():
         made: list[str] = []
