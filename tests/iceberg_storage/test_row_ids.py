@@ -433,7 +433,7 @@ def test_rows_that_moved_before_they_had_ids_are_not_redone_where_they_have(stor
     change(lake, lambda table: table.append(rows(1, 2, 3)))
     change(lake, lambda table: table.transaction().upgrade_table_version(3).commit_transaction())
     loser = race(lake, lambda table: table.append(rows(4, city="b")), lambda table: table.delete("id = 2"))
-    with pytest.raises(TableConflict, match="another commit gave ids to the rows"):
+    with pytest.raises(TableConflict, match="another commit assigned row ids"):
         loser.reapply(lake.path)
     change(lake, lambda table: table.delete("id = 2"))
     assert lake.ids() == [1, 3, 4]

@@ -1,4 +1,4 @@
-"""Puffin files of deletion vectors: writes them, and reads or renames the data files in their footer."""
+"""Puffin files of deletion vectors: writes them, and reads or replaces the paths of data files in their footers."""
 
 from __future__ import annotations
 

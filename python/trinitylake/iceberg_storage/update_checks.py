@@ -71,7 +71,7 @@ def _check_statistics(file: StatisticsFile | PartitionStatisticsFile, io: Lakeho
 
 
 def check_writable(metadata: TableMetadata) -> None:
-    """Raise `InvalidArgument` for a (registered) table that is encrypted or whose properties name code."""
+    """Raise `InvalidArgument` if a table is encrypted or has a property that names a class to load."""
     for name in filter(is_code_property, metadata.properties):
         raise InvalidArgument(f"the table property {name!r} would load code: remove it before writing to the table")
     if ENCRYPTION_KEY in metadata.properties:

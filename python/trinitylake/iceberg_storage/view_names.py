@@ -2,8 +2,8 @@
 
 The catalog of a transaction ends with the transaction, so a view that names this catalog cannot be read after the
 commit. Engines write such names into views, as the default catalog and in the SQL text. The names are removed before a
-view is stored, because a name without a catalog refers to the catalog of the view. If the view has another default
-catalog, the names are replaced by the name of the catalog that the transaction belongs to.
+view is stored, because a name without a catalog refers to the default catalog of the view. If this default is another
+catalog than the transaction's, the names are replaced by the name of the catalog that the transaction belongs to.
 """
 
 from __future__ import annotations

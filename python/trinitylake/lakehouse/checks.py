@@ -79,7 +79,7 @@ def _is_function_name(check: str) -> bool:
 
 
 def _is_of(check: str, allowed: str) -> bool:
-    """Whether the function `check` is `allowed`, or belongs to the module `allowed` or one of its submodules."""
+    """Whether `check` equals `allowed`, or is a function of the module `allowed` or of one of its submodules."""
     module = check.partition(":")[0]
     return allowed in (check, module) or module.startswith(f"{allowed}.")
 

@@ -1,4 +1,4 @@
-"""Avro files in memory: records under a schema, in blocks of many."""
+"""Avro files in memory: encodes records in blocks, and decompresses the blocks of any Avro file."""
 
 from __future__ import annotations
 

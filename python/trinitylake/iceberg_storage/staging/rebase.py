@@ -50,8 +50,8 @@ class StagedCommit:
 
     Attributes:
         requirements: requirements on the metadata before the commit.
-        updates: the changes; empty for a statement that found no rows.
-        rows_read: the known predicates of the statements.
+        updates: the changes; empty for a statement that only read rows, or found none.
+        rows_read: filters that match at least the rows on which the results of the statements depend.
     """
 
     requirements: tuple[TableRequirement, ...]
@@ -267,13 +267,13 @@ class Rebase:
             and carried_from.first_row_id is None
         ):
             raise TableConflict(
-                f"assert-ref-snapshot-id: another commit gave ids to the rows of the table, and snapshot "
-                f"{snapshot.snapshot_id} carries rows without ids into another file"
+                f"assert-ref-snapshot-id: another commit assigned row ids (format version 3). Snapshot "
+                f"{snapshot.snapshot_id} copies rows without these ids to another file: repeat the transaction"
             )
         if any(row_ids.is_later(file, self.base) for file in sources):
             raise TableConflict(
-                f"assert-ref-snapshot-id: the branch moved, and snapshot {snapshot.snapshot_id} carries rows that are "
-                "new in this transaction into another file, with row ids that others have taken"
+                f"assert-ref-snapshot-id: the branch moved. Snapshot {snapshot.snapshot_id} copies new rows of this "
+                "transaction to another file, with row ids that another commit uses: repeat the transaction"
             )
 
     def _produce(

@@ -61,7 +61,7 @@ def load(call: Call, namespace: tuple[str, ...]) -> Response:
 def update(call: Call, namespace: tuple[str, ...], updates: dict[str, str], removals: list[str]) -> Response:
     """Commit, if the property `commit` is set to true."""
     if removals or {name: value.lower() for name, value in updates.items()} != {"commit": "true"}:
-        raise bad_request("the only change of a transaction is to set its property commit to true")
+        raise bad_request("of a transaction only the property commit can be set, to true, which commits it")
     transactions.commit_transaction(call, _id(namespace))
     return json_response({"updated": ["commit"], "removed": [], "missing": []})
 
@@ -83,5 +83,5 @@ def _ended_is_absent() -> Iterator[None]:
 
 def _id(namespace: tuple[str, ...]) -> str:
     if len(namespace) != len(PARENT) + 1:
-        raise bad_request(f"a transaction is {'.'.join(PARENT)}.<id>, not {'.'.join(namespace)}")
+        raise bad_request(f"{'.'.join(namespace)} names no transaction: the name must be {'.'.join(PARENT)}.<id>")
     return namespace[-1]

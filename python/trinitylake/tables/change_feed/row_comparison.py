@@ -261,7 +261,7 @@ def _classes(rows: pa.Table, marks: Signatures) -> _Numbers:
 
 
 def _matched(removed: _Numbers, added: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """Pairs of rows of both sides with equal numbers, each row at most once."""
+    """Pair removed with added rows of the same class, each row at most once. Returns the positions of both."""
     orders = [np.argsort(side, kind="stable") for side in (removed, added)]
     then, now = removed[orders[0]], added[orders[1]]
     rank = np.arange(len(then)) - np.searchsorted(then, then)

@@ -79,10 +79,10 @@ class _Part:
 
 
 class _Changed(NamedTuple):
-    """The numbers of updated and deleted rows of a file.
+    """How many rows of a file were updated and deleted.
 
     Attributes:
-        positions: positions of these rows in the file, if they get delete files; None if the file was rewritten.
+        positions: positions of all these rows, for the delete file; None if the file was rewritten.
     """
 
     updated: int

@@ -133,10 +133,10 @@ def change_rows(
 def rewrite(
     placed: PlacedRows, found: Sequence[FoundRows], limits: Limits, inserted: Sequence[pa.Table], in_place: bool
 ) -> Rewritten:
-    """Change the rows of `found` in the files of `placed`, and write `inserted` rows to new files.
+    """Update or delete the rows `found` in the data files of `placed`, and write `inserted` to new files.
 
     With `in_place`, delete files are written instead of rewriting data files (merge-on-read).
-    Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
+    Raises `InvalidArgument` if a row would be changed more than once, or if a value does not fit its column.
     """
     source, clauses, hits = _hits(found)
     applied = Clauses(clauses, source.schema, placed.columns, limits)

@@ -104,7 +104,7 @@ pub fn encode_batch(batch: &RecordBatch, compression: Compression) -> Result<Byt
     if is_accepted { Ok(bytes) } else { encode_batch(batch, Compression::None) }
 }
 
-/// An Arrow IPC file with the checksum of everything before its footer in the footer's metadata.
+/// Encodes a batch as an Arrow IPC file. The metadata in the footer contains a checksum of all bytes before the footer.
 fn write_file(batch: &RecordBatch, compression: Compression) -> Result<Bytes, ArrowError> {
     let options = IpcWriteOptions::default().try_with_compression(compression.codec())?;
     let file = Vec::with_capacity(batch.get_array_memory_size() + HEADERS_SIZE_BYTES);
