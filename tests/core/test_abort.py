@@ -41,9 +41,8 @@ def ids(lake: tl.Lakehouse) -> list[int]:
 
 
 def test_what_one_worker_committed_the_other_cannot_roll_back(lake: tl.Lakehouse) -> None:
-    """The second worker resumed a load, the first one committed it. The second rolled back and deleted the data files
-    of the table, which could not be read from then on; the outcome was "committed".
-    """
+    """After one worker has committed a saved transaction, another worker that resumed it cannot roll it back. Otherwise
+    the rollback deletes data files of the committed table."""
     first = saved(lake, "load")
     other = tl.open(lake.uri)
     rolls_back, commits, goes_on = other.resume("load"), other.resume("load"), other.resume("load")
@@ -77,7 +76,7 @@ def test_what_one_worker_rolled_back_the_other_cannot_commit(lake: tl.Lakehouse)
 
 
 def test_the_command_line_does_not_say_that_a_committed_transaction_was_rolled_back(lake: tl.Lakehouse) -> None:
-    """`txn rollback` printed "was rolled back", ended with 0, and the transaction was committed."""
+    """`txn rollback` of a committed transaction fails, instead of printing "was rolled back"."""
     saved(lake, "load").commit()
     result = CliRunner().invoke(app, ["txn", "rollback", "load", "--root", lake.uri])
     assert (result.exit_code, "was rolled back" in result.output) == (3, False)

@@ -76,7 +76,7 @@ def test_transaction_reads_its_own_pending_uploads(s3: SlowS3, lake: tl.Lakehous
 
 
 def test_parts_of_a_pending_upload_are_read(s3: SlowS3, lake: tl.Lakehouse) -> None:
-    """A reader requested the footer of a file from the store while its upload was pending."""
+    """Reading a part of a file whose upload is pending, such as the footer, succeeds."""
     with lake.transaction() as txn:
         path, content = "a/t-01234567/data/part.parquet", bytes(range(100))
         with s3.watched() as requests:
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_written_fails_its_transaction(s3: SlowS3, lake: t
 
 
 def test_save_waits_for_the_files_that_it_names(s3: SlowS3, lake: tl.Lakehouse) -> None:
-    """Another process resumed a transaction whose uploads were still pending."""
+    """`save` waits for pending uploads, so that another process that resumes the transaction finds all files."""
     lake.create_table("a.t", {"id": "int8"})
     txn = lake.begin(id="handed-over")
     txn.table("a.t").append(ROWS)

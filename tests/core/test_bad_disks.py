@@ -193,7 +193,8 @@ print("whole")
 
 
 def test_a_full_disk_ends_a_vacuum_and_an_export_without_any_loss(tmp_path: Path) -> None:
-    """A vacuum that could not write its fence must not delete files, and a mirror must not change."""
+    """With a full disk, a vacuum that cannot write its fence deletes no files, and an export does not change the
+    mirror."""
     command = [sys.executable, "-c", FULL_DISK_OF_UPKEEP, str(tmp_path / "lake"), str(tmp_path / "mirror")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr

@@ -90,7 +90,8 @@ def test_latest_version_is_found_with_any_hint(lake: tl.Lakehouse, kind: str) ->
 
 @pytest.mark.parametrize("hint", [3, 1_000_000, 2**40, 2**64 - 1])
 def test_hint_ahead_of_all_roots_blocks_writes_only(lake: tl.Lakehouse, hint: int) -> None:
-    """The newest root had been deleted. The next commit got its number again, because the hint was considered wrong."""
+    """If the hint names a later version than all roots, reads continue and writes are refused. Otherwise the next
+    commit would reuse the number of a deleted root."""
     put_hint(lake, str(hint).encode())
     with pytest.warns(RuntimeWarning, match="_latest_hint.txt names version"):
         fresh = tl.open(lake.uri, durability="none")

@@ -89,7 +89,7 @@ def test_a_transaction_that_is_open_meanwhile_commits(lake: tl.Lakehouse) -> Non
 
 
 def test_concurrent_commits_are_kept(lake: tl.Lakehouse) -> None:
-    """The compaction was abandoned whenever another process committed while it built the tree."""
+    """A compaction of the tree includes versions that other processes commit while it builds the tree."""
     names = lake.namespaces()
 
     def write(writer: int) -> None:

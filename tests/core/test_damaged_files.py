@@ -103,7 +103,8 @@ def test_a_node_cut_at_any_offset_is_corrupt(path: str) -> None:
 
 @pytest.mark.parametrize("path", [ROOT, LEAF["path"]], ids=["root", "leaf"])
 def test_a_flipped_bit_anywhere_is_found_or_harmless(path: str) -> None:
-    """The checksum covers everything but the footer; a flipped bit there is found, or does not affect the rows."""
+    """A flipped bit anywhere in a node file is found or does not affect the rows. The checksum covers everything except
+    the footer."""
     data = FILES[path]
     whole = core.read_node(data, path)
     footer = len(data) - 10 - int.from_bytes(data[-10:-6], "little")
@@ -186,7 +187,8 @@ def test_a_foreign_file_is_no_node(kind: str) -> None:
 
 
 def test_uncompressed_lz4_and_unverified_files_of_other_writers_are_nodes() -> None:
-    """Control: the files above are refused for their damage, not because pyarrow wrote them."""
+    """Intact node files that pyarrow wrote are accepted, which shows that the damaged ones above are refused for their
+    damage."""
     rows = to_rows(FILES[LEAF["path"]])
     whole = core.read_node(FILES[LEAF["path"]])
     for compression in ("zstd", "lz4", None):

@@ -13,7 +13,7 @@ from trinitylake import _core, core
 
 @pytest.mark.parametrize("how", ["truncated", "flipped", "emptied"])
 def test_a_damaged_newest_version_hides_only_itself(tmp_path: Path, how: str) -> None:
-    """One flipped bit in the newest root made `open`, `log`, `at(5)` and `rollback(5)` fail."""
+    """With a damaged newest root, `open`, `log`, `at(5)` and `rollback(5)` work for the older versions."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     for name in ("a", "b", "c"):
         lake.create_namespace(name)
@@ -50,10 +50,8 @@ def test_a_damaged_newest_version_hides_only_itself(tmp_path: Path, how: str) ->
 def test_after_the_newest_root_was_deleted_the_lakehouse_is_read_and_not_written(
     tmp_path: Path, durability: Literal["fsync", "none"]
 ) -> None:
-    """After the newest root file was deleted, the next commit took its number, and no error reported the loss.
-
-    Without fsync, the hint shows it once the writer has stopped for a second, or has ended.
-    """
+    """After the newest root file was deleted, the lakehouse can be read and not written, so that no commit reuses its
+    number. Without fsync, the hint shows the loss once the writer has paused for a second, or has ended."""
     lake = tl.create(str(tmp_path / "lake"), durability=durability)
     for name in ("a", "b", "c"):
         lake.create_namespace(name)

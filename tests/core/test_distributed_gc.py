@@ -113,7 +113,7 @@ def test_a_collection_in_pieces_deletes_the_same_files(full: tl.Lakehouse, root:
 
 
 def test_files_committed_after_the_mark_are_not_deleted(full: tl.Lakehouse, root: Path) -> None:
-    """Files that were unreachable when they were classified were committed before their deletion."""
+    """Files that become part of a version after they were classified as unreachable are not deleted."""
     engine = Engine(full)
     full.create_table("shop.late", ROWS).append(ROWS)
     full.table("shop.items").append(ROWS)
@@ -136,7 +136,7 @@ def test_files_committed_after_the_mark_are_not_deleted(full: tl.Lakehouse, root
 
 
 def test_missing_manifest_aborts_gc(full: tl.Lakehouse) -> None:
-    """A missing manifest may have named any file, so no file may be deleted."""
+    """A missing manifest ends the collection before any deletion, because it may have named any file."""
     table = full.table("shop.orders").iceberg
     snapshot = table.current_snapshot()
     assert snapshot is not None

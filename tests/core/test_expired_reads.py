@@ -83,7 +83,7 @@ def collect(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_version_that_expires_during_a_read_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
-    """A reader whose version had expired got the error that the lakehouse is damaged, or that a file does not exist."""
+    """A reader whose version expires gets `VersionExpired`, not an error about damage or a missing file."""
     read = WAYS[way](lake)
     collect(lake)
     with pytest.raises(tl.VersionExpired, match="has expired; the oldest kept is"):
@@ -92,7 +92,7 @@ def test_version_that_expires_during_a_read_raises_version_expired(lake: tl.Lake
 
 @pytest.mark.parametrize("way", WAYS)
 def test_lost_file_of_a_retained_version_never_raises_version_expired(lake: tl.Lakehouse, way: str) -> None:
-    """Files of a retained version were deleted. `VersionExpired` would hide the loss."""
+    """A lost file of a kept version is reported as damage. `VersionExpired` would hide the loss."""
     read = WAYS[way](lake)
     lake.maintenance.expire(keep=1)
     for path in Path(lake.uri.removeprefix("file://")).rglob("*.parquet"):
@@ -102,7 +102,7 @@ def test_lost_file_of_a_retained_version_never_raises_version_expired(lake: tl.L
 
 
 def test_lost_file_of_a_tagged_version_does_not_raise_version_expired(lake: tl.Lakehouse) -> None:
-    """A tagged version is below the expiry boundary; a lost file of it was reported as an expired version."""
+    """A lost file of a tagged version, which is older than the oldest kept version, is reported as damage."""
     lake.tags.create("q1")
     table = lake.at("tag:q1").table("shop.orders")
     lake.table("shop.orders").append(ROWS)
@@ -118,7 +118,8 @@ def test_lost_file_of_a_tagged_version_does_not_raise_version_expired(lake: tl.L
 
 
 def test_a_transaction_whose_own_files_were_collected_raises_transaction_expired(lake: tl.Lakehouse) -> None:
-    """It read files that it had written itself, and got the error that the lakehouse is damaged."""
+    """A transaction whose own files were collected raises `TransactionExpired` when it reads them, not an error about
+    damage."""
     slow = lake.begin()
     table = slow.table("shop.orders")
     table.append(ROWS)

@@ -46,7 +46,7 @@ def begun(txn: tl.Transaction) -> tuple[FileWriter, LakehouseFileIO, Path]:
 
 
 def test_a_large_file_is_on_the_disk_before_it_is_whole(lake: tl.Lakehouse) -> None:
-    """A file of 400 MB was collected in memory, where each part was copied, before any part was written to disk."""
+    """The parts of a large file are written to disk when they arrive, instead of being collected in memory."""
     with lake.transaction() as txn:
         stream, io, where = begun(txn)
         assert PART_SIZE_BYTES <= where.stat().st_size < stream.tell() == SIZE_BYTES // 1000 * 1000
@@ -93,7 +93,7 @@ def test_aborted_file_leaves_nothing_on_disk(lake: tl.Lakehouse, way: str) -> No
 
 
 def test_a_forked_child_leaves_the_file_of_its_parent_alone(lake: tl.Lakehouse) -> None:
-    """A worker forked during a write deleted the file when it ended, and the commit referenced a missing file."""
+    """A process that is forked during a write does not delete the file of its parent when it ends."""
     with lake.transaction() as txn:
         stream, _, where = begun(txn)
         child = os.fork()
@@ -110,7 +110,7 @@ def test_a_forked_child_leaves_the_file_of_its_parent_alone(lake: tl.Lakehouse) 
 def test_parts_on_disk_do_not_count_towards_the_memory_of_open_files(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files were closed when all open files reached a limit of bytes, although parts on the disk take no memory."""
+    """The limit of memory for open files does not count parts that are on disk."""
     monkeypatch.setattr(data_file_writer, "OPEN_FILES_SIZE_BYTES", 2 * PART_SIZE_BYTES)
     monkeypatch.setattr(row_groups, "ROW_GROUP_SIZE_BYTES", 1 << 20)
     table = lake.table("ns.t")

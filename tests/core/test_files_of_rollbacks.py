@@ -141,11 +141,8 @@ def in_a_catalog(lake: tl.Lakehouse) -> None:
 def test_threads_that_still_write_after_a_rollback_leave_no_file(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, append: Callable[[tl.Lakehouse], None]
 ) -> None:
-    """PyIceberg writes the files of an append with many threads.
-
-    After one had failed, the rollback deleted the existing files while the other threads continued: six files of
-    sixteen were never deleted.
-    """
+    """Files that threads write after a rollback are deleted, too. PyIceberg writes an append with many threads, and if
+    one fails, the others continue during the rollback."""
     before = settled(lake)
     Failing(monkeypatch)
     with pytest.raises(OSError, match="full"):
@@ -204,7 +201,7 @@ def test_commit_inside_of_a_block_that_fails_later_is_kept(lake: tl.Lakehouse) -
 def test_rebase_for_a_check_deletes_files_of_a_failed_statement(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table itself was not changed, so the files of its failed append were forgotten with its state."""
+    """The files of a failed statement are deleted, also if a rebase for a check replaces the state of the table."""
     before = settled(lake)
     txn = lake.begin()
     Failing(monkeypatch)

@@ -316,7 +316,8 @@ def test_fsck_command_exits_with_five(copied: Callable[[], Path]) -> None:
 
 
 def test_swapped_nodes_raise_corrupt_file(tmp_path: Path) -> None:
-    """Two leaves had been swapped. Each was intact, so lists lacked objects, and commits built on that."""
+    """Two swapped leaves raise `CorruptFile`, although each file is intact. Otherwise lists lack objects, and commits
+    are based on them."""
     lake = tl.create(str(tmp_path / "lake"), order=4, durability="none")
     names = [f"n{number:02}" for number in range(20)]
     for name in names:
@@ -342,11 +343,8 @@ def test_swapped_nodes_raise_corrupt_file(tmp_path: Path) -> None:
 
 
 def test_files_of_a_saved_transaction_that_cannot_be_resumed_may_be_missing(tmp_path: Path) -> None:
-    """A saved transaction was committed.
-
-    The next vacuum deleted its running root, and fsck reported damage from then on; an export, which copies no running
-    root, was reported as damaged at once.
-    """
+    """The running root of a saved transaction that was committed may be missing, after a vacuum and in an export,
+    without being reported as damage."""
     lake = tl.create(tmp_path / "lake", durability="none", txn_ttl_millis=1000)
     lake.create_namespace("n")
     lake.create_table("n.t", ROWS)

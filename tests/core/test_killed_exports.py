@@ -48,7 +48,8 @@ def killed_after(seconds: float, work: Callable[[], object]) -> None:
 def test_a_mirror_shows_the_old_or_the_new_state_whenever_its_export_is_killed(
     place: tuple[str, dict[str, str]],
 ) -> None:
-    """An export was killed half-way, and the mirror had the new root with old files."""
+    """A mirror shows the old or the new state, at whatever moment its export is killed: the new root is written after
+    all files."""
     folder, options = place
     root, target = f"{folder}/lake", f"{folder}/mirror"
     lake = tl.create(root, storage_options=options, durability="none")

@@ -34,7 +34,7 @@ def files_below(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("verb", [shutil.copytree, shutil.move])
 def test_a_lakehouse_is_read_at_its_new_place(first: Path, tmp_path: Path, verb: object) -> None:
-    """After `cp -a` or `mv` every managed table was unreadable: "outside of the lakehouse"."""
+    """After `cp -a` or `mv`, managed tables can be read at the new place."""
     verb(first, tmp_path / "second")  # type: ignore[operator]
     lake = tl.open(str(tmp_path / "second"))
     assert lake.table("a.t").scan().to_arrow().num_rows == 3
@@ -42,7 +42,8 @@ def test_a_lakehouse_is_read_at_its_new_place(first: Path, tmp_path: Path, verb:
 
 
 def test_the_old_place_is_never_read(first: Path, tmp_path: Path) -> None:
-    """A copy with tables read at the old root showed later writes of the original, or none after its deletion."""
+    """A copy never reads files at the old root. Otherwise it would show later writes of the original, or fail after its
+    deletion."""
     shutil.copytree(first, tmp_path / "second")
     for folder in (first / "a").iterdir():
         shutil.rmtree(folder)
@@ -50,7 +51,8 @@ def test_the_old_place_is_never_read(first: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_refuses_writes_and_leaves_no_file(first: Path, tmp_path: Path) -> None:
-    """Two lakehouses with the same recorded root wrote metadata that named the files of each other."""
+    """A copy whose root is not recorded refuses writes. Otherwise two lakehouses with the same recorded root would name
+    each other's files."""
     second = tmp_path / "second"
     shutil.copytree(first, second)
     before = files_below(second)
@@ -90,7 +92,8 @@ def test_a_relocated_copy_is_written_and_reads_what_was_written_before(first: Pa
 
 
 def test_root_behind_a_symbolic_link_is_the_same_root(tmp_path: Path) -> None:
-    """Through a symbolic link one could create a table that the real path could not read."""
+    """A root behind a symbolic link is the real root, so that a table created through the link can be read at the real
+    path."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     linked = tl.create(str(tmp_path / "link" / "lake"), durability="none")
@@ -140,7 +143,7 @@ def test_a_change_of_the_definition_does_not_move_the_lakehouse(first: Path) -> 
 
 
 def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first: Path, tmp_path: Path) -> None:
-    """The commit was refused before and after `relocate`: the transaction could only be rolled back."""
+    """A transaction that was saved before a move can be committed after `relocate`."""
     txn = tl.open(str(first), durability="none").begin(id="job")
     txn.table("a.t").append(ROWS)
     txn.save()
@@ -201,7 +204,8 @@ def test_a_moved_lakehouse_with_a_damaged_newest_root_is_repaired_and_relocated(
 def test_a_moved_lakehouse_is_relocated_before_tables_without_files_are_rolled_back(
     first: Path, tmp_path: Path
 ) -> None:
-    """A repair that wants to commit raised `LakehouseMoved` instead of its report."""
+    """A repair of a moved lakehouse that would have to roll back tables reports that `relocate` comes first, instead of
+    raising `LakehouseMoved`."""
     tl.open(str(first), durability="none").table("a.t").append(ROWS)
     newest = max((first / "a").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     newest.unlink()
@@ -220,7 +224,7 @@ def test_a_moved_lakehouse_is_relocated_before_tables_without_files_are_rolled_b
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)])
 def test_commit_names_a_folder_at_the_path_of_the_next_root(first: Path, make: object) -> None:
-    """A folder had the name of the next root: the commit waited for its whole timeout, with an unknown outcome."""
+    """If a folder has the name of the next root, the commit fails at once and names the folder."""
     lake = tl.open(str(first), durability="none")
     name = core.root_path(lake.version + 1)
     make(first / name)  # type: ignore[operator]

@@ -25,12 +25,9 @@ def server() -> Iterator[S3Server]:
 
 
 def test_vacuum_keeps_files_named_in_another_spelling(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our reader accepted `s3n://` for the same store, and gc did not: it deleted a file that the latest version named.
-
-    Each had its own table of equal schemes.
-
-    New commits cannot have such names, but existing tables may.
-    """
+    """Vacuum keeps a file that the latest version names with another scheme of the same store, such as `s3n://`:
+    readers and garbage collection have the same table of equal schemes. New commits cannot have such names, but
+    existing tables may."""
     monkeypatch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
     bucket = server.new_bucket()
     uri = f"s3://{bucket}/the/lake"

@@ -393,7 +393,8 @@ def test_ctrl_c_ends_the_wait_for_a_store_that_does_not_answer() -> None:
 
 
 def test_ctrl_c_in_a_commit_to_a_slow_store_is_heard_when_the_outcome_is_known(server: s3_server.S3Server) -> None:
-    """The store is slow to create the root; the signal arrives meanwhile."""
+    """Ctrl-C during a commit takes effect when the outcome of the commit is known, also if the store is slow to create
+    the root."""
     root = f"s3://{server.new_bucket()}/lake"
     lake = tl.create(root, storage_options=server.storage_options)
     code = (

@@ -151,9 +151,8 @@ def test_no_file_is_fetched_twice(shop: Shop, name: str) -> None:
 
 
 def test_a_write_through_a_handle_looks_for_the_newest_version_once(shop: Shop) -> None:
-    """It looked up the version when it began, and after the commit again for its own commit. An append does not look:
-    it begins on the version of its last commit.
-    """
+    """A write through a handle looks up the newest version once; an append does not, because it begins on the version
+    of its last commit."""
     table = shop.lake.table("n.t")
     table.append(ROWS)
     trace = shop.traced(lambda: table.append(ROWS))
@@ -181,7 +180,7 @@ def test_append_to_a_table_from_a_fresh_lookup_needs_no_second_lookup(shop: Shop
 
 
 def test_a_scan_of_six_small_files_waits_only_for_what_it_cannot_know(shop: Shop) -> None:
-    """It took 22 requests, in six rounds, of a process that had written all of the files itself."""
+    """A scan by a process that wrote all files needs only requests for what it cannot know."""
     trace = shop.traced(lambda: shop.lake.table("n.six").scan().to_arrow())
     assert trace.millis == READ_MILLIS, trace
     # The hint of an earlier commit may be written only now: at most once in a second.
@@ -292,7 +291,7 @@ def test_two_stores_with_a_lakehouse_of_one_name_are_distinguished(shop: Shop) -
 
 
 def test_metadata_with_a_name_that_may_be_given_again_is_read_each_time(shop: Shop) -> None:
-    """A table that another catalog wrote may be at `v3.metadata.json`, and be created again with that name."""
+    """Metadata with a name such as `v3.metadata.json`, which another catalog can use again, is not cached."""
     table = shop.lake.table("n.t")
     storage = shop.lake._storage
     path = table.iceberg.metadata_location.removeprefix(storage.root)
@@ -390,7 +389,8 @@ def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop
 
 
 def test_scan_of_uncached_files_needs_four_rounds_of_requests(shop: Shop) -> None:
-    """Version, definition, metadata, manifest list, manifests and data files were requested in sequence."""
+    """A scan without cached files needs four rounds of requests, because files that do not depend on each other are
+    requested at the same time."""
     other = shop.elsewhere()
     found = []
     trace = shop.traced(lambda: found.append(other.table("n.six").scan().to_arrow()))
@@ -453,9 +453,8 @@ def test_a_file_that_is_missing_is_reported_by_its_reader(shop: Shop) -> None:
 
 
 def test_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
-    """It looked up the newest version before its writes, and the expiry boundary after them; and it wrote its
-    definition before its root.
-    """
+    """Creating a namespace takes one round of writes: the definition and the root are written at the same time, without
+    look-ups before or after."""
     shop.lake.create_namespace("first")
     # Where it takes half a second, as on a machine that is busy, it does look at the boundary.
     traces = [shop.traced(lambda name=name: shop.lake.create_namespace(name)) for name in ("second", "third", "fourth")]
@@ -510,7 +509,8 @@ def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Sho
 
 
 def test_the_feed_of_one_row_per_version_makes_two_requests_a_version(shop: Shop) -> None:
-    """A version costs its root and its data file. The definition of the table was a third request."""
+    """The feed of one row per version makes two requests for each version, for the root, which contains the definition
+    of the table, and for the data file."""
     since, count = shop.lake.version, 40
     for number in range(count):
         shop.lake.table("n.t").append({"id": [number], "name": ["new"]})
@@ -522,11 +522,9 @@ def test_the_feed_of_one_row_per_version_makes_two_requests_a_version(shop: Shop
 
 
 def test_version_is_complete_without_the_definition_file_next_to_its_root(shop: Shop) -> None:
-    """A writer crashed between its root and the definition file that it wrote at the same time.
-
-    The root contains the definition: for this library, and for a reader built from the format's page. The next
-    committer creates the file.
-    """
+    """A version is complete without the definition file that its writer writes at the same time as the root, because
+    the root contains the definition: for this library, and for a reader built from the format's page. The next
+    committer creates the file."""
     shop.lake.create_namespace("held", properties={"owner": "me"})
     folder = shop.root.removeprefix("s3://bucket/") + "/"
     [lost] = [path for _, path in shop.store.objects if "-namespace-held-" in path]

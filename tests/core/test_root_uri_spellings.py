@@ -32,13 +32,8 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 def test_vacuum_keeps_files_named_in_another_spelling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
 ) -> None:
-    """A writer put a second slash between a location and the name of a file.
-
-    Readers read its rows, and the next vacuum deleted the file, although the latest version named it: compared as text,
-    the names differ.
-
-    New commits cannot have such names, but existing tables may, and other writers of the format commit them.
-    """
+    """Vacuum keeps a file that the latest version names in another spelling, such as with a second slash. New commits
+    cannot have such names, but existing tables may, and other writers of the format commit them."""
     monkeypatch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
     (tmp_path / "link").symlink_to(tmp_path / "lake")
     lake = tl.create(tmp_path / "lake", durability="none")

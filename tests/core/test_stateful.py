@@ -574,7 +574,7 @@ def test_the_model_finds_a_planted_mistake(
 
 
 def test_handle_that_expired_a_version_does_not_read_it_from_its_cache() -> None:
-    """The version stayed in the cache of the handle and could still be read after its expiry."""
+    """After a handle has expired a version, it does not read the version from its cache."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     for name in "abc":
         lake.create_namespace(name)

@@ -134,7 +134,7 @@ def test_statistics_branches_and_tags_are_reachable_for_vacuum(lake: tl.Lakehous
 
 
 def test_vacuum_deletes_unreferenced_files_with_known_names_only(lake: tl.Lakehouse, root: Path) -> None:
-    """Files of other programs below the root, `reports/daily-20240101/`, were deleted as files of a table."""
+    """Vacuum keeps files of other programs below the root, such as `reports/daily-20240101/`."""
     id = uuid.uuid4()
     orphans = [
         f"dead/t-01234567/data/00000-0-{id}.parquet",
@@ -166,7 +166,7 @@ def test_vacuum_deletes_unreferenced_files_with_known_names_only(lake: tl.Lakeho
 
 
 def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: Path) -> None:
-    """An external table below the root was deleted as garbage, since no managed table named its files."""
+    """Vacuum keeps the files of an external or federated table below the root, which no managed table names."""
     orders = lake.table("shop.orders")
     folder = Path(orders.iceberg.location().removeprefix("file://"))
     elsewhere = root / "elsewhere" / "t-01234567"
@@ -182,7 +182,7 @@ def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: P
 
 
 def test_transaction_from_before_gc_commits_or_raises_expired(lake: tl.Lakehouse, root: Path) -> None:
-    """A writer paused, gc deleted its files, and then it committed a table without files."""
+    """A transaction from before a garbage collection commits with all its files, or raises `TransactionExpired`."""
     slow = lake.begin()
     slow.table("shop.orders").append(ROWS)
     slow.table("shop.orders").count()  # few rows are written before they are read
@@ -219,7 +219,7 @@ def test_files_of_an_open_saved_transaction_are_kept(lake: tl.Lakehouse, root: P
 
 
 def test_unreadable_file_aborts_gc(lake: tl.Lakehouse, root: Path) -> None:
-    """The files of a damaged manifest were deleted as garbage."""
+    """A damaged manifest ends the collection before any deletion, because its files are unknown."""
     lake.maintenance.expire(keep=1)
     metadata = Path(lake.table("shop.orders").iceberg.metadata_location.removeprefix("file://"))
     manifest = next(metadata.parent.glob("snap-*.avro"))
@@ -246,10 +246,8 @@ def test_vacuum_command_prints_the_deleted_files(lake: tl.Lakehouse, root: Path)
 
 
 def test_vacuum_ignores_root_rows_hidden_by_newer_messages(tmp_path: Path) -> None:
-    """The root's row of a table, hidden by a newer message, named a definition that a vacuum had deleted.
-
-    Then the root was split, a leaf had the row without the message, and every vacuum failed with a missing file.
-    """
+    """Vacuum ignores rows of the root that newer messages hide, and may delete the definitions that they name. When the
+    root is split later, such a row in a leaf does not make vacuum fail with a missing file."""
     lake = tl.create(tmp_path / "lake", order=5, durability="none")
     lake.create_namespace("a")
     lake.create_table("a.hot", {"id": "bigint"})

@@ -130,9 +130,7 @@ def test_a_mirror_is_whole_whatever_is_vacuumed_meanwhile(
 
 
 def test_export_continues_after_a_vacuum_of_the_mirror(shop: tl.Lakehouse, tmp_path: Path) -> None:
-    """Garbage of killed exports could not be deleted: the version of the vacuum counted as a change of the mirror, and
-    later exports were refused.
-    """
+    """Exports continue after a vacuum of the mirror, whose version does not count as a change."""
     mirror = tmp_path / "mirror"
     shop.export(mirror, durability="none", mode="minimal")
     for _ in range(2):

@@ -211,7 +211,7 @@ def test_adoption_of_old_files_during_a_collection_is_refused(place: Place, way:
 
 
 def test_adoption_after_a_finished_collection_is_refused(place: Place, way: Callable[[Place], None]) -> None:
-    """What is left of a table of which garbage was collected cannot become one: its data file is gone."""
+    """A table whose data file a garbage collection has deleted cannot be registered."""
     local_path(place.data).unlink()
     with pytest.raises((tl.TransactionExpired, FileNotFoundError, CommitFailedException)):
         way(place)
@@ -242,8 +242,8 @@ def test_adoption_of_statistics_during_a_collection_is_refused(place: Place) -> 
 
 
 def test_existing_files_of_a_new_table_are_adopted(place: Place) -> None:
-    """A manifest of a new table said that its data files had been there before, as one does that was rewritten. They
-    were not asked for, since nobody had added them."""
+    """The files of a new table are checked also if its manifest marks them as existing, not added, as a rewritten
+    manifest does."""
     table = place.lake.table("shop.others").iceberg
     [task] = table.scan().plan_files()
     folder, id = f"{place.lake.uri}shop/kept-01234567", new_snapshot_id()
@@ -289,10 +289,8 @@ def follower(known: Any, location: str, number: int = 1) -> AddSnapshotUpdate:
 
 @pytest.mark.parametrize("format_version", [1, 2])
 def test_files_of_an_expired_parent_snapshot_are_adopted(place: Place, format_version: int) -> None:
-    """An engine had read a table, and rewrote its manifests while others replaced its file, took the snapshot out of
-    the table and let its version go. Nobody asked for the file, which had been there before, and a collection that was
-    under way deleted it. Sequence numbers show that the table went on; in format version 1 all of them are 0.
-    """
+    """Files that a new snapshot carries over from an expired snapshot are checked, because a running garbage collection
+    may delete them. Sequence numbers show that the table has changed; in format version 1 all of them are 0."""
     properties = {"format-version": str(format_version)}
     place.lake.create_table("shop.old", ROWS, properties=properties).append(ROWS)
     known, location = replaced(place, "shop.old")
@@ -313,8 +311,8 @@ def test_files_of_an_expired_parent_snapshot_are_adopted(place: Place, format_ve
 
 @pytest.mark.parametrize("format_version", [1, 2])
 def test_snapshot_of_a_removed_parent_conflicts(place: Place, format_version: int) -> None:
-    """A transaction had staged a snapshot beside the branches. It was put on newer metadata as it was, that of a table
-    without the snapshot that it follows: no version reached the files any more that it took over from that one."""
+    """A staged snapshot outside of branches conflicts if its parent was removed. Otherwise no version would reach the
+    files that it carries over from the parent."""
     properties = {"format-version": str(format_version)}
     place.lake.create_table("shop.old", ROWS, properties=properties).append(ROWS)
     known = place.lake.table("shop.old").iceberg

@@ -166,7 +166,8 @@ def summary_of(summary: Summary | None) -> dict[str, str]:
 
 
 def test_dictionaries_are_written_for_repeated_values_only(lake: tl.Lakehouse) -> None:
-    """A dictionary for each column of ten rows was a third of the time of writing them."""
+    """A small append writes dictionaries only for columns with repeated values. Dictionaries for all columns of ten
+    rows would take a third of the time."""
     import pyarrow.parquet as pq
 
     lake.create_namespace("a", exist_ok=True)
@@ -181,8 +182,8 @@ def test_dictionaries_are_written_for_repeated_values_only(lake: tl.Lakehouse) -
 
 
 def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: tl.Lakehouse) -> None:
-    """What a transaction has seen of its own changes is what its commit makes of the table, if the table is as it was.
-    One that had changed meanwhile lost the rows of the other."""
+    """A commit reuses the metadata that the transaction has shown only if the table has not changed. Otherwise rows of
+    another transaction would be lost."""
     lake.create_namespace("a", exist_ok=True)
     lake.create_table("a.t", {"id": "int8"})
     with lake.transaction() as txn, txn.table("a.t")._writing() as iceberg:
@@ -195,7 +196,7 @@ def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: t
 
 
 def test_caches_of_a_schema_end_with_it() -> None:
-    """What was worked out of the schemas of a hundred tables kept all of them, of megabytes each, in a server."""
+    """Values that are computed from a schema are freed with the schema, which can have megabytes in a server."""
     known: IdentityCache[list[int]] = IdentityCache()
     schema, spec, made = Schema(*COLUMNS.fields), PartitionSpec(), []
 

@@ -45,7 +45,8 @@ def manifest_of(table: tl.Table, path: str, n_entries: int, codec: str) -> Manif
 
 @pytest.mark.parametrize("codec", ["null", "gzip", "zstd", "bzip2"])
 def test_decompressed_size_of_a_manifest_counts(table: tl.Table, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine megabytes of a manifest held half a gigabyte of paths, and each reader took 1.5 GB."""
+    """The limit of a manifest counts its decompressed size. Nine megabytes can contain half a gigabyte of paths, for
+    which a reader takes 1.5 GB."""
     manifest = manifest_of(table, "s3://b/" + "a" * 100_000, 100, codec)
     io = table.iceberg.io
     data = io.new_input(manifest.manifest_path).open().read()
@@ -87,9 +88,8 @@ def test_truncated_file_or_unknown_codec_is_an_error(table: tl.Table) -> None:
 
 @pytest.mark.parametrize("name", ["*-m0.avro", "snap-*.avro"])
 def test_error_names_the_damaged_manifest(tmp_path: Path, name: str) -> None:
-    """A decoder takes what is damaged for numbers, texts: `KeyError: 'avro.schema'` and "'utf-8' codec can't
-    decode byte 0xe1" were all that a reader heard of a manifest, with no word about which file it was.
-    """
+    """The error for a damaged manifest names the file, instead of only repeating an error of the decoder such as
+    `KeyError: 'avro.schema'`."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("a")
     lake.create_table("a.t", {"id": "bigint"}).append({"id": [1]})
@@ -114,7 +114,8 @@ def snapshot_with(manifest_list: str) -> Snapshot:
 
 
 def test_a_manifest_counts_once(table: tl.Table) -> None:
-    """A list of three kilobytes that named one manifest five thousand times kept a commit busy for an hour."""
+    """A manifest that a list names several times is read once. Otherwise a list of three kilobytes could occupy a
+    commit for an hour."""
     manifest = manifest_of(table, "s3://b/a", 3, "gzip")
     with table._writing() as iceberg:
         for n_times in (1, 2):
@@ -138,8 +139,8 @@ def written(table: tl.Table, change: Callable[[dict[bytes, bytes], Blocks], None
 
 
 def test_data_after_an_empty_block_is_an_error(table: tl.Table) -> None:
-    """A block without entries ended a manifest for the check of its files, and not for the code that copies its entries
-    into another manifest: an entry after that block named a file of another table."""
+    """A manifest with data after an empty block is refused. If the check of files stopped at the block, but copying did
+    not, an entry after it could name a file of another table."""
 
     def hide(header: dict[bytes, bytes], blocks: Blocks) -> None:
         blocks.insert(1, (0, b""))
@@ -151,8 +152,8 @@ def test_data_after_an_empty_block_is_an_error(table: tl.Table) -> None:
 
 
 def test_header_counts_and_its_schema_has_a_limit(table: tl.Table) -> None:
-    """Only blocks were weighed. A header of 30 MB took a gigabyte while its schema was parsed, and 256 schemas were
-    kept for good, however long."""
+    """The limit counts the header of an Avro file, and its schema has a limit. Parsing a header of 30 MB takes a
+    gigabyte, and parsed schemas are cached."""
 
     def with_schema(change: Callable[[dict[str, object]], object]) -> ManifestFile:
         def changed(header: dict[bytes, bytes], blocks: Blocks) -> None:
@@ -177,7 +178,7 @@ def test_header_counts_and_its_schema_has_a_limit(table: tl.Table) -> None:
 
 
 def test_schema_with_endless_nesting_is_an_error(table: tl.Table) -> None:
-    """It was a `RecursionError`, which nobody expects of a file that cannot be read."""
+    """A schema that is nested too deeply raises the error for an unreadable file, not a `RecursionError`."""
     nested = written(table, lambda header, blocks: header.update({b"avro.schema": b"[" * 2000 + b"]" * 2000}))
     with pytest.raises(CorruptFile, match="nests too deeply"):
         read_entries(table.iceberg.io, nested)
@@ -185,8 +186,8 @@ def test_schema_with_endless_nesting_is_an_error(table: tl.Table) -> None:
 
 @pytest.mark.parametrize("id", [100, 999])
 def test_field_with_the_id_of_another_name_is_an_error(table: tl.Table, id: int) -> None:
-    """Of two fields with the id of a file's name PyIceberg took the last one, and checked that; Spark took the first.
-    And who looks for the name of the field would take a third one."""
+    """A manifest is refused if the id and the name of a field contradict each other, because PyIceberg, Spark and
+    readers by name would take different fields."""
 
     def name_twice(header: dict[bytes, bytes], blocks: Blocks) -> None:
         schema = json.loads(header[b"avro.schema"])
@@ -223,7 +224,8 @@ def test_manifest_list_with_ambiguous_fields_is_an_error(table: tl.Table) -> Non
 
 
 def test_a_block_counts_as_an_entry() -> None:
-    """Blocks of no entries weighed nothing: 64 MB of them, all of one byte, kept a request busy for ten seconds."""
+    """Every block counts as an entry, also an empty one. Otherwise 64 MB of empty blocks occupy a request for ten
+    seconds."""
     blocks: Blocks = [(1, b"")] * 50 + [(0, b"")]
     allowance = SizeBudget(1 << 20, 100)
     allowance.spend(avro_file({b"avro.codec": b"null"}, blocks), "")

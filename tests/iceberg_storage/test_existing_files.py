@@ -112,12 +112,9 @@ def written(table: tl.Table, columns: dict[str, pa.Array], ids: dict[str, int] |
 
 @pytest.mark.parametrize("given", GIVEN)
 def test_columns_of_an_added_file_are_refused_or_read_as_they_are(lake: tl.Lakehouse, given: str) -> None:
-    """A file of uint64 beyond bigint was added, and each scan of the table said that the file is damaged. Texts that
-    were no UTF-8 and decimals with three digits in a column of two did the same. Milliseconds beyond the range of a
-    timestamp were read as 1970.
-
-    Files of uint32 and uint64 are refused whatever their values: Iceberg's Java does not read them.
-    """
+    """`add_files` refuses a file whose values do not fit the columns or that other readers cannot read: unsigned
+    integers of 32 or 64 bits, decimals of another scale, strings that are not UTF-8, milliseconds beyond the range of a
+    timestamp."""
     lake.create_table("n.t", pa.schema([*COLUMNS.items()]), properties={"format-version": "3"})
     version, values, taken = lake.version, GIVEN[given], set()
     for name, kind in COLUMNS.items():
@@ -138,8 +135,8 @@ def test_columns_of_an_added_file_are_refused_or_read_as_they_are(lake: tl.Lakeh
 
 @pytest.mark.parametrize("shape", ["plain", "dictionary", "struct", "list", "map"])
 def test_an_added_file_whose_texts_are_not_utf_8_is_refused(lake: tl.Lakehouse, shape: str) -> None:
-    """A writer in C++ had stored Latin-1 as texts. The file was added, and `SELECT *` failed on the table, as did each
-    UPDATE; nothing named the file."""
+    """`add_files` refuses a file with strings in another encoding, such as Latin-1. Otherwise every `SELECT *` and
+    UPDATE of the table fails, and no error names the file."""
     stored = pa.array([b"a", b"\xe9t\xe9", None, b"b"], pa.binary())
     texts = pa.Array.from_buffers(pa.string(), len(stored), stored.buffers())
     offsets = pa.array(range(len(texts) + 1), pa.int32())
@@ -173,8 +170,8 @@ def test_an_added_file_whose_texts_are_not_utf_8_is_refused(lake: tl.Lakehouse, 
 def test_columns_of_an_added_file_have_the_ids_of_the_table(
     lake: tl.Lakehouse, ids: dict[str, int] | None, is_taken: bool
 ) -> None:
-    """The rows of a file were found by its field ids, and its bounds had been computed by the names of its columns. So
-    with exchanged ids `k = 1` found a row in `scan` and none in SQL; a file with unknown ids had NULL everywhere."""
+    """The field ids in an added file must be the table's ids for these names. Otherwise rows are found by id and bounds
+    by name, so that scans and SQL return different rows."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("a", pa.int64())]))
     location = written(table, {"k": pa.array([1]), "a": pa.array([100])}, ids)
     if not is_taken:
@@ -186,8 +183,8 @@ def test_columns_of_an_added_file_have_the_ids_of_the_table(
 
 
 def test_bounds_of_an_added_file_belong_to_its_field_ids(lake: tl.Lakehouse) -> None:
-    """The column `a` of the file had been renamed to `b`, and the table had got another `a`, which is NULL for the
-    file. A filter `a = 100` found its row."""
+    """The bounds of an added file belong to the columns with its field ids, also if the file's `a` is called `b` in the
+    table now, and the table has another `a`."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("a", pa.int64())]))
     for change in (lambda update: update.rename_column("a", "b"), lambda update: update.add_column("a", "bigint")):
         with table.update_schema() as update:
@@ -227,8 +224,8 @@ def test_a_column_that_the_name_mapping_lacks_is_refused(lake: tl.Lakehouse) -> 
 def test_an_added_file_has_one_floating_point_partition_value(
     lake: tl.Lakehouse, source: str, values: list[float | None], filter: str | None
 ) -> None:
-    """The bounds of a Parquet column omit NaN. A file of 1.0 and NaN was put into the partition 1.0, where a filter
-    `f = 1` returned both rows, and a delete with it removed both. Then each file was refused, for all values."""
+    """A file with several values of a floating-point partition column is refused. The bounds omit NaN, so the values
+    themselves are read: a file of 1.0 and NaN must not go to the partition 1.0."""
     number = pa.array(values, pa.float64())
     column = {"s": pa.StructArray.from_arrays([number], ["f"])} if source == "s.f" else {"f": number}
     table = lake.create_table("n.t", pa.table(column).schema, partition_spec=[source])
@@ -251,7 +248,7 @@ def test_an_added_file_has_one_floating_point_partition_value(
 
 
 def test_a_file_of_several_values_is_added_after_its_partition_field_was_removed(lake: tl.Lakehouse) -> None:
-    """Format version 1 keeps a removed field as `void`, and each file was refused: it had several partition values."""
+    """A file can have several values of a removed partition field, which format version 1 keeps as `void`."""
     properties = {"format-version": "1"}
     table = lake.create_table("n.t", {"k": "bigint"}, partition_spec=["k"], properties=properties)
     with table.update_spec() as update:
@@ -311,7 +308,7 @@ CHANGES = (
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_registration_checks_what_a_commit_checks(lake: tl.Lakehouse, change: Callable[[dict[str, Any]], None]) -> None:
-    """Metadata with two schemas of one id was refused in a commit, and registered: no other reader could load it."""
+    """A registration checks metadata by the same rules as a commit, such as different ids of schemas."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("x", pa.float64())]))
     location = table.iceberg.metadata_location
     metadata = json.loads(local_path(location).read_text())

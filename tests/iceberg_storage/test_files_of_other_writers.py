@@ -44,9 +44,8 @@ def adopted(
 
 @pytest.mark.parametrize("type", ["timestamp", "timestamptz"])
 def test_timestamps_of_96_bits_are_exact_in_all_years(tmp_path: Path, type: str) -> None:
-    """Spark and Hive write INT96. Arrow reads it as nanoseconds, which overflow: 9999-12-31 became a day of 1816, in
-    scans, SQL and compacted files. As `timestamptz`, which is Spark's type for it, it was not read at all.
-    """
+    """INT96 timestamps of Spark and Hive are read exactly in all years, also as `timestamptz`. As Arrow's nanoseconds
+    9999-12-31 would overflow to a day of 1816."""
     rows = pa.table({"v": pa.array(FAR, pa.timestamp("us"))})
     lake, table = adopted(tmp_path, {"v": type}, rows, use_deprecated_int96_timestamps=True)
     expected = FAR if type == "timestamp" else [one and one.replace(tzinfo=UTC) for one in FAR]

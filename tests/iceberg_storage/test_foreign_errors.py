@@ -127,7 +127,7 @@ def test_an_error_of_a_library_names_its_table() -> None:
 
 
 def test_an_error_of_pydantic_is_one_sentence(lake: tl.Lakehouse) -> None:
-    """A primary key of a double was refused in four lines, with an address of pydantic's site."""
+    """An error of pydantic becomes one sentence, without links to its web site."""
     lake.create_namespace("n")
     with pytest.raises(tl.InvalidArgument) as caught:
         lake.create_table("n.t", {"k": "double"}, primary_key=["k"])

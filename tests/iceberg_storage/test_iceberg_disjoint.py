@@ -232,7 +232,7 @@ def test_filter_of_a_statement_is_saved_with_it(lake: Lake, store: Store) -> Non
 
 
 def test_bounds_that_cannot_be_read_exclude_no_file(lake: Lake) -> None:
-    """Another engine gave the bounds of a `long` in three bytes."""
+    """Bounds that cannot be decoded, such as a `long` of three bytes from another engine, exclude no file."""
     loser, winner = lake.begin(), lake.begin()
     loser.table.delete("id = 31")
     loser.finish()
@@ -260,7 +260,8 @@ def test_bounds_that_cannot_be_read_exclude_no_file(lake: Lake) -> None:
 def test_a_saved_filter_matches_all_rows_that_the_statement_looked_for(
     looked_for: BooleanExpression, is_kept: bool
 ) -> None:
-    """Some filters come back from JSON as ones that fit no column any more; nothing could be redone by them."""
+    """A saved filter that does not fit any column after it was read from JSON is replaced by a filter for all rows, so
+    that the transaction can be rebased."""
     schema = IcebergSchema(
         NestedField(1, "id", LongType()),
         NestedField(2, "city", StringType()),

@@ -94,8 +94,8 @@ def test_appends_and_statements_about_other_files_are_redone_over_a_compaction(l
 def test_removed_files_of_an_engine_stand_for_rows_of_their_partition(
     lake: Lake, operation: Operation, winner: Change, expected: dict[str, list[int]] | None
 ) -> None:
-    """Spark's UPDATE and DELETE in a transaction conflicted with whatever came to other partitions, where the same
-    statements without a transaction pass: an engine sends no condition, and nothing was taken from its files."""
+    """In a transaction, UPDATE and DELETE of an engine, which sends no condition, do not conflict with changes of other
+    partitions: the partitions of the removed files limit the rows that the statement looked for."""
     loser = raced(lake, winner, lambda staged: rewrite(staged, "a", operation))
     if expected is not None:
         land(lake, loser)

@@ -127,8 +127,8 @@ def test_a_delete_file_that_was_replaced_is_replaced_again(lake: Lake) -> None:
 def test_deletes_that_are_merged_on_read_conflict_by_the_rules_of_iceberg(
     lake: Lake, winner: Callable[[StagedTable], object], add: pa.Table | None, why: str | None
 ) -> None:
-    """A row that two UPDATEs change must not be there twice, and positions hold in no other file than their own. A
-    row that is deleted twice is gone, so that passes."""
+    """Two UPDATEs of one row conflict, because the row would be there twice. Positions apply only to their own file.
+    Two deletes of one row do not conflict."""
     first, second = lake.begin(), lake.begin()
     delete_first_row(second, "a", add)
     second.finish()
@@ -143,7 +143,8 @@ def test_deletes_that_are_merged_on_read_conflict_by_the_rules_of_iceberg(
 
 
 def test_an_update_elsewhere_in_the_partition_counts_only_for_its_own_files(lake: Lake) -> None:
-    """Files of deleted rows say which data file they are about: a partition of many files is no one thing."""
+    """An update conflicts only through the data files that its delete files name, not through all files of the
+    partition."""
     more = lake.begin()
     more.table.append(cities(d=[1, 2]))
     lake.commit(more)

@@ -187,7 +187,8 @@ def test_a_link_does_not_lead_out_of_a_local_root(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "link in a circle"])
 def test_only_regular_files_exist(tmp_path: Path, what: str, request: pytest.FixtureRequest) -> None:
-    """A scan waited for ever for a pipe in the place of a manifest, and Arrow had an error of its own for a folder."""
+    """Only regular files exist for the file access. A scan must not wait for a pipe in the place of a manifest, or
+    raise Arrow's error for a folder."""
     place = tmp_path / "lake" / "m.avro"
     place.parent.mkdir()
     if what == "folder":
@@ -238,7 +239,7 @@ def test_a_large_parquet_file_is_read_by_ranges(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_file_that_was_replaced_by_a_shorter_one_is_not_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read by ranges may be another file by then; the rest of it was taken for the end of the file."""
+    """If a file that is read in ranges is replaced by a shorter file, the read fails instead of ending early."""
     monkeypatch.setattr(io_module, "WHOLE_FILE_MAX_SIZE_BYTES", 10)
     store = RemoteStorage()
     store.files["t.parquet"] = b"x" * 1000

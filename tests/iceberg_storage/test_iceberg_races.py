@@ -52,7 +52,8 @@ def test_eight_writers_on_one_table_all_land(store: Store) -> None:
 
 @pytest.mark.filterwarnings("ignore:Delete operation did not match")
 def test_random_races_end_as_if_one_came_after_the_other(tmp_path: Path) -> None:
-    """Against a set of ids: a redone change gives winner then loser, a conflict only what needed the rows it saw."""
+    """Random concurrent changes have the same result as one after the other, compared with a set of ids. Only
+    statements whose rows have changed conflict."""
     outcomes = Counter[str]()
     for seed in range(5):
         race(Random(seed), Lake(make_store("remote", tmp_path)), outcomes)

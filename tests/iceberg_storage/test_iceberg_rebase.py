@@ -214,8 +214,8 @@ def test_statement_is_redone_if_no_row_changed(lake: Lake) -> None:
 
 
 def test_a_row_level_commit_of_another_engine_conflicts(lake: Lake) -> None:
-    """Spark's MERGE arrives as a ready snapshot of the operation overwrite, with nothing said about what it read. Both
-    insert the same key, which neither saw."""
+    """Spark's MERGE arrives as a finished overwrite snapshot, without information about what it read. If two of them
+    insert the same key, they conflict."""
 
     staged = lake.begin()
     other = lake.begin()
@@ -519,8 +519,9 @@ def people(*emails: str, first: int = 1) -> pa.Table:
 
 @pytest.mark.parametrize("statement", ["append", "delete", "update", "delete file", "compact"])
 def test_a_transaction_that_began_before_an_erasure_brings_no_row_back(tmp_path: Path, statement: str) -> None:
-    """An append that was staged before the erasure was committed with the former manifests, because the rewritten
-    snapshot keeps its id: the latest version had the erased rows again. A saved transaction keeps the files."""
+    """A transaction that began before an erasure cannot commit with the former manifests. A rewritten snapshot keeps
+    its id, and a saved transaction keeps the files, so otherwise the latest version would have the erased rows again.
+    """
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
     lake.create_table("raw.orders", {"id": "bigint", "email": "text"}).append(people("bob", "ann", "eve"))

@@ -477,7 +477,7 @@ def test_an_empty_append_makes_an_empty_snapshot_as_pyiceberg_does(lake: Lake) -
 
 
 def test_columns_that_the_partitioning_needs_stay(tmp_path: Path) -> None:
-    """Whether columns, partitioning and order fit each other is looked at only where one of them was changed."""
+    """A change of columns, partition spec or sort order is refused if these do not fit each other any more."""
     lake = Lake(make_store("disk", tmp_path), partition_spec=BY_CITY)
     metadata = lake.begin().metadata
     without_city = IcebergSchema(*(field for field in metadata.schema().fields if field.name != "city"), schema_id=1)

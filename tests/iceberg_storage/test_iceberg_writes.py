@@ -32,7 +32,7 @@ def ids(reader: tl.Lakehouse | tl.Transaction) -> list[int]:
 
 
 def test_each_commit_of_pyiceberg_is_a_transaction_of_its_own(lake: tl.Lakehouse) -> None:
-    """`lake.table(t).iceberg.append` was refused, and what went past `append` ended in `CommitStateUnknown`."""
+    """Each commit through `lake.table(t).iceberg` is a separate transaction, for all methods of PyIceberg."""
     table = lake.table("a.t")
     iceberg = table.iceberg
     iceberg.append(ROWS)
@@ -86,7 +86,7 @@ def test_an_older_version_stays_for_reading(lake: tl.Lakehouse) -> None:
 
 
 def test_polars_sinks_into_a_table(lake: tl.Lakehouse) -> None:
-    """It failed with "could not verify the outcome of a failed Iceberg commit", after writing all of its files."""
+    """polars' sink can write into a table, and its commit is verified."""
     MORE.sink_iceberg(lake.table("a.t").iceberg, mode="append")
     assert (lake.version, ids(lake)) == (2, [1, 2, 3, 4, 5])
     MORE.sink_iceberg(lake.table("a.t").iceberg, mode="overwrite")
@@ -94,7 +94,7 @@ def test_polars_sinks_into_a_table(lake: tl.Lakehouse) -> None:
 
 
 def test_polars_sinks_into_an_open_transaction(lake: tl.Lakehouse) -> None:
-    """The rows were there, but polars raised `AssertionError`: the location of the metadata had not changed."""
+    """polars' sink can write into an open transaction, where it expects another metadata location after its commit."""
     with lake.transaction() as txn:
         MORE.sink_iceberg(txn.table("a.t").iceberg, mode="append")
         MORE.sink_iceberg(txn.table("a.t").iceberg, mode="append")
@@ -117,8 +117,8 @@ def test_rolled_back_polars_sink_leaves_no_rows(lake: tl.Lakehouse) -> None:
 
 
 def test_polars_sink_by_name_writes_into_the_bound_transaction(lake: tl.Lakehouse) -> None:
-    """Polars creates a second catalog from the class and properties of the first: a sink into a transaction would have
-    written outside of it, or failed without a root."""
+    """The second catalog, which polars creates from the class and properties of the first, is bound to the same
+    transaction."""
     with lake.transaction() as txn:
         catalog = TrinityLakeCatalog(lakehouse=lake, transaction=txn)
         MORE.sink_iceberg("a.t", mode="append", catalog=catalog)

@@ -245,10 +245,9 @@ def test_every_way_refuses_ambiguous_file_names(place: Place, way: str) -> None:
 def test_every_way_refuses_a_file_that_contradicts_itself(
     place: Place, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only commits over REST were checked. No reader can read a table whose manifest calls a Parquet file Avro.
-
-    `append_files` takes what this library wrote. Bulk registrations differ from others in the transaction alone.
-    """
+    """Every way to add files refuses a file that contradicts its manifest entry, such as Parquet that is called Avro,
+    which no reader could read. `append_files` accepts files that this library wrote. Bulk registrations differ from
+    others only in the transaction."""
 
     made = data_file
 
@@ -292,8 +291,8 @@ def test_add_files_refuses_ambiguous_file_names(place: Place) -> None:
 
 
 def test_existing_file_with_an_ambiguous_name_may_be_carried_over(place: Place) -> None:
-    """A table had a file with an unusual name. An engine that rewrote its manifest, to delete other rows, was refused,
-    so the name could not be removed."""
+    """An engine may carry over an existing file with an unusual name when it rewrites a manifest; otherwise such a file
+    could never be removed."""
     odd = present_file(place).replace("/data/", "//data/")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
@@ -312,7 +311,7 @@ def test_existing_file_with_an_ambiguous_name_may_be_carried_over(place: Place) 
 
 
 def test_manifest_with_an_older_snapshot_id_is_checked(place: Place) -> None:
-    """Only manifests were looked at that say that the snapshot itself has added them."""
+    """All manifests of a new snapshot are checked, also manifests with the id of an older snapshot."""
     table = place.table
     odd = present_file(place) + "?x"
     add, _ = written_by_hand(place, odd, table.location())
@@ -340,8 +339,8 @@ def test_ambiguous_names_of_statistics_are_refused(place: Place) -> None:
 
 
 def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
-    """An append put manifests together, those of another table among them, so that the bounds and counts that they tell
-    came into a manifest of this one. They stay where they are."""
+    """An append does not merge manifests outside of the table's folder. Otherwise bounds and counts of another table
+    would be copied into a manifest of this table."""
     lake = place.lake
     for _ in range(12):
         lake.table(NAME).append(ROWS)
@@ -358,8 +357,8 @@ def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
 
 
 def test_files_of_a_new_table_are_adopted(place: Place) -> None:
-    """A table was created with a snapshot that had been written long before, and whose files a collection had taken
-    meanwhile: nobody looked how old they were, as is done for snapshots of tables that are there."""
+    """The age of the files of a new table's snapshot is checked as for later snapshots, because a garbage collection
+    may have deleted old files."""
     folder = f"{place.lake.uri}shop/made-1"
     with place.lake.transaction() as txn:
         base = new_metadata(place.table.io, "shop", "made", to_iceberg_schema(ROWS.schema), folder)

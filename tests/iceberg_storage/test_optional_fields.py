@@ -48,8 +48,8 @@ def keys(lake: tl.Lakehouse) -> list[int]:
 
 
 def test_table_without_uuid_has_the_id_of_its_definition(tmp_path: Path) -> None:
-    """Each read of such a table made a random UUID, and the check of its identity refused it: after the registration
-    no reader could read the table, and no writer could change it."""
+    """A table of format version 1 without a UUID has the id of its definition as its UUID. With a random UUID in each
+    read, the check of its identity would fail."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     table = registered(lake, lambda content: content.pop("table-uuid"))
     assert keys(lake) == [1, 2, 3]
@@ -68,7 +68,7 @@ def test_table_without_uuid_has_the_id_of_its_definition(tmp_path: Path) -> None
 
 
 def test_partition_fields_without_ids_have_those_from_1000(tmp_path: Path) -> None:
-    """Writers before partition evolution stored no ids. Such a table was not registered: "Field required"."""
+    """Partition fields without ids, as before partition evolution, get ids from 1000 on."""
 
     def as_before(metadata: dict[str, Any]) -> None:
         (spec,) = metadata.pop("partition-specs")
@@ -103,7 +103,7 @@ def test_table_of_format_version_2_without_uuid_is_not_registered(tmp_path: Path
 
 
 def test_manifest_list_without_added_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scans refused the manifests of such a list as others than it names, and an append raised a bare `TypeError`."""
+    """A manifest list without the optional field for the added snapshot can be read and appended to."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
 
     def rewrite_list(content: dict[str, Any]) -> None:

@@ -49,8 +49,8 @@ def is_below(lake: tl.Lakehouse, name: str) -> bool:
 
 
 def test_maintenance_skips_a_table_with_files_of_another_one(lake: tl.Lakehouse) -> None:
-    """A writer of one table committed a manifest that named another table's data files. No preview showed their rows;
-    but the next upkeep read them with the rights of the server, and wrote them into the writer's own folder."""
+    """Maintenance skips a table that names data files of another table. Otherwise it would read the other table's rows
+    with the server's rights, and write them into the folder of a writer without these rights."""
     done = lake.maintenance.run()
     assert "outside of the table" in done.skipped["shop.direct"].message
     assert set(done.compacted) == {"secret.pay", "shop.orders"}
@@ -60,14 +60,14 @@ def test_maintenance_skips_a_table_with_files_of_another_one(lake: tl.Lakehouse)
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("sort_by", [None, "id"])
 def test_compaction_refuses_files_of_another_table(lake: tl.Lakehouse, dry_run: bool, sort_by: str | None) -> None:
-    """An operator who was asked to tidy up did what the server refused."""
+    """A compaction by an operator refuses files of another table, like the server."""
     with pytest.raises(tl.InvalidLocation, match="outside of the table"):
         lake.table("shop.direct").maintenance.compact(min_files=1, sort_by=sort_by, dry_run=dry_run)
     assert not is_below(lake, "shop.direct")
 
 
 def test_a_file_behind_a_link_is_not_one_of_the_table(lake: tl.Lakehouse) -> None:
-    """A link of the local disk led out of the folder, and the name did not."""
+    """A file behind a link that leads out of the table's folder is not a file of the table."""
     iceberg = lake.table("shop.orders").iceberg
     folder = iceberg.location().removeprefix("file://")
     secret = data_files(lake, "secret.pay")[0].file_path.removeprefix("file://")
@@ -79,7 +79,7 @@ def test_a_file_behind_a_link_is_not_one_of_the_table(lake: tl.Lakehouse) -> Non
 
 
 def test_restricted_file_access_is_pickled(lake: tl.Lakehouse) -> None:
-    """A part of the work, and another process, had the whole lakehouse before them again."""
+    """File access that is restricted to a table stays restricted in a pickle and in its parts."""
     io = lake.table("shop.orders").iceberg.io
     assert isinstance(io, LakehouseFileIO)
     narrow = TableFileIO(io, io.path_of(lake.table("shop.orders").iceberg.location()))

@@ -37,7 +37,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @pytest.mark.parametrize("write", WRITES)
 def test_reserved_properties_cannot_be_set(shop: tl.Lakehouse, write: Callable[[tl.Lakehouse], object]) -> None:
-    """A user set one on a healthy view, and to Iceberg's clients it was `CorruptFile` from then on."""
+    """Users cannot set reserved properties, which would make a view unreadable for Iceberg's clients."""
     version = shop.version
     with pytest.raises(
         tl.InvalidArgument, match=r"'trinitylake\.' are reserved for the library: trinitylake\.iceberg-view"

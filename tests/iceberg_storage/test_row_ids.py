@@ -144,10 +144,8 @@ def test_rows_of_an_append_have_ids_of_their_own(lake: Lake) -> None:
 
 
 def test_an_append_that_lost_a_race_gets_ids_from_what_won(lake: Lake) -> None:
-    """An append was redone over another with the ids that it had from the metadata before both.
-
-    Then two rows had the same id, and a merge by the id lost one of them.
-    """
+    """An append that is rebased gets new row ids after those of the other append. Otherwise two rows have the same id,
+    and a merge by the id loses one of them."""
     loser = race(lake, lambda table: table.append(rows(4)), lambda table: table.append(rows(5, 6)))
     staged = loser.table.current_snapshot()
     assert staged is not None
@@ -173,7 +171,7 @@ def test_a_transaction_of_several_statements_is_redone_with_all_their_ids(lake: 
 
 
 def test_ids_stay_when_manifests_are_merged(lake: Lake) -> None:
-    """A manifest that was merged of others listed their files without ids, so readers gave them new ones."""
+    """Merging manifests keeps the row ids of their files."""
     change(lake, lambda table: table.transaction().set_properties(ALL_SNAPSHOTS).commit_transaction())
     for id in range(4, 40):
         change(lake, lambda table, id=id: table.append(rows(id)))
@@ -184,7 +182,7 @@ def test_ids_stay_when_manifests_are_merged(lake: Lake) -> None:
 
 
 def test_ids_stay_when_a_file_goes_out_of_a_shared_manifest(lake: Lake) -> None:
-    """The files that stay are listed in a new manifest: without the ids they had there, they would get others."""
+    """If a file is removed from a manifest, the other files keep their row ids in the new manifest."""
     change(lake, lambda table: table.append(pa.concat_tables([rows(4, city="b"), rows(5, 6, city="c")])))
     change(lake, lambda table: table.delete("city = 'b'"))
     assert lake.ids() == [1, 2, 3, 5, 6]
@@ -218,7 +216,8 @@ def test_an_upgraded_table_gives_ids_to_all_rows_at_its_next_snapshot(store: Sto
 
 
 def test_an_upgraded_table_leaves_room_for_files_that_a_manifest_carried_over(store: Store) -> None:
-    """A manifest that only carried files over counted for nothing: its rows and those of the next one shared ids."""
+    """After an upgrade to format version 3, rows of a manifest that only carries files over count for the next row id,
+    so that no two manifests share ids."""
     lake = Lake(store, partition_spec=BY_CITY)
     change(lake, lambda table: table.append(rows(4, 5, city="c")))
     change(lake, lambda table: table.append(pa.concat_tables([rows(1, 2, city="a"), rows(3, city="b")])))
@@ -245,8 +244,7 @@ def test_a_table_of_format_version_1_is_upgraded(store: Store) -> None:
 
 @pytest.mark.parametrize("before", ["1", "2"])
 def test_the_property_format_version_upgrades_a_table(store: Store, before: str) -> None:
-    """`set_properties({"format-version": "3"})` was taken for a property like others: it was kept, and the table stayed
-    as it was. Iceberg for Java upgrades."""
+    """`set_properties({"format-version": "3"})` upgrades the table, as in Iceberg for Java."""
     lake = Lake(store, properties={"format-version": before})
     change(lake, lambda table: table.append(rows(1, 2)))
     staged = lake.begin()
@@ -264,7 +262,7 @@ def test_the_property_format_version_upgrades_a_table(store: Store, before: str)
 
 @pytest.mark.parametrize("version", ["2", "4", "x"])
 def test_a_property_format_version_that_is_no_upgrade_is_refused(lake: Lake, version: str) -> None:
-    """It was stored, and readers took the table for one of that version."""
+    """The property `format-version` is refused if its value is not an upgrade."""
     staged = lake.begin()
     with pytest.raises(InvalidArgument, match="the table has format version 3"):
         staged.table.transaction().set_properties({"format-version": version}).commit_transaction()
@@ -272,7 +270,7 @@ def test_a_property_format_version_that_is_no_upgrade_is_refused(lake: Lake, ver
 
 
 def test_an_upgrade_by_a_property_is_redone_after_a_lost_race(store: Store) -> None:
-    """Properties that are redone on newer metadata have to upgrade that as well, or it would be lost in silence."""
+    """A rebased change of the property `format-version` also upgrades the newer metadata."""
     lake = Lake(store)
     change(lake, lambda table: table.append(rows(1)))
     loser = race(
@@ -288,7 +286,7 @@ def test_an_upgrade_by_a_property_is_redone_after_a_lost_race(store: Store) -> N
 
 
 def test_an_append_of_version_2_that_meets_an_upgrade_gets_ids(store: Store) -> None:
-    """Somebody upgraded the table while rows were appended to it: the snapshot had no ids and was taken as it was."""
+    """An append that is rebased over an upgrade to format version 3 gets row ids."""
     lake = Lake(store)
     change(lake, lambda table: table.append(rows(1)))
     loser, upgrade = lake.begin(), lake.begin()
@@ -345,10 +343,8 @@ def test_an_engine_s_compaction_is_redone_and_the_other_files_keep_their_ids(lak
 
 
 def test_rows_that_moved_with_ids_of_their_own_transaction_are_not_redone_with_others(lake: Lake) -> None:
-    """A transaction appended rows and moved them into another file, which then has their ids in a column.
-
-    Redone over another append it gave the first file new ids; those in the column were the other's rows by then.
-    """
+    """A transaction that appends rows and moves them to another file, which has their row ids in a column, conflicts
+    with another append: rebased, the ids in the column would belong to rows of the other append."""
 
     def moved(staged: StagedTable) -> StagedTable:
         staged.table.append(rows(8, 9, city="n"))
@@ -365,7 +361,7 @@ def test_rows_that_moved_with_ids_of_their_own_transaction_are_not_redone_with_o
 
 
 def test_a_snapshot_with_ids_that_are_taken_is_refused(lake: Lake) -> None:
-    """An engine that does not count sent the ids of rows that were there."""
+    """A snapshot of an engine with row ids that are in use is refused."""
     donor = lake.begin()
     donor.table.append(rows(4))
     (update, *others) = donor._commits[0].updates
@@ -411,7 +407,7 @@ def test_whole_files_are_deleted_and_overwritten(lake: Lake) -> None:
     ],
 )
 def test_rows_that_move_to_another_file_keep_their_ids(lake: Lake, statement: Any, left: list[int]) -> None:
-    """A delete of one row rewrote the other rows of its file without their ids: to a reader they were new rows."""
+    """Rows that a delete moves to another file keep their row ids. Otherwise they look like new rows."""
     change(lake, statement)
     assert lake.ids() == left
     check_ids(lake)
@@ -425,10 +421,8 @@ def test_snapshots_of_pyiceberg_are_refused(lake: Lake) -> None:
 
 
 def test_rows_that_moved_before_they_had_ids_are_not_redone_where_they_have(store: Store) -> None:
-    """The first two commits after an upgrade met: one gave ids to all rows, the other moved some that had none.
-
-    Redone, the moved rows got other ids than the first commit had given them.
-    """
+    """If one commit gives ids to all rows after an upgrade, another commit that moved rows without ids conflicts.
+    Rebased, these rows would get other ids."""
     lake = Lake(store, partition_spec=BY_CITY)
     change(lake, lambda table: table.append(rows(1, 2, 3)))
     change(lake, lambda table: table.transaction().upgrade_table_version(3).commit_transaction())
@@ -462,7 +456,7 @@ def test_delete_that_lost_a_race_is_validated_against_the_winner(lake: Lake) -> 
 
 
 def test_rows_of_a_file_with_deleted_rows_keep_their_ids(lake: Lake) -> None:
-    """The position of a row counts in the file, and not among the rows that are left."""
+    """The row id follows from the position in the file, which counts deleted rows as well."""
     staged = lake.begin()
     delete_first_row(staged, "a")
     lake.commit(staged)

@@ -90,7 +90,8 @@ def written(lake: tl.Lakehouse) -> int:
 
 
 def test_a_late_append_writes_no_more_than_an_early_one(lake: tl.Lakehouse) -> None:
-    """Each metadata file listed every snapshot: 1,500 appends of one row wrote 711 MB."""
+    """Metadata files list a limited number of snapshots. If each listed all snapshots, 1,500 appends of one row would
+    write 711 MB."""
     table = table_of(lake)
     sizes = []
     for number in (SNAPSHOTS_KEPT + 2, 10, 20, 10):
@@ -164,7 +165,8 @@ def test_the_log_of_snapshots_has_no_gap(lake: tl.Lakehouse) -> None:
 
 
 def test_branches_and_tags_keep_what_they_need(lake: tl.Lakehouse) -> None:
-    """An audit branch could not be published once the head of main was gone from among its ancestors."""
+    """Snapshots that branches and tags need are kept, such as the ancestors with which an audit branch can be
+    published."""
     table = table_of(lake)
     first = append(table, 3)
     with table._writing() as iceberg:
@@ -216,7 +218,7 @@ def test_snapshot_of_write_audit_publish_is_retained(lake: tl.Lakehouse) -> None
 
 
 def test_statement_is_rebased_over_trimmed_snapshots(lake: tl.Lakehouse) -> None:
-    """The snapshots in between had left the metadata, and what could be redone was a conflict."""
+    """A statement can be rebased although the snapshots of the commits in between are not in the metadata any more."""
     table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
     table.append(rows(100))
     with lake.transaction() as txn:
@@ -227,7 +229,8 @@ def test_statement_is_rebased_over_trimmed_snapshots(lake: tl.Lakehouse) -> None
 
 
 def test_conflict_in_trimmed_snapshots_is_found(lake: tl.Lakehouse) -> None:
-    """A row that came with the first of many commits had been looked for; only the newest ones were looked at."""
+    """A conflict with the first of many concurrent commits is found, although its snapshot is not in the metadata any
+    more."""
     table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
     table.append(rows(100))
     txn = lake.begin()
@@ -258,7 +261,7 @@ def test_missing_history_is_a_conflict(lake: tl.Lakehouse) -> None:
 
 
 def test_engine_may_expire_a_trimmed_snapshot(lake: tl.Lakehouse) -> None:
-    """It lists snapshots of the table as it was loaded, and some of them have left the metadata since."""
+    """An engine may expire snapshots that the metadata does not list any more, because it loaded the table before."""
     table = table_of(lake, FEW)
     ids = append(table, 3)
     loaded = lake.begin()
@@ -279,7 +282,7 @@ def test_row_ids_continue_after_trimmed_snapshots(lake: tl.Lakehouse) -> None:
 
 
 def test_compressed_metadata_is_readable_by_pyiceberg(lake: tl.Lakehouse) -> None:
-    """`write.metadata.compression-codec` was accepted, and did nothing."""
+    """The property `write.metadata.compression-codec` compresses metadata files, which PyIceberg can read."""
     table = table_of(lake)
     append(table, 2)
     plain = len(Path(table.iceberg.metadata_location.removeprefix("file://")).read_bytes())
@@ -325,8 +328,8 @@ def test_merged_manifests_keep_the_list_of_manifests_short(lake: tl.Lakehouse) -
 
 
 def test_snapshots_are_retained_for_retries(lake: tl.Lakehouse) -> None:
-    """An append of PyIceberg that met more than 20 other commits failed: it looks among the ancestors of the new head
-    for the snapshot that it began with, and that was not listed any more."""
+    """Recent snapshots stay in the metadata for clients that repeat a commit: PyIceberg looks for the snapshot on which
+    its append began."""
     table = table_of(lake, {RETRY_TIME: "1800000"})
     table.append(rows(0))
     for others in (SNAPSHOTS_KEPT + 5, 40):
@@ -378,8 +381,8 @@ def with_history(table: tl.Table, count: int, apart_millis: int) -> TableMetadat
 def test_snapshots_of_the_last_days_are_retained(
     lake: tl.Lakehouse, properties: dict[str, str], count: int, hours: float, expected: int
 ) -> None:
-    """A table kept its newest 20 snapshots, and those of half an hour: a consumer that reads from snapshot to snapshot,
-    such as Iceberg's stream source in Spark, failed after a short break."""
+    """Snapshots of the last days stay in the metadata, for consumers that read from snapshot to snapshot, such as
+    Iceberg's stream source in Spark after a break."""
     table = table_of(lake, properties)
     append(table, 1)
     metadata = with_history(table, count, int(hours * 3_600_000))
@@ -394,8 +397,8 @@ def test_default_retention_keeps_young_snapshots(lake: tl.Lakehouse) -> None:
 
 
 def test_newest_snapshot_of_each_streaming_query_is_retained(lake: tl.Lakehouse) -> None:
-    """Iceberg's sink for streams of Spark looks for its last epoch among the ancestors of the head. It was not listed
-    any more, and the sink wrote the epoch a second time."""
+    """The newest snapshot of each streaming query stays in the metadata. Otherwise Iceberg's sink in Spark does not
+    find its last epoch, and writes it a second time."""
     table = table_of(lake, FEW)
 
     def of_query(id: str) -> int:
@@ -414,7 +417,8 @@ def test_newest_snapshot_of_each_streaming_query_is_retained(lake: tl.Lakehouse)
 
 
 def test_old_streaming_query_keeps_only_near_snapshots(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query that was stopped for six days wrote its last epoch twice; one that never returns must not keep all."""
+    """The snapshot of a streaming query that was stopped for six days is kept, but a query that never continues does
+    not keep all snapshots."""
     table = table_of(lake, FEW)
     with table._writing() as iceberg:
         iceberg.append(rows(0), snapshot_properties={snapshot_retention.STREAMING_QUERY: "a"})

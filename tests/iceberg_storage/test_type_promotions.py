@@ -60,7 +60,8 @@ def parsed(type: str) -> IcebergType:
 
 @pytest.mark.parametrize(("written", "wanted"), list(itertools.product(VALUES, VALUES)))
 def test_accepted_types_are_the_readable_ones(written: str, wanted: str) -> None:
-    """A change of dates to timestamps was accepted, and no scan could read the files any more."""
+    """A change of a column's type is accepted only if scans can read the old files afterwards; dates cannot become
+    timestamps."""
     present = arrow_schema(schema(written))
     rows = pa.RecordBatch.from_arrays([pa.array([VALUES[written], None], present[0].type)], schema=present)
     if not can_read(parsed(written), parsed(wanted)):
