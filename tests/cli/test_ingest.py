@@ -136,8 +136,8 @@ def test_second_run_continues_after_the_stored_bytes(lake: tl.Lakehouse, tmp_pat
 
 @pytest.mark.parametrize("is_pipe", [False, True])
 def test_second_run_refuses_an_input_with_other_bytes(lake: tl.Lakehouse, tmp_path: Path, is_pipe: bool) -> None:
-    """A log was rotated while no command ran. When the new file was larger, and a row ended at the stored position, the
-    next run skipped all its rows before that without an error."""
+    """A run of a producer refuses an input that does not begin with the ingested bytes, such as a rotated log.
+    Otherwise it would skip rows."""
     files = [tmp_path / "events.1", tmp_path / "events"]
     texts = ["".join(f'{{"id": {id}}}\n' for id in range(begin, begin + 300)) for begin in (1000, 2000)]
     for file, text in zip(files, texts, strict=True):
@@ -245,9 +245,8 @@ def test_killed_follower_writes_each_row_once(lake: tl.Lakehouse, tmp_path: Path
 def test_follower_of_a_file_that_is_rotated_or_truncated_ends_after_the_last_rows(
     lake: tl.Lakehouse, tmp_path: Path, change: str
 ) -> None:
-    """After a log rotation the command waited for the renamed file for ever, and wrote no row of the new one. Rows that
-    waited for `--max-delay` when the input failed were not written. Of a file that was truncated and became larger than
-    before during a commit, the first rows were skipped without an error."""
+    """If a followed file is rotated or truncated, the command writes the last rows and ends with an error, instead of
+    waiting for ever or skipping rows of the new file."""
     file = tmp_path / "events.jsonl"
     file.write_text('{"id": 0}\n')
     process = start(lake, str(file), "--follow", "--producer", "p")

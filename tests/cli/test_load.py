@@ -75,7 +75,7 @@ def test_damaged_json_is_named_by_its_place(loader: Loader, text: str, place: st
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_columns_of_several_files_that_differ_in_case_are_refused(loader: Loader, suffix: str) -> None:
-    """CSV named a column `ID_1` that no file has, and JSON ended with a KeyError."""
+    """Files whose columns differ only in case are refused with a clear error, for CSV and JSON."""
     files = []
     for number, column in enumerate(("id", "ID")):
         rows = pa.table({column: [number]})
@@ -125,7 +125,7 @@ def test_parquet_files_that_do_not_fit_together_name_the_second_one(loader: Load
 
 
 def test_long_rows_are_loaded_and_do_not_hide_other_errors(loader: Loader) -> None:
-    """Rows of more than 2 MB were refused without an option. One field of 128 KiB hid the line of another error."""
+    """Rows of more than 2 MB are loaded, and a long field does not hide the line of another error."""
     long = "x" * 3_000_000
     error = loader.load(f"a,b\n{long},1\ny,2\nz,n/a\n", "--type", "b=int", code=2).stderr
     assert "line 4: 'n/a' in column b" in error
@@ -141,7 +141,7 @@ def test_a_line_of_excel_that_names_the_delimiter_is_no_header(loader: Loader) -
 
 
 def test_standard_input_without_a_format_names_the_option(loader: Loader) -> None:
-    """`load - shop.t` ended with "all files must have one format, not ", which names no option."""
+    """`load - shop.t` without a format fails with an error that names the option."""
     refused = loader.run("-", "shop.t", "--create", input=b"a\n1\n", code=2)
     assert "use --format csv, json or parquet" in refused.stderr
 
@@ -156,7 +156,8 @@ def test_standard_input_without_a_format_names_the_option(loader: Loader) -> Non
     ],
 )
 def test_rows_with_another_number_of_fields_are_refused(loader: Loader, text: str, place: str) -> None:
-    """DuckDB's detection took the last row for the data, and lost the header and two rows without an error."""
+    """Rows with another number of fields than the header are refused. DuckDB's detection could take the last row for
+    the data, and lose the others."""
     refused = loader.load(text, code=2)
     assert "rows.csv" in refused.stderr
     assert place in refused.stderr
@@ -192,7 +193,7 @@ def test_value_of_another_type_after_the_sample_names_file_line_and_column(loade
 
 @pytest.mark.parametrize("value", ["1.5", "1_000", "1e3", "0x1F", " 7"])
 def test_fraction_in_an_integer_column_is_not_rounded(loader: Loader, value: str) -> None:
-    """DuckDB's cast made 2 of 1.5 and 1000 of 1_000."""
+    """A fraction in a column of integers is refused, and so is 1_000; DuckDB's cast would make 2 of 1.5."""
     loader.lake.create_namespace("shop")
     loader.lake.create_table("shop.t", {"a": "int", "b": "decimal(6,2)"})
     refused = loader.load(f"a,b\n1,1\n{value},2\n", code=2)
@@ -204,7 +205,8 @@ def test_fraction_in_an_integer_column_is_not_rounded(loader: Loader, value: str
 
 
 def test_detected_types_keep_every_value(loader: Loader) -> None:
-    """A number of 23 digits became a double, and `00123` the number 123."""
+    """The detected type keeps every value: a number of 23 digits does not become a double, and `00123` stays
+    a string."""
     loader.load(
         "zip,big,long,f,b,d,ts,tz,t,none,q\n"
         "00123,12345678901234567890123,1.23456789012345678,1.5,true,2024-02-29,2024-01-01 10:00,"
@@ -312,10 +314,7 @@ def test_line_of_an_error_counts_quoted_line_breaks_and_blank_lines(loader: Load
 
 @pytest.mark.parametrize("seed", range(8))
 def test_lines_may_end_in_several_ways(loader: Loader, seed: int) -> None:
-    """A file of which one line ended with CR LF was refused with "state machine reached an invalid state".
-
-    If the line was not among the first, the command ended with a traceback. Line breaks in quotes are kept.
-    """
+    """The lines of a file may end in different ways. Line breaks in quotes are kept."""
     choose = random.Random(seed)
     delimiter = choose.choice(",;")
     parts = ["x", ",", ";", "ü", '""', "\n", "\r\n", "\r", " "]
@@ -351,7 +350,8 @@ def test_fault_late_in_a_large_file_is_an_error_of_one_line(loader: Loader, line
 
 @pytest.mark.parametrize("skip", [0, 2])
 def test_bad_rows_have_the_line_in_which_they_end(loader: Loader, skip: int) -> None:
-    """A value of another type had no line. DuckDB counts a record with line breaks, and a blank line, as one line."""
+    """A bad row is reported with the line in which it ends, although DuckDB counts a record with line breaks, and a
+    blank line, as one line."""
     before = "".join(f"# {number}\n" for number in range(skip))
     text = 'a,b\n1,x\n"y","two\nlines"\n3,z,z\n\n4\nq,"m\nn\no",5\nw,w\n5,"k\n\nl"\nv,v\n'
     bad = loader.folder / "bad.jsonl"
@@ -365,7 +365,7 @@ def test_bad_rows_have_the_line_in_which_they_end(loader: Loader, skip: int) -> 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "latin-1"])
 def test_other_encodings_are_read_whole(loader: Loader, format: str, encoding: str) -> None:
-    """DuckDB returns no row of big-endian UTF-16, and no error, so an empty table was loaded."""
+    """Files in other encodings are read completely. DuckDB returns no row and no error for big-endian UTF-16."""
     text = "a,b\n1,ü\n2,y\n" if format == "csv" else '{"a": 1, "b": "ü"}\n{"a": 2, "b": "y"}\n'
     last = "y\x85" if encoding == "latin-1" else "😀"  # which DuckDB does not decode
     text = text.replace("y", last)
@@ -383,7 +383,7 @@ def test_other_encodings_are_read_whole(loader: Loader, format: str, encoding: s
 
 @pytest.mark.parametrize("is_list", [False, True])
 def test_decimals_of_json_are_exact(loader: Loader, is_list: bool) -> None:
-    """DuckDB reads fractions of JSON as doubles, and 12345678901234567.89 became 12345678901234568.00."""
+    """Decimals of JSON are exact, although DuckDB reads fractions as doubles."""
     loader.lake.create_namespace("shop")
     loader.lake.create_table("shop.t", {"d": "decimal(38, 2)", "s": "text", "l": "double"})
     values = ["12345678901234567.89", "-0.10", "1e2", "7", '"1.50"', "null"]
@@ -399,7 +399,7 @@ def test_decimals_of_json_are_exact(loader: Loader, is_list: bool) -> None:
 
 
 def test_numbers_of_json_are_texts_as_they_are(loader: Loader) -> None:
-    """In a column of texts 1.10 became 1.1 and 1e2 became 100.0; a number with 21 digits was cut to 17."""
+    """In a column of strings, numbers of JSON keep their spelling: 1.10 does not become 1.1."""
     values = ["1.10", "1e2", "12345678901234567890123", "true", '"x\\u00fc 1.50"', '[1, "2.50"]', '{"a": 1.5}', "null"]
     text = "".join(f'{{"v": {value}, "w": {{"n": 1.50}}}}\n' for value in values)
     expected = ["1.10", "1e2", "12345678901234567890123", "true", "xü 1.50", '[1,"2.50"]', '{"a":1.5}', None]
@@ -439,14 +439,14 @@ def test_json_whose_fields_are_no_columns_is_refused(loader: Loader, text: str) 
 
 @pytest.mark.parametrize("text", ['[{"a": 1}, {"a": 2}]', '{"a": 1}\n{"a": 2}\n'])
 def test_byte_order_mark_of_json_is_ignored(loader: Loader, text: str) -> None:
-    """An array after a byte order mark was one row with a column `json`."""
+    """A byte order mark before JSON is ignored."""
     loader.load("\ufeff" + text, name="rows.json")
     assert loader.rows() == [{"a": 1}, {"a": 2}]
 
 
 @pytest.mark.parametrize("select", [[], ["--select", "SELECT * FROM input"]])
 def test_type_uuid_makes_a_column_of_uuids(loader: Loader, select: list[str]) -> None:
-    """DuckDB returns UUIDs as texts, and the column had the type varchar."""
+    """`--type id=uuid` creates a column of UUIDs, although DuckDB returns UUIDs as strings."""
     id = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
     loader.load(f"a,b\n{id},1\n,2\n", "--type", "a=uuid", *select)
     assert loader.types() == {"a": "UUID", "b": "BIGINT"}
@@ -455,7 +455,7 @@ def test_type_uuid_makes_a_column_of_uuids(loader: Loader, select: list[str]) ->
 
 
 def test_null_in_a_required_column_is_a_bad_row(loader: Loader) -> None:
-    """The whole load failed, although it may leave out bad rows."""
+    """A null in a required column is a bad row, which the load can leave out."""
     bad = loader.folder / "bad.jsonl"
     for options in (["--primary-key", "k"], []):
         loader.load("k,v\n1,a\n,b\n3,c\n", *options, "--bad-rows", str(bad))
@@ -467,7 +467,7 @@ def test_null_in_a_required_column_is_a_bad_row(loader: Loader) -> None:
 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_value_beyond_a_declared_limit_is_a_bad_row(loader: Loader, format: str) -> None:
-    """The whole load failed without a line, although it may leave out bad rows."""
+    """A value beyond its declared limit is a bad row with its line, which the load can leave out."""
     loader.lake.create_namespace("shop")
     loader.lake.create_table("shop.t", {"k": "smallint", "v": "varchar(3)"})
     values = [(1, "äöü"), (2, "abcd"), (70000, "a"), (4, "ok")]
@@ -482,7 +482,7 @@ def test_value_beyond_a_declared_limit_is_a_bad_row(loader: Loader, format: str)
 
 
 def test_bad_rows_overwrite_no_input(loader: Loader) -> None:
-    """The file of bad rows was the input file, whose rows were lost. A missing folder was noticed after the commit."""
+    """The file of bad rows cannot be an input file, and its folder is checked before the load."""
     text = '{"a": 1}\n{"a": "x"}\n'
     path = loader.file(text, "rows.jsonl")
     for file in (path, str(loader.folder / "lake" / ".." / "rows.jsonl"), str(loader.folder / "none" / "bad.jsonl")):
@@ -504,7 +504,8 @@ def test_select_is_one_statement(loader: Loader) -> None:
 
 
 def test_long_integers_in_nested_json_are_exact_or_refused(loader: Loader) -> None:
-    """A list of 9007199254740993 and 1.5 became a list of doubles, in which the integer was another one."""
+    """Long integers in nested JSON are exact or refused: a list of 9007199254740993 and 1.5 must not become a list of
+    doubles."""
     text = '{"l": [1, 1.5], "s": {"id": 9007199254740993, "x": 2.5}}\n{"l": [9007199254740993]}\n'
     refused = loader.load(text, name="rows.jsonl", code=2)
     assert "row 2: '[9007199254740993]' in column l is not a valid DOUBLE[]" in refused.stderr
@@ -519,7 +520,7 @@ def test_long_integers_in_nested_json_are_exact_or_refused(loader: Loader) -> No
 
 @pytest.mark.parametrize("number", ["1234567890123456.7891", "-0.1", "1.10", "1e-10", "9" * 28 + "." + "9" * 10])
 def test_decimals_and_texts_in_nested_json_are_exact(loader: Loader, number: str) -> None:
-    """1234567890123456.7891 in a struct became 1234567890123456.7500000000, as a double."""
+    """Decimals in nested JSON are exact, and strings unchanged."""
     loader.lake.create_namespace("shop")
     fields = '"x DOUBLE" decimal(38, 10), double double, name varchar'
     loader.lake.create_table("shop.t", {"id": "int", "s": f"row({fields})", "l": "array(decimal(38, 10))"})
@@ -541,7 +542,7 @@ def test_standard_input_and_select(loader: Loader) -> None:
 
 
 def test_json_keeps_long_numbers_and_refuses_other_values(loader: Loader) -> None:
-    """A number of 23 digits became a double; 1.5 after 20,000 integers became 2."""
+    """Long numbers of JSON are kept, and a fraction after 20,000 integers is refused instead of rounded."""
     rows = "".join(f'{{"a": {number}}}\n' for number in range(30_000))
     refused = loader.load(f'{rows}{{"a": 1.5}}\n', name="rows.jsonl", code=2)
     assert "row 30001: '1.5' in column a is not a valid BIGINT" in refused.stderr
@@ -572,7 +573,8 @@ def test_parquet_types_are_kept_and_an_untyped_column_is_text(loader: Loader) ->
 
 
 def test_timestamps_of_96_bits_are_exact_in_all_years(loader: Loader) -> None:
-    """9999-12-31 in a file of Spark became a day of 1816: Arrow reads INT96 as nanoseconds, which overflow."""
+    """INT96 timestamps in files of Spark are loaded exactly in all years, although they can overflow Arrow's
+    nanoseconds."""
     moments = [datetime(1, 1, 1), datetime(9999, 12, 31)]
     target = io.BytesIO()
     column = pa.array(moments, pa.timestamp("us"))
@@ -626,7 +628,7 @@ def test_files_of_an_object_store_are_read_with_the_options_of_the_lakehouse(tmp
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.jsonl.gz", "rows.csv.zst", "rows.jsonl.zst"])
 @pytest.mark.parametrize("damage", ["last byte", "half", "flipped bit"])
 def test_compressed_file_that_is_cut_or_damaged_is_refused(loader: Loader, name: str, damage: str) -> None:
-    """DuckDB ignores a missing end and the checksum: half of the rows, or other values, were loaded."""
+    """A compressed file without its end or with a wrong checksum is refused, although DuckDB ignores both."""
     lines = "".join(
         ('{"a": %d}\n' if "json" in name else "%d\n") % (number * 7919 % 100_000) for number in range(20_000)
     )
@@ -646,7 +648,7 @@ def test_compressed_file_that_is_cut_or_damaged_is_refused(loader: Loader, name:
 
 
 def test_detected_type_accepts_after_the_sample_what_it_accepts_in_it(loader: Loader) -> None:
-    """`007` was loaded as 7 if it came late, and a fraction of 19 digits as a rounded one."""
+    """A detected type accepts the same values after the sample as in the sample: a late `007` is not loaded as 7."""
     for value, late in (("1", "007"), ("1.5", "0.1234567890123456789")):
         refused = loader.load("a\n" + f"{value}\n" * 30_000 + f"{late}\n", code=2)
         assert f"line 30002: {late!r} in column a is no" in refused.stderr
@@ -654,7 +656,7 @@ def test_detected_type_accepts_after_the_sample_what_it_accepts_in_it(loader: Lo
 
 @pytest.mark.parametrize(("type", "exact", "rounded"), [("double", 2**53, 2**53 + 1), ("real", 2**24, 2**24 + 1)])
 def test_integer_in_a_column_of_floats_is_exact(loader: Loader, type: str, exact: int, rounded: int) -> None:
-    """9007199254740993 became 9007199254740992 in a column with fractions."""
+    """An integer in a column with fractions is exact: 9007199254740993 does not become 9007199254740992."""
     files = loader.file(f"a\n{rounded}\n", "one.csv"), loader.file("a\n1.5\n", "two.csv")
     if type == "double":
         loader.run(*files, "shop.texts", "--create")
@@ -673,7 +675,7 @@ def test_blank_line_of_a_single_column_is_a_null_row_with_a_line(loader: Loader)
 
 
 def test_row_with_several_fields_too_many_is_one_bad_row(loader: Loader) -> None:
-    """DuckDB reports each superfluous field, so such a row counted several times against --max-bad-rows."""
+    """A row with several superfluous fields counts once against --max-bad-rows, although DuckDB reports each field."""
     done = loader.load("a,b\n1,2\n3,4,5,6,7\n", "--max-bad-rows", "1", "--json")
     assert json.loads(done.stdout)["bad_rows"] == 1
     loader.load("a,b\n1,2\n3,4,5,6,7\n8\n", "--max-bad-rows", "1", code=2)
@@ -686,8 +688,8 @@ def test_select_reads_nothing_but_the_input(loader: Loader) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_fields_that_only_some_nested_objects_have_are_null_in_the_others(loader: Loader, order: int) -> None:
-    """`{"o": {"x": 1}}` next to `{"o": {"x": 2.5, "y": "z"}}` was refused: the object did not have the key "y". Of two
-    files, both columns got the type of one."""
+    """A field that only some nested objects have is null in the others, and each column of several files has its own
+    type."""
     one = loader.file('{"id": 1, "o": {"x": 1, "y": {"z": [1.5]}}}\n', "one.jsonl")
     two = loader.file(
         '{"id": 2, "o": {"x": 2.25}}\n{"id": 3}\n{"id": 4, "o": {"w": "a", "y": {"q": true}}}\n', "two.jsonl"
@@ -735,11 +737,8 @@ def test_confused_arguments_and_unknown_columns_name_the_way_out(loader: Loader)
 
 
 def test_statements_for_wide_files_grow_with_their_columns(loader: Loader) -> None:
-    """A file of 1,500 columns took more than five minutes.
-
-    DuckDB planned all tests of the sample in one query, in quadratic time, and the query that converts the rows named
-    all columns in the message about each of them.
-    """
+    """The time to load a file is proportional to the number of columns. DuckDB would plan one query with tests of all
+    columns in quadratic time."""
     bigint = parse_type("bigint")
 
     def sizes(columns: int) -> tuple[int, int]:
@@ -764,7 +763,8 @@ def test_statements_for_wide_files_grow_with_their_columns(loader: Loader) -> No
 
 
 def test_nothing_is_loaded_if_the_bad_rows_cannot_be_written(loader: Loader) -> None:
-    """The bad rows were written after the commit: on a full disk they were lost, and a retry repeated the others."""
+    """Bad rows are written before the commit, so that nothing is loaded if they cannot be written. Otherwise they would
+    be lost, and a retry would load the other rows again."""
     refused = loader.load("id\n1\nx\n", "--type", "id=int", "--bad-rows", "/dev/full", code=1)
     assert "No space left" in refused.stderr
     assert loader.lake.version == 0

@@ -170,7 +170,8 @@ def test_pushed_filters_leave_files_unread(spark: SparkSession, lake: tl.Lakehou
 
 
 def test_a_frame_answers_any_number_of_conditions(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
-    """Spark keeps what a reader planned with the frame: a reader that took over conditions would answer the first."""
+    """A frame can be used with different conditions. Spark stores the plan of a reader with the frame, so a reader that
+    uses conditions would return the rows of the first condition."""
     frame = load(spark, lake)
     assert ids(frame.where("id < 30")) == list(range(30))
     assert frame.count() == 100
@@ -307,7 +308,7 @@ def test_every_type_that_spark_has_is_read(spark: SparkSession, lake: tl.Lakehou
 
 
 def test_ids_in_lists_and_structures_are_texts(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """UUIDs arrived as text in columns; a task that had one in a list ended, since Arrow casts none there."""
+    """UUIDs are strings in Spark also in lists and structs, although Arrow cannot cast them there."""
     lake.create_namespace("nyc")
     table = lake.create_table("nyc.ids", {"id": "bigint", "l": "list<uuid>", "of": "struct<k: uuid>"})
     text = "6f1c8a9e-3d2b-4c5a-9e8f-0a1b2c3d4e5f"

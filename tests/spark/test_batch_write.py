@@ -113,7 +113,7 @@ def test_an_overwrite_that_another_writer_overtakes_is_a_conflict(
 def test_a_retried_task_leaves_no_row_twice(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, tmp_path: Path
 ) -> None:
-    """The first attempt of a task fails after its rows were handed to the writer; Spark runs it again."""
+    """If a task fails after its rows were written, and Spark runs it again, each row is in the table once."""
     marker = tmp_path / "failed"
 
     def fails_once(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -149,7 +149,8 @@ def test_a_job_that_fails_leaves_neither_rows_nor_files(
 
 
 def test_attempts_that_are_not_reported_leave_nothing(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """What Spark does with a speculative task, and with one that was killed after it wrote: no report of it comes."""
+    """Files of attempts without a report, such as of speculative or killed tasks, do not become part of the table and
+    are deleted."""
     writer = BatchWriter(Options.parse({"root": lake.uri, "path": "nyc.flights"}), overwrite=False)
     rows = pa.table({"id": pa.array([7, 8], pa.int64()), "carrier": ["AA", "AA"]})
     first = writer.write(iter(rows.to_batches()))
@@ -221,7 +222,8 @@ def test_writes_into_one_transaction_at_the_same_time_are_all_kept(
 def test_a_transaction_that_was_saved_during_the_commit_is_resumed_again(
     lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The narrowest race: another process saves between this write's resume and its own save."""
+    """A write into a saved transaction succeeds, although another process saves the transaction between this write's
+    resume and its save."""
     options = Options.parse({"root": lake.uri, "path": "nyc.flights", "txn": "crowd"})
     lake.begin(id="crowd").save()
     writer = BatchWriter(options, overwrite=False)
@@ -272,7 +274,7 @@ def by_partition(lake: tl.Lakehouse) -> dict[str | None, list[int]]:
 def test_a_dynamic_overwrite_replaces_the_partitions_of_its_rows(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    """`partitionOverwriteMode=dynamic` was ignored: all rows were replaced, without a word."""
+    """With `partitionOverwriteMode=dynamic`, only the partitions of the rows are replaced."""
     aa = spark.createDataFrame([(11, "AA")], "id long, carrier string")
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
@@ -301,7 +303,7 @@ def test_a_dynamic_overwrite_of_a_bucket_replaces_the_bucket(lake: tl.Lakehouse)
 
 
 def test_a_dynamic_overwrite_tells_zero_from_negative_zero(lake: tl.Lakehouse) -> None:
-    """A row with -0.0 also replaced the partition of 0.0, which Iceberg's own overwrite keeps: its rows were lost."""
+    """A dynamic overwrite of -0.0 keeps the partition of 0.0, as Iceberg's own does."""
     lake.create_namespace("nyc")
     table = lake.create_table("nyc.flights", {"id": "bigint", "x": "double"}, partition_spec="x")
     table.append({"id": [1, 2, 3, 4], "x": [0.0, -0.0, float("nan"), None]})
@@ -313,7 +315,8 @@ def test_a_dynamic_overwrite_tells_zero_from_negative_zero(lake: tl.Lakehouse) -
 
 
 def test_conversions_that_depend_on_the_session_are_refused(spark: SparkSession) -> None:
-    """Intervals became numbers in a text column, texts became bigints, timestamps became dates in UTC."""
+    """A conversion that depends on the session is refused, such as a timestamp to a date, instead of storing other
+    values."""
     table = Schema(
         NestedField(1, "id", LongType()),
         NestedField(2, "name", StringType()),
@@ -353,7 +356,8 @@ OUTSIDE = (253402300799_000_000 + 5 * 3600_000_000, -62135596800_000_000 - 9 * 3
 def test_timestamps_outside_of_the_years_of_python_are_written_and_read(
     lake: tl.Lakehouse, spec: str | None, zone: str | None
 ) -> None:
-    """`datetime` has no such values, and bounds and partition values were made of it."""
+    """Timestamps outside of the years of Python's `datetime` can be written and read, also in bounds and partition
+    values."""
     rows = pa.table({"id": pa.array([1, 2]), "ts": pa.array(OUTSIDE, pa.int64()).cast(pa.timestamp("us", zone))})
     lake.create_namespace("nyc")
     lake.create_table("nyc.flights", rows, partition_spec=spec)

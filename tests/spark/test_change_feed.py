@@ -52,7 +52,7 @@ def test_batch_returns_the_feed(spark: SparkSession, lake: tl.Lakehouse, orders:
 
 
 def test_all_rows_are_inserted_by_several_tasks(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """Without `since`, a batch failed, and a stream read all rows in one task, however large the table."""
+    """Without `since`, a batch or stream reads all rows as inserted, with several tasks."""
     lake.create_namespace("n")
     table = lake.create_table("n.rows", {"id": "bigint", "name": "text"}, partition_spec="id")
     reader = spark.read.format("trinitylake").option("root", lake.uri).option("changes", "true")

@@ -99,7 +99,7 @@ def ids(frame: DataFrame) -> list[int]:
 def test_a_catalog_of_the_servers_settings_reads_and_writes(
     remote: SparkSession, spark: SparkSession, lake: tl.Lakehouse
 ) -> None:
-    """Where an administrator has set the catalog up, a client needs nothing of this package; that was not tested."""
+    """If an administrator has set up the catalog, a client of Spark Connect can use it without this package."""
     remote.sql("INSERT INTO fixed.nyc.flights VALUES (4, 'B6')")
     remote.range(5, 7).selectExpr("id", "'DL' AS carrier").writeTo("fixed.nyc.flights").append()
     assert ids(remote.table("fixed.nyc.flights")) == [1, 2, 3, 4, 5, 6]
@@ -121,8 +121,8 @@ def test_the_token_is_nowhere_that_spark_writes(spark: SparkSession, events: Pat
 
 
 def test_what_would_not_work_is_refused(remote: SparkSession, server: str, lake: tl.Lakehouse) -> None:
-    """A server in the client is out of the driver's reach, a token would be among the settings of the session, and what
-    needs the driver in this process failed with an attribute of Spark's that does not exist."""
+    """Functions that need the driver in this process are refused with a clear error, and so is a token that would be a
+    setting of the session."""
     with pytest.raises(tl.InvalidArgument, match="give connect"):
         tl.spark.connect(lake.uri, spark=remote)
     with pytest.raises(tl.InvalidArgument, match="among its settings"):
@@ -155,8 +155,8 @@ def test_statements_and_procedures(spark: SparkSession, lake: tl.Lakehouse) -> N
 
 
 def test_queries_of_a_transaction_read_it(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """A query of `tx.sql` was resolved when it was evaluated: it did not find its tables, or, where the plain catalog
-    was the current one, it read those without what the transaction had written."""
+    """A query of `tx.sql` reads the transaction, although Spark Connect resolves its names again when it is
+    evaluated."""
     version = lake.version
     spark.catalog.setCurrentCatalog("lake")
     with tl.spark.transaction(spark, message="far") as tx:

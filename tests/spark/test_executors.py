@@ -50,7 +50,8 @@ def test_workers_read_the_lakehouse_before_and_after_they_fork(spark: SparkSessi
 
 
 def test_workers_are_forked_with_this_package_loaded(spark: SparkSession) -> None:
-    """Each worker imported Iceberg, Arrow and pandas again, which took longer than most tasks."""
+    """With the daemon of this package, workers have imported Iceberg, Arrow and pandas when they start. These imports
+    take longer than most tasks."""
 
     def of_the_daemon(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         maps = Path(f"/proc/{os.getppid()}/maps").read_text()
@@ -63,8 +64,8 @@ def test_workers_are_forked_with_this_package_loaded(spark: SparkSession) -> Non
 
 
 def test_a_module_that_cannot_be_loaded_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PySpark 3.5 has no data sources in Python: the daemon ended at their import, and every task of the application
-    with it, whatever it did."""
+    """A module that cannot be imported, such as the data source with PySpark 3.5, does not end the daemon, on which all
+    tasks depend."""
     begun = []
     monkeypatch.setattr(archives_on_path, "install", lambda: None)
     monkeypatch.setattr(gc, "freeze", lambda: None)
@@ -75,9 +76,8 @@ def test_a_module_that_cannot_be_loaded_ends_no_worker(monkeypatch: pytest.Monke
 
 
 def test_no_task_reads_what_archives_hold(spark: SparkSession) -> None:
-    """Spark puts archives on the path of modules: its own Python, and Iceberg's jar. Each task read the names of the
-    jar's 26,000 entries again, and those of Spark's archive for each package in it, in Python, before it
-    began."""
+    """A task does not read the lists of entries of Spark's archives again, such as the 26,000 entries of
+    Iceberg's jar."""
 
     def finders(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
@@ -151,7 +151,7 @@ def test_modules_in_an_archive_that_follows_something_are_found(
 
 
 def test_a_jar_that_cannot_be_read_ends_no_import(tmp_path: Path, path_of_modules: pytest.MonkeyPatch) -> None:
-    """Python takes an `ImportError` of a hook for a no, and lets every other error end the import, of whatever."""
+    """A jar that cannot be read raises `ImportError` in the hook. Any other error of a hook makes every import fail."""
 
     def denied(*_: object) -> None:
         raise PermissionError("no")
@@ -173,8 +173,8 @@ def test_an_archive_that_changed_is_read_again(tmp_path: Path, path_of_modules: 
 
 
 def test_a_planning_process_prepares_itself_once(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """Each step of planning read the lists of all archives again and looked for garbage among all that was loaded, in
-    processes that Spark uses again for the next step."""
+    """A process in which Spark plans reads the lists of archives only once, and leaves imported objects out of garbage
+    collections."""
 
     class WorkerState(DataSource):
         @classmethod

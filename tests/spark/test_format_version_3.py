@@ -48,7 +48,7 @@ def ids(lake: tl.Lakehouse, table: str = "v3.things") -> list[int]:
 def test_rows_keep_their_ids_through_deletes_updates_and_our_own_appends(
     spark: SparkSession, lake: tl.Lakehouse, things: str
 ) -> None:
-    """Spark and this library write one table by turns; each has to count on from the ids that the other gave."""
+    """Spark and this library write one table in turns, and each continues with the row ids after those of the other."""
     first = row_ids(spark, things)
     assert sorted(first.values()) == list(range(6))
     spark.sql(f"DELETE FROM {things} WHERE id = 2")
@@ -69,7 +69,7 @@ def test_rows_keep_their_ids_through_deletes_updates_and_our_own_appends(
 def test_spark_and_pyiceberg_write_one_table_in_an_open_transaction(
     spark: SparkSession, lake: tl.Lakehouse, catalog: str, things: str
 ) -> None:
-    """Both append in a transaction, and another client commits meanwhile: all rows get unique ids."""
+    """If Spark and PyIceberg append in one transaction while another client commits, all rows get different ids."""
     before = row_ids(spark, things)
     version = lake.version
     with tl.spark.transaction(spark, catalog=catalog) as tx:
@@ -196,7 +196,7 @@ def test_spark_and_our_writers_delete_rows_of_a_version_2_file_in_turn(
 def test_a_plan_of_the_server_gives_each_file_its_deletion_vector(
     spark: SparkSession, lake: tl.Lakehouse, things: str
 ) -> None:
-    """A Puffin file has vectors of many files: a plan that named only the file made an engine read any of them."""
+    """A plan names the position of each deletion vector in its Puffin file, which has vectors of many data files."""
     spark.sql(f"DELETE FROM {things} WHERE id IN (1, 4)")
     with tl.rest.serve(lake) as url:
         path = f"{url}/v1/latest/namespaces/v3/tables/things/plan"
@@ -218,7 +218,7 @@ def test_a_plan_of_the_server_gives_each_file_its_deletion_vector(
 def test_default_values_are_read_and_written_by_both(
     spark: SparkSession, lake: tl.Lakehouse, catalog: str, things: str
 ) -> None:
-    """Rows that PyIceberg wrote without a column got the value of older rows, not the one that writers have to use."""
+    """Rows that are written without a column get its default for new rows, not the default for older rows."""
     with lake.table("v3.things").update_schema() as change:
         change.add_column("size", IntegerType(), default_value=7)
     with lake.table("v3.things").update_schema() as change:
@@ -231,7 +231,7 @@ def test_default_values_are_read_and_written_by_both(
 
 
 def test_a_variant_is_kept_for_engines_that_know_it(spark: SparkSession, lake: tl.Lakehouse, catalog: str) -> None:
-    """A table with a column of a type that PyIceberg does not know could not be loaded at all."""
+    """A table with a column of a type that PyIceberg does not know can be loaded, and the column is kept."""
     lake.create_namespace("v3")
     table = f"{catalog}.v3.events"
     spark.sql(f"CREATE TABLE {table} (id bigint, what variant) TBLPROPERTIES ('format-version' = '3')")

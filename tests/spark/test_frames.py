@@ -75,7 +75,7 @@ def test_a_write_with_an_id_is_done_once(lake: tl.Lakehouse, table: tl.Table) ->
 
 
 def test_rows_that_an_overwrite_does_not_replace_are_refused(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """Rows outside of the filter were added without replacing any, again by each run of the job."""
+    """An overwrite refuses rows that do not match its filter. Otherwise each run of a job would add them again."""
     written(lake, rows(5), overwrite=True, filter="carrier = 'AA'")
     assert ids(lake) == [2, 3, 5]
     version, before = lake.version, files(lake)
@@ -86,7 +86,7 @@ def test_rows_that_an_overwrite_does_not_replace_are_refused(lake: tl.Lakehouse,
 
 
 def test_rows_without_a_column_of_the_partitions_are_refused(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """They all went to the partition of null, or failed in a task with a message about another thing."""
+    """Rows without a partition column are refused before any task runs."""
     with pytest.raises(tl.InvalidArgument, match=r"no column 'carrier', by which table nyc\.flights is partitioned"):
         written(lake, rows(5).select(["id"]))
 
@@ -113,7 +113,8 @@ def test_columns_are_chosen_by_name(lake: tl.Lakehouse, table: tl.Table) -> None
 
 
 def test_frames_make_tables_and_come_by_partition(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
-    """Eight tasks with rows of seven partitions wrote 56 files, and Spark refused `ignore` and `errorifexists`."""
+    """`tl.spark.write` creates tables in every mode, and sends the rows of a partition to one task, so that each
+    partition gets one file."""
     frame = spark.range(560).selectExpr("id", "concat('C', id % 7) AS carrier").repartition(8)
     with pytest.raises(PySparkException, match=r"UNSUPPORTED_DATA_SOURCE_SAVE_MODE|cannot be written with"):
         frame.write.format("trinitylake").options(**options(lake)).save()
@@ -173,15 +174,15 @@ def test_every_mode_creates_a_table_that_is_absent_alone_and_in_a_transaction(
 
 
 def test_no_module_hides_a_public_name() -> None:
-    """`from trinitylake.spark import BatchTransaction, foreach_batch` got the module of that name, not the function."""
+    """`from trinitylake.spark import BatchTransaction, foreach_batch` returns the class and the function, not a module
+    with the same name."""
     modules = {module.name for module in pkgutil.iter_modules(tl.spark.__path__)}
     assert modules & {*tl.spark.__all__} == {"functions"}
 
 
 def test_rows_without_nested_lists_and_tables_of_literals(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """Java leaves the offsets out of an empty list. Arrow read what is next to it: a frame without a list in a column
-    of lists of lists ended its worker. And a table that a frame of literals created took no null, as `saveAsTable`'s
-    does."""
+    """Empty nested lists can be written, although Java omits their offsets, which Arrow reads. A table that is created
+    from a frame of literals accepts nulls, as with `saveAsTable`."""
     lake.create_namespace("nyc")
     types = {"id": "int", "s": "struct<a: int>", "l": "array<array<string>>"}
     nothing = "SELECT " + ", ".join(f"cast(NULL AS {kind}) AS {name}" for name, kind in types.items())
@@ -195,8 +196,8 @@ def test_rows_without_nested_lists_and_tables_of_literals(spark: SparkSession, l
 def test_null_structures_with_required_parts_are_written_as_iceberg_writes_them(
     spark: SparkSession, lake: tl.Lakehouse
 ) -> None:
-    """Spark sends a null structure with null parts. If a part was required, our writers refused it in lists, maps and
-    structures, and Iceberg's own took it."""
+    """A null struct with a required field can be written also inside of lists, maps and structs; Spark sends its fields
+    as null."""
     lake.create_namespace("nyc")
     struct = "struct<a: bigint not null>"
     kinds = {"s": struct, "l": f"array<{struct}>", "m": f"map<text, {struct}>", "n": f"struct<s: {struct}>"}
@@ -224,7 +225,7 @@ def test_write_into_a_transaction_that_is_not_saved_names_the_next_step(lake: tl
 
 
 def test_filter_with_a_set_of_values_names_columns_in_any_case(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """Every option `filter` with `in` failed, because pydantic cannot copy such a predicate."""
+    """The option `filter` works with `in`, and with names of columns in any case."""
     for text in ("ID in (1, 3)", "not id in (2)", "id not in (2, 4)"):
         written(lake, pa.table({"id": [1], "carrier": ["AA"]}), overwrite=True, filter=text)
         assert ids(lake) == [1, 2]
@@ -279,7 +280,7 @@ def test_partition_by_has_to_be_the_one_of_the_table(spark: SparkSession, lake: 
 
 
 def test_a_server_elsewhere_takes_the_place_of_the_drivers_own(spark: SparkSession, shop: tl.Lakehouse) -> None:
-    """Many drivers, and sessions of Spark Connect, need a server that runs: `connect` only made its own."""
+    """`connect` can use a running server instead of its own, as many drivers and sessions of Spark Connect need."""
     token = "far-away-0123456789"
     server = tl.rest.serve(shop, token=token).start()
     try:
@@ -319,8 +320,8 @@ def test_a_server_elsewhere_takes_the_place_of_the_drivers_own(spark: SparkSessi
 
 
 def test_names_in_another_case_are_those_of_the_table_at_any_depth(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """Parts of structs in another case were refused, `mergeSchema` added them a second time, a frame with `.schema(…)`
-    read them as null; keys of a merge and expressions of `partitionBy` in another case were unknown."""
+    """Names in another case are the table's names at any depth: in writes, `mergeSchema`, `.schema(…)`, keys of a merge
+    and `partitionBy`."""
     lake.create_namespace("nyc")
     parts = "named_struct('{0}', {1}) {2}, array(named_struct('{0}', {1})) {3}, map('k', named_struct('{0}', {1})) {4}"
     nested = spark.sql(f"SELECT 1L Id, {parts.format('Aa', 1, 'St', 'Li', 'Ma')}")
@@ -358,7 +359,7 @@ def test_names_in_another_case_are_those_of_the_table_at_any_depth(spark: SparkS
 
 
 def test_columns_whose_names_have_dots_or_differ_in_case_are_written(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """`tl.spark.write` failed with UNRESOLVED_COLUMN and AMBIGUOUS_REFERENCE, `frame.write` did not."""
+    """`tl.spark.write` accepts columns whose names contain dots or differ only in case."""
     lake.create_namespace("nyc")
     lake.create_table("nyc.dots", {"a.b": "bigint", "A": "bigint", "a": "bigint"})
     tl.spark.write(spark.sql("SELECT 1L `a.b`, 2L a, 3L A"), lake.uri, "nyc.dots", mode="append")

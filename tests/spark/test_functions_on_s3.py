@@ -25,7 +25,8 @@ def rows(lake: tl.Lakehouse, table: str) -> dict[int, str]:
 
 
 def test_functions_and_streams_work_on_s3(spark: SparkSession, server: S3Server, tmp_path: Path) -> None:
-    """Only SQL and the data source were tested there; the functions hand the options to tasks in other ways."""
+    """The functions and streams work on S3: they pass the storage options to tasks in other ways than SQL and the data
+    source."""
     options = server.storage_options
     lake = tl.create(f"s3://{server.new_bucket()}/lake", storage_options=options)
     lake.create_namespace("n")

@@ -67,7 +67,8 @@ def test_a_table_is_replaced_by_a_query_and_its_partitioning_evolves(
 def test_rows_that_spark_wrote_have_the_same_arrow_types_as_ours(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:
-    """A scan had the types that stand in the files, of which Spark's say none."""
+    """A scan of files that Spark wrote, which contain no Arrow types, has the same Arrow schema as a scan of this
+    library's files."""
     types = [field.type for field in shop.table("nyc.flights").scan(limit=0).to_arrow().schema]
     spark.sql(f"INSERT INTO {catalog}.nyc.flights VALUES (4, 'B6')")
     for filter in ("id = 4", "id < 4", "id > 0", "id > 4"):
@@ -77,11 +78,9 @@ def test_rows_that_spark_wrote_have_the_same_arrow_types_as_ours(
 def test_partitions_by_fixed_are_read_and_a_write_to_them_is_refused(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:
-    """Spark failed with "Malformed data" on each table that was partitioned by a column of type `fixed`.
-
-    Iceberg 1.11 for Java reads and writes a length before partition values of `fixed`, whatever the Avro schema of the
-    manifest says. No other reader understands the manifests that it writes.
-    """
+    """Spark can read tables that are partitioned by a column of type `fixed`, and a write to them is refused. Iceberg
+    1.11 for Java writes a length before such partition values, contrary to the Avro schema, so no other reader
+    understands its manifests."""
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "code", FixedType(4)))
     codes = pa.table({"id": [1, 2, 3], "code": pa.array([b"abcd", b"\0\0\0\0", None], pa.binary(4))})
     shop.create_table("nyc.codes", schema, partition_spec=["code"]).append(codes)
@@ -191,8 +190,8 @@ def test_connect_starts_a_session_with_a_jar_that_is_given(
 def test_a_name_is_the_same_in_spark_and_in_python(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, name: str
 ) -> None:
-    """Iceberg's Java client writes a blank in a path as a plus. The server took it for one, so a table with a blank in
-    its name could be made in Spark, and neither read nor dropped."""
+    """A table with a blank in its name can be used in Spark and in Python: the plus in the path of Iceberg's Java
+    client is a blank."""
     table = f"{catalog}.`in space`.`{name}`"
     spark.sql(f"CREATE NAMESPACE {catalog}.`in space`")
     spark.sql(f"CREATE TABLE {table} (id bigint)")

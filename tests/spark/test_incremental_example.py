@@ -92,7 +92,8 @@ def check(lake: tl.Lakehouse) -> None:
 def test_derived_tables_follow_random_changes_through_failures_and_kills(
     spark: SparkSession, example: ModuleType, tmp_path: Path
 ) -> None:
-    """An order that was inserted and deleted between two updates made a group with no orders, also in the guide."""
+    """The derived tables of the example equal a computation from all rows, after random changes, failures and kills. An
+    order that is inserted and deleted between two updates leaves no group without orders."""
     rng = random.Random(38)
     lake = example.create(str(tmp_path / "lake"))
     lake.table("shop.orders").append({"id": [1], "item": ["gone"], "amount": [1]})

@@ -97,7 +97,7 @@ class Wide:
 def test_java_loads_all_accepted_metadata(
     spark: SparkSession, lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, is_wide: bool
 ) -> None:
-    """Java could not load a spec that was not the default one, nor default values of another type."""
+    """Iceberg's Java can load all metadata that the server accepts, also all partition specs and default values."""
     table = with_tables(lake, "shop.orders").table("shop.orders")
     if is_wide:
         monkeypatch.setattr(test_metadata_invariants, "random_update", Wide())

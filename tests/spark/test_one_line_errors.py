@@ -26,7 +26,7 @@ READS = {
 def test_an_error_on_the_driver_has_no_traceback(
     spark: SparkSession, shop: tl.Lakehouse, options: dict[str, str], table: str, message: str
 ) -> None:
-    """An unknown table was an error of 17 lines of Python."""
+    """The error for an unknown table is one line, without a traceback of Python."""
     with pytest.raises(PySparkException, match=message) as raised:
         spark.read.format("trinitylake").option("root", shop.uri).options(**options).load(table).collect()
     assert "Traceback" not in str(raised.value)

@@ -34,8 +34,7 @@ def collect(lake: tl.Lakehouse, root: Path) -> None:
 
 
 def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """A job wrote definitions, a vacuum deleted them as unreferenced a day later, and executors registered them. One
-    machine refused that; Spark made a version whose objects could not be read."""
+    """Executors do not register definition files that a vacuum may have deleted as unreferenced."""
     root = tmp_path / "lake"
     lake = tl.create(root, durability="none")
     lake.create_namespace("ns")
@@ -67,8 +66,8 @@ def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkS
 def test_what_executors_wrote_before_a_collection_is_not_registered(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Executors wrote definitions and leaves, were slower than the grace, and all of it was collected before the
-    commit. The collection is a version, so the registration has a conflict."""
+    """If a garbage collection runs before a slow registration commits, the registration conflicts with its version,
+    because the files of the executors may be deleted."""
     root = tmp_path / "lake"
     lake = tl.create(root, durability="none")
     lake.create_namespace("ns")

@@ -106,10 +106,8 @@ def cluster_on_two_hosts(folder: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(1200)
 def test_a_speculative_attempt_adds_the_rows_of_its_task_once(tmp_path: Path) -> None:
-    """The first attempt of a task waits until a later one, which Spark starts because of that, has ended.
-
-    Spark may start no second attempt while a machine is busy. Such a run proves nothing, so it is repeated.
-    """
+    """A speculative attempt adds no rows twice. The first attempt of a task waits until a second attempt, which Spark
+    starts for this reason, has ended. On a busy machine Spark may start none; then the run is repeated."""
     for run in range(3):
         folder = tmp_path / str(run)
         folder.mkdir()
@@ -129,7 +127,7 @@ def test_a_speculative_attempt_adds_the_rows_of_its_task_once(tmp_path: Path) ->
 
 @pytest.mark.timeout(600)
 def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_path: Path) -> None:
-    """The files that attempts leave prove that they failed."""
+    """Failed and lost tasks add their rows once. The files that the attempts leave prove that attempts have failed."""
     found = run_job(tables, tmp_path / "marks")
     for job in ("write", "consume", "merge"):
         assert {f"{job}-0-0-fails", f"{job}-1-0-kills"} <= found
@@ -148,7 +146,8 @@ def save_into(lake: tl.Lakehouse, table: str, data: pa.Table, overwrite: bool = 
 
 
 def test_a_driver_that_died_between_two_writes_does_not_repeat_the_first(tables: tl.Lakehouse) -> None:
-    """The saved transaction had the rows of the first write, and the second run wrote them again."""
+    """After a driver died between two writes into a saved transaction, the second run does not repeat the first write,
+    which has an id."""
     tables.begin(id="load").save()
     late = BatchWriter(Options.parse({"root": tables.uri, "path": "nyc.flights", "txn": "load", "id": "one"}), False)
     reported = late.write(iter(rows(1).to_batches()))
@@ -169,7 +168,7 @@ def test_a_driver_that_died_between_two_writes_does_not_repeat_the_first(tables:
 
 
 def test_an_id_whose_attempt_failed_begins_again(tables: tl.Lakehouse) -> None:
-    """A step failed, the saved transaction was rolled back, and the id could never be used again."""
+    """An id can be used again after its attempt failed and the saved transaction was rolled back."""
 
     def load(step: str) -> int:
         txn = tables.begin(id="load-1", restart=True)

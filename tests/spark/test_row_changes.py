@@ -285,7 +285,7 @@ def test_merge_conflicts_with_a_commit_that_changed_its_rows_meanwhile(
 
 
 def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
-    """A file that is lost is not noticed by statements whose keys are outside of its bounds."""
+    """A statement does not read files whose bounds exclude its keys: it does not notice that such a file is missing."""
     table.append(pa.table({"id": [1000], "name": ["far"]}))
     (far,) = [task for task in lake.table("ns.t").scan("id = 1000").iceberg.plan_files()]
     Path(far.file.file_path.removeprefix("file://")).unlink()
@@ -299,7 +299,8 @@ def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, lake: tl.L
 def test_interrupt_after_the_commit_deletes_no_committed_file(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every error, also one after the commit, deleted the files of the statement, which the table had already."""
+    """An error after the commit, such as Ctrl-C, does not delete the files of the statement, which the table has
+    already."""
     from trinitylake.spark import row_changes
 
     commit_write = row_changes.commit_write

@@ -91,8 +91,8 @@ def written(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def test_what_is_looked_through_is_what_spark_writes(written: dict[str, bytes]) -> None:
-    """A search that finds nothing proves nothing where nothing was written: an event log that was off, or compressed,
-    once made a test of this kind pass."""
+    """The places that these tests search do contain what Spark writes, such as an uncompressed event log. Otherwise a
+    search that finds nothing proves nothing."""
     events = b"".join(data for name, data in written.items() if name.startswith("events/"))
     assert all(event in events for event in (b"JobStart", b"StageSubmitted", b"SQLExecutionStart"))
     setting = b'"spark.sql.catalog.lake.token":"env:TRINITYLAKE_TOKEN_'
@@ -110,8 +110,8 @@ def test_what_is_looked_through_is_what_spark_writes(written: dict[str, bytes]) 
 
 
 def test_the_token_of_the_server_is_nowhere(written: dict[str, bytes]) -> None:
-    """The token of the driver's server was a setting, so each JobStart of the event log had it, unredacted: a
-    reader of the logs of a running application could use the server."""
+    """The token of the driver's server is in no setting, and so not in the event log, with which a reader of the logs
+    could use the server."""
     token = written["token"]
     assert len(token) > 30
     assert [name for name, data in written.items() if name != "token" and token in data] == []
@@ -119,8 +119,8 @@ def test_the_token_of_the_server_is_nowhere(written: dict[str, bytes]) -> None:
 
 @pytest.mark.parametrize("kind", CANARIES)
 def test_a_secret_of_the_store_is_nowhere(written: dict[str, bytes], kind: str) -> None:
-    """Keys of the store were settings of the catalog: the event log had the S3 secret with every job, and the Azure
-    key, which Spark's own list of secret names does not know, stood on its pages and in SET as well."""
+    """Keys of the store are not in settings, from which they would get into the event log, the pages and SET; Spark
+    does not recognise an Azure key as a secret."""
     canary = CANARIES[kind].encode()
     assert [name for name, data in written.items() if canary in data] == []
 
@@ -135,8 +135,7 @@ def test_a_secret_of_the_store_is_nowhere(written: dict[str, bytes], kind: str) 
     ],
 )
 def test_no_storage_option_becomes_a_setting(root: str, options: dict[str, str]) -> None:
-    """A list of the names that are secret forgets one, as Spark's own forgot Azure's key. So whatever is made of
-    storage options goes by the server."""
+    """No storage option becomes a setting, whether or not its name is known as a secret."""
     properties = _core.iceberg_properties(root, options)
     assert len(properties) >= 2
     assert divided(properties) == (properties, {})

@@ -81,7 +81,8 @@ def test_a_transaction_of_many_statements_is_one_commit(spark: SparkSession, sho
 def test_views_made_in_a_transaction_are_readable_after_the_commit(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:
-    """Three of these four named the catalog of the transaction, and failed for ever after the commit."""
+    """Views that are created in a transaction can be read after the commit: they do not name the transaction's catalog,
+    in any of four spellings."""
     with tl.spark.transaction(spark, catalog=catalog) as tx:
         tx.sql("CREATE VIEW nyc.v1 AS SELECT * FROM nyc.flights")
         tx.sql(f"CREATE VIEW nyc.v2 AS SELECT * FROM {catalog}.nyc.flights")
@@ -98,8 +99,8 @@ def test_views_made_in_a_transaction_are_readable_after_the_commit(
 def test_a_view_shows_the_state_of_the_catalog_that_reads_it(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:
-    """A view whose text names the plain catalog showed the latest version inside a transaction and in the catalog of an
-    older version, and a serializable transaction did not know what it had read."""
+    """A view whose SQL names the plain catalog shows the state of the catalog that reads it, of a transaction or of an
+    older version, and a serializable transaction records what the view read."""
     spark.sql(f"CREATE VIEW {catalog}.nyc.all AS SELECT f.id FROM {catalog}.nyc.flights f")
     then = tl.spark.catalog_at(spark, version=shop.version, catalog=catalog)
     tx = tl.spark.transaction(spark, catalog=catalog, isolation="serializable")
@@ -116,7 +117,7 @@ def test_a_view_shows_the_state_of_the_catalog_that_reads_it(
 def test_a_discarded_attempt_takes_no_part_in_the_one_that_follows(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:
-    """A thread that was thought dead wrote into the second attempt, which has the same id, and committed it."""
+    """A thread of a discarded attempt cannot write into the next attempt, which has the same id."""
     attempts = []
     for number in (10, 11):
         attempts.append(tl.spark.transaction(spark, id="load", restart=True, catalog=catalog))
@@ -144,7 +145,8 @@ def test_a_new_name_of_a_table_may_have_the_name_of_the_catalog(
 def test_a_created_table_has_the_metadata_that_a_java_catalog_gives_it(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, tmp_path: Path
 ) -> None:
-    """`write.parquet.compression-codec=zstd` was missing: Spark wrote gzip, 2.1 times as slowly."""
+    """A new table has the same properties as in a Java catalog, such as `write.parquet.compression-codec=zstd`; without
+    this, Spark would write gzip, 2.1 times as slowly."""
     prefix = "spark.sql.catalog.java"
     settings = {prefix: CATALOG_CLASS, f"{prefix}.type": "hadoop", f"{prefix}.warehouse": str(tmp_path / "java")}
     for name, value in settings.items():

@@ -129,7 +129,8 @@ def test_a_catalog_that_does_not_plan_by_the_server_reads_whole_tables(
 def test_the_data_source_records_its_reads_in_a_saved_transaction(
     spark: SparkSession, shop: tl.Lakehouse, is_phantom: bool
 ) -> None:
-    """A read resumed the saved transaction and was forgotten with its copy; a write counted as a read of the table."""
+    """A read of the data source in a saved transaction is saved with the transaction, and a write does not count as a
+    read of the table."""
     txn = shop.begin(id="job", isolation="serializable")
     txn.save()
     into = {"root": shop.uri, "txn": "job"}

@@ -98,7 +98,7 @@ def test_the_data_source_reads_what_sql_wrote(session: SparkSession, server: S3S
 
 
 def test_spark_reads_parquet_through_s3a(session: SparkSession, server: S3Server, lake: tl.Lakehouse) -> None:
-    """`tl.spark.table` of `s3://` with hadoop-aws, as docs/spark.md says, had been tried by a script only."""
+    """`tl.spark.table` reads a root with `s3://` through hadoop-aws, as docs/spark.md says."""
     table = lake.create_table("nyc.odd", {"id": "bigint", "A b": "text"}, partition_spec="bucket(2, id)")
     expected = {id: str(id) for id in range(50)}
     table.append({"id": list(expected), "A b": list(expected.values())})

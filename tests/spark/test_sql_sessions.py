@@ -108,12 +108,13 @@ def test_statements_of_a_transaction_name_tables_as_ever(spark: SparkSession, sh
     ],
 )
 def test_names_of_the_plain_catalog_are_those_of_the_transaction(statement: str, expected: str) -> None:
-    """In text and comments, in an alias, in names of others nothing changes."""
+    """In a statement of a transaction, names of the plain catalog are replaced; strings, comments, aliases and parts of
+    other names do not change."""
     assert in_catalog(statement, "lake", "tx") == expected
 
 
 def test_a_function_is_run_again_on_conflicts(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
-    """The way out of a conflict is to read and decide again, which everybody had to write by hand."""
+    """`run` calls the function again on the newer version after a conflict."""
     attempts: list[list[int]] = []
 
     def bump(tx: tl.spark.SparkTransaction) -> int:
@@ -151,8 +152,8 @@ def test_a_function_is_run_again_on_conflicts(spark: SparkSession, shop: tl.Lake
 def test_threads_find_the_format(
     spark: SparkSession, shop: tl.Lakehouse, kind: Callable[..., threading.Thread]
 ) -> None:
-    """A write from a thread said DATA_SOURCE_NOT_FOUND, and with `InheritableThread`, which was documented as the
-    remedy, it said so too: Spark looks for the format in the session of the JVM's thread, which has none."""
+    """A thread that Python starts can write with `format("trinitylake")`, also with `InheritableThread`, although Spark
+    looks for the format in the session of the JVM's thread, which has none."""
     frame = spark.createDataFrame([(7, "B6")], "id long, carrier string")
     failed: list[BaseException] = []
 
@@ -204,7 +205,7 @@ def test_threads_have_transactions_of_their_own(
 
 
 def test_commits_of_spark_have_spark_as_author(tmp_path: Path) -> None:
-    """Their author was the start of the hash of a generated token."""
+    """The author of commits through the driver's server is "spark"."""
     lake = tl.create(tmp_path / "lake")
     server = LocalServer(lake, {})
     server.start()

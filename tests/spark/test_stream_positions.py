@@ -36,8 +36,8 @@ def between(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
 
 
 def test_the_first_batch_begins_where_the_stream_did_after_a_restart(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """The first batch failed, and the table grew before the restart: Spark asked again where the stream begins, got
-    a version after the end of the batch, and ran the batch without a row. 10 of 1,010 rows arrived, no error."""
+    """A repeated first batch begins at the original start of the stream. Spark requests the start again after a
+    restart, and by then the table may have grown, so rows could be lost."""
     end = reader_of(lake).latestOffset()  # in the checkpoint; the batch then fails
     source.append(rows(4))
     restarted = reader_of(lake)
@@ -61,7 +61,7 @@ def test_a_stream_is_asked_again_where_it_begins_while_the_table_grows(lake: tl.
 
 
 def test_a_batch_that_ends_before_it_begins_is_an_error(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """A start behind the end was taken for a batch without rows, so a stream went on without what it had to read."""
+    """A batch whose start is after its end is an error. As a batch without rows, it would make the stream skip rows."""
     reader = reader_of(lake)
     start, end = reader.initialOffset(), reader.latestOffset()
     with pytest.raises(tl.InvalidArgument, match="cannot begin"):
@@ -79,8 +79,8 @@ def test_a_batch_that_ends_before_it_begins_is_an_error(lake: tl.Lakehouse, sour
 
 
 def test_a_stream_that_has_read_more_than_there_is_stops(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """A lakehouse was restored from an older copy: the stream waited without a word, and took what came instead for
-    read."""
+    """A stream that has read a version beyond the latest one stops, as after a restore from an older copy. Otherwise it
+    would treat later versions as read."""
     end = reader_of(lake).latestOffset()
     ahead = {**end, "version": end["version"] + 1}
     for offset, rows_left in ((end, []), (ahead, None)):
@@ -104,8 +104,8 @@ def append_files(table: tl.Table, *ids: int) -> None:
 def test_files_of_a_partly_delivered_snapshot_arrive_once_after_its_version_expired(
     lake: tl.Lakehouse, source: tl.Table
 ) -> None:
-    """`max_files_per_trigger` stopped inside a version, which expired. The position counted the files of that version,
-    so the next version that was retained delivered the first files again: rows 0 and 1 twice."""
+    """If `max_files_per_trigger` stops within a snapshot and its version expires, the remaining files arrive once: the
+    position counts files of the snapshot, not of the version."""
     since = lake.version
     append_files(source, 10, 11, 12, 13, 14)
     reader = reader_of(lake, since=since, max_files_per_trigger=2)
@@ -135,8 +135,7 @@ def test_a_partly_delivered_initial_load_goes_on_after_its_version_expired(
 
 
 def test_a_repeated_batch_has_the_same_rows_after_its_versions_expired(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """A planned batch ended at a version that expired before Spark repeated the batch: it then had no rows, and the
-    following batch began behind them."""
+    """A planned batch that Spark repeats has the same rows, also if the versions up to its end have expired."""
     since = lake.version
     append_files(source, 10, 11, 12)
     source.append(rows(13))
@@ -168,7 +167,8 @@ def test_a_partly_delivered_snapshot_that_expired_stops_the_stream(
 
 
 def test_a_table_that_was_created_again_stops_a_restarted_stream(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """The id of the table was known to the running process alone: a restarted stream read the new table."""
+    """A restarted stream stops if the table was dropped and created again, because its position contains the id of the
+    table."""
     end = reader_of(lake).latestOffset()
     with lake.transaction() as txn:
         txn.drop_table("nyc.flights")
@@ -192,8 +192,8 @@ def expire_snapshots(table: tl.Table, *, keep: int) -> None:
 def test_snapshots_that_expired_before_they_were_read_stop_a_stream(
     lake: tl.Lakehouse, source: tl.Table, is_emptied: bool
 ) -> None:
-    """Expiry takes the parent away from the oldest snapshot that is kept, which then looked like a table's first one:
-    the stream went on with it and skipped the rows of all before, without an error."""
+    """A stream stops if unread snapshots have expired. The oldest kept snapshot loses its parent and looks like the
+    table's first one, so otherwise the rows before it would be skipped."""
     start = reader_of(lake, since=2).initialOffset()
     if is_emptied:
         source.delete("id >= 0")
@@ -210,7 +210,8 @@ def test_snapshots_that_expired_before_they_were_read_stop_a_stream(
 
 
 def test_a_stream_reads_versions_whose_snapshots_have_left_the_metadata(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """Tables keep few snapshots in their metadata; each stands in that of the version that brought it."""
+    """A stream reads snapshots that the table's present metadata does not list any more: each is listed in the version
+    that committed it."""
     few = {"history.expire.min-snapshots-to-keep": "2", "history.expire.max-snapshot-age-ms": "1"}
     lake.alter_table(source.name, {**few, "commit.retry.total-timeout-ms": "0"})
     end = reader_of(lake).latestOffset()
@@ -227,7 +228,7 @@ def test_a_stream_reads_versions_whose_snapshots_have_left_the_metadata(lake: tl
 
 
 def test_snapshots_that_expired_while_a_stream_stood_still_stop_it(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """The same in the middle of a stream; with `ignore_changes` it continued without rows that it could have read."""
+    """A stream that was stopped ends with an error if unread snapshots have expired, also with `ignore_changes`."""
     end = reader_of(lake).latestOffset()
     for id in (4, 5, 6):
         source.append(rows(id))
@@ -244,7 +245,7 @@ def test_snapshots_that_expired_while_a_stream_stood_still_stop_it(lake: tl.Lake
 
 
 def test_rows_of_a_replaced_table_arrive_if_changes_are_ignored(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """Where a table was taken back or replaced, a stream that ignores changes skipped what came in its place."""
+    """With `ignore_changes`, a stream delivers the rows that replaced others when the table was reset or replaced."""
     reader = reader_of(lake, ignore_changes=True)
     end = reader.latestOffset()
     lake.rollback(version=4)
@@ -257,7 +258,7 @@ def test_rows_of_a_replaced_table_arrive_if_changes_are_ignored(lake: tl.Lakehou
 
 
 def test_a_backlog_is_read_once(lake: tl.Lakehouse, source: tl.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each micro-batch went through all versions to the latest again: 60 versions were loaded 1,892 times."""
+    """A stream with a backlog reads each version once, not again for each micro-batch."""
     for id in range(4, 24):
         source.append(rows(id))
     loads: list[int] = []

@@ -96,8 +96,7 @@ def test_a_batch_that_spark_runs_again_is_written_once(
 def test_the_initial_load_arrives_if_its_batch_failed_and_the_table_grew_meanwhile(
     spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
 ) -> None:
-    """A consumer failed on the initial load and was restarted after more rows had come: it went on with those alone,
-    and the initial load never arrived."""
+    """If the batch with the initial load fails and the table grows before the restart, the initial load arrives."""
     arrived: list[int] = []
     faults = ["the consumer's disk is full"]
 

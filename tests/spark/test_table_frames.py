@@ -92,7 +92,7 @@ def test_columns_are_found_by_field_id(spark: SparkSession, lake: tl.Lakehouse, 
 
 
 def test_columns_that_have_other_names_in_files_are_found(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """Files have `A_x20b` for the column `A b`, as those of Iceberg for Java."""
+    """Columns are found in files that spell their names differently, such as `A_x20b` for `A b` by Iceberg for Java."""
     lake.create_namespace("nyc")
     rows = pa.table({"A b": [1, 2], "c": ["x", None]})
     lake.create_table("nyc.odd", rows).append(rows)
@@ -129,7 +129,7 @@ def test_all_types_are_read_as_by_the_source(spark: SparkSession, lake: tl.Lakeh
 
 
 def test_a_condition_finds_nan(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """Arrow leaves NaN out of the bounds of a row group, and Spark, where NaN is the greatest number, skipped it."""
+    """A condition finds NaN, which is the greatest number in Spark, but not included in the bounds of row groups."""
     lake.create_namespace("nyc")
     for name, values in (("nyc.with", [1.0, math.nan]), ("nyc.without", [1.0, 2.0])):
         rows = pa.table({"x": values})
@@ -229,7 +229,7 @@ def test_mistakes_are_errors_of_the_library(spark: SparkSession, lake: tl.Lakeho
 def test_frames_made_in_two_threads_leave_the_settings_of_the_session(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second thread kept the value of the first one for that of the session, and set it when both had ended."""
+    """If two threads make frames at the same time, the session's setting has its former value afterwards."""
     setting, listed = "spark.sql.sources.parallelPartitionDiscovery.parallelism", DataFrameReader.parquet
     before = spark.conf.get(setting)
     first, second, done = (threading.Event() for _ in range(3))

@@ -90,7 +90,7 @@ def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
 
 
 def test_what_is_committed_while_executors_work_stays(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
-    """A writer had written its files long ago, and committed them after they had been judged to be garbage."""
+    """Files that are committed after executors have classified them as garbage are not deleted."""
     slow = full.begin()
     slow.create_table("shop.late", ROWS).append(ROWS)
     age(root)
@@ -121,7 +121,7 @@ def test_a_worker_that_dies_is_replaced(
 def test_what_spark_does_twice_counts_once(
     spark: SparkSession, full: tl.Lakehouse, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark runs a task again whose executor was lost after it had done its work, or speculatively for a slow one."""
+    """Results of tasks that Spark runs twice, because an executor was lost or slow, count once."""
     expected = comparable(full.maintenance.vacuum(dry_run=True, paths=True))
     for name in ("_read", "_classify", "_delete"):
         original = getattr(vacuum, name)
@@ -211,8 +211,8 @@ def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakeho
 
 
 def test_plans_do_not_double_with_each_level(spark: SparkSession) -> None:
-    """Each level of files was made of all levels before it, with their plans in its own: a vacuum of some hundred files
-    took its driver longer to plan than its executors to run."""
+    """The plan of a level does not contain the plans of the earlier levels. Otherwise the plans double with each level,
+    and take the driver longer than the tasks."""
     found = [vacuum._planned(spark.range(3).toDF("id"))]
     for _ in range(8):
         found.append(vacuum._planned(vacuum._all(found).distinct().persist()))
