@@ -14,7 +14,8 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, small_definition, text,
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, new_lakehouse, open,
+    small_definition, text,
 };
 use crate::transaction::Isolation;
 use crate::version::expiry_boundary::boundary;
@@ -33,8 +34,7 @@ const ACTIONS: [Action; 6] = [
 
 /// A lakehouse with a tree of several levels and filled buffers.
 async fn start() -> Arc<MemoryFiles> {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, _, lakehouse) = new_lakehouse().await;
     for i in 0..30 {
         add_namespace(&lakehouse, &format!("n{i:02}")).await.unwrap();
     }

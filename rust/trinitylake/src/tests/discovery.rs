@@ -16,7 +16,7 @@ use crate::node::codec::encode;
 use crate::node::mutable_node::MutableNode;
 use crate::storage::latency::LatencyStorage;
 use crate::storage::{CountingStorage, FileInfo, PutOutcome, Storage};
-use crate::tests::fixture::{MemoryFiles, add_namespace, create, open, small_definition};
+use crate::tests::fixture::{MemoryFiles, add_namespace, new_lakehouse, open, small_definition};
 use crate::version::Version;
 use crate::version::discovery::{self, Found};
 use crate::version::history::PAGE;
@@ -26,8 +26,7 @@ const LATEST: u64 = 12;
 
 /// A lakehouse with versions 0 to 12; `expire_before` expires the first ones.
 async fn lake(expire_before: Option<u64>) -> Arc<MemoryFiles> {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, _, lakehouse) = new_lakehouse().await;
     for i in 0..LATEST {
         add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
     }

@@ -14,7 +14,7 @@ use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text,
+    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, new_lakehouse, open, text,
 };
 use crate::transaction::{Files, Isolation};
 
@@ -35,8 +35,7 @@ fn roots(files: &MemoryFiles) -> Vec<u64> {
 
 #[tokio::test]
 async fn only_expired_versions_are_deleted() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     grow(&lakehouse, 10).await;
     assert_eq!(expire(&lakehouse, Some(4), true).await.unwrap(), [0, 1, 2, 3]);
     assert_eq!(roots(&files).len(), 11, "a dry run deletes nothing");
@@ -63,8 +62,7 @@ async fn only_expired_versions_are_deleted() {
 
 #[tokio::test]
 async fn the_latest_version_never_expires() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     grow(&lakehouse, 3).await;
     assert!(matches!(expire(&lakehouse, Some(4), false).await, Err(Error::InvalidArgument(_))));
     assert_eq!(expire(&lakehouse, Some(3), false).await.unwrap(), [0, 1, 2]);
@@ -178,8 +176,7 @@ async fn a_missing_file_is_damage_only_if_its_version_is_retained() {
 /// forever, because the next expiry begins at the boundary.
 #[tokio::test]
 async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     grow(&lakehouse, 10).await;
     let fault = Fault::new(Trigger::on(Verb::Delete, 2), Action::DieBefore);
     let faulty = Arc::new(FaultyStorage::new(files.clone(), [fault]));
@@ -196,8 +193,7 @@ async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
 /// reports success for a commit that no reader sees.
 #[tokio::test]
 async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let awake = create(files.clone(), &environment).await;
+    let (files, _, awake) = new_lakehouse().await;
     grow(&awake, 1).await;
     // The clock of this handle does not advance, so its last observation seems recent.
     let asleep = open(files.clone(), &TestEnvironment::seeded(2)).await;
@@ -250,8 +246,7 @@ async fn a_root_that_is_read_after_a_suspension_is_not_the_next_version() {
 /// A rollback that is suspended until its version number has expired fails.
 #[tokio::test]
 async fn mode_4_rollback_by_a_stalled_handle_is_void() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let awake = create(files.clone(), &environment).await;
+    let (files, _, awake) = new_lakehouse().await;
     // This handle is suspended just before it creates the root.
     let intruder = Intruder::new(&files);
     let asleep = open(intruder.clone(), &TestEnvironment::seeded(2)).await;
@@ -269,8 +264,7 @@ async fn mode_4_rollback_by_a_stalled_handle_is_void() {
 /// files that only this version references may have been deleted.
 #[tokio::test]
 async fn a_rollback_to_a_version_that_has_expired_is_refused() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let awake = create(files.clone(), &environment).await;
+    let (files, _, awake) = new_lakehouse().await;
     let asleep = open(files.clone(), &TestEnvironment::seeded(2)).await;
     asleep.latest().await.unwrap();
     grow(&awake, 9).await;
@@ -285,8 +279,7 @@ async fn a_rollback_to_a_version_that_has_expired_is_refused() {
 /// transaction is open, the transaction creates an expired root again, and its outcome stays unknown.
 #[tokio::test]
 async fn a_transaction_on_an_expired_version_creates_no_root() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let awake = create(files.clone(), &environment).await;
+    let (files, environment, awake) = new_lakehouse().await;
     grow(&awake, 1).await;
     let root = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(2)), Action::Delay(Duration::ZERO));
     let watched = Arc::new(FaultyStorage::new(files.clone(), [root]));
@@ -310,8 +303,7 @@ async fn a_transaction_on_an_expired_version_creates_no_root() {
 /// creates a root with an expired number.
 #[tokio::test]
 async fn a_handle_finds_the_latest_version_after_an_expiry() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let writer = create(files.clone(), &environment).await;
+    let (files, environment, writer) = new_lakehouse().await;
     grow(&writer, 1).await;
     for has_just_looked in [false, true] {
         let handle = open(files.clone(), &environment).await;
@@ -332,8 +324,7 @@ async fn a_handle_finds_the_latest_version_after_an_expiry() {
 /// were committed and expired during the request, the handle uses its old version as the latest one.
 #[tokio::test(start_paused = true)]
 async fn a_slow_negative_answer_does_not_hide_an_expiry() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let writer = create(files.clone(), &environment).await;
+    let (files, environment, writer) = new_lakehouse().await;
     grow(&writer, 1).await;
     let held_up = Trigger::on(Verb::Get, 0).path(&root_path(2));
     let delay = Fault::new(held_up, Action::Delay(Duration::from_millis(2000)));
@@ -353,8 +344,7 @@ async fn a_slow_negative_answer_does_not_hide_an_expiry() {
 /// If the conflict check of a transaction needs versions that have expired, the transaction has expired.
 #[tokio::test]
 async fn a_transaction_whose_conflict_check_needs_expired_versions_has_expired() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let awake = create(files.clone(), &environment).await;
+    let (files, environment, awake) = new_lakehouse().await;
     let asleep = open(files.clone(), &environment).await;
     let mut stalled = begin(&asleep, Isolation::Snapshot).await;
     stalled.create(ObjectKind::Namespace, "late", "", text("late")).await.unwrap();
@@ -372,8 +362,7 @@ async fn a_transaction_whose_conflict_check_needs_expired_versions_has_expired()
 /// keeps using it after all versions below 10 have expired, because version 1 does not exist.
 #[tokio::test]
 async fn a_handle_on_an_expired_version_finds_the_latest_within_seconds() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let writer = create(files.clone(), &environment).await;
+    let (files, environment, writer) = new_lakehouse().await;
     let reader = open(files.clone(), &environment).await;
     grow(&writer, 10).await;
     expire(&writer, Some(10), false).await.unwrap();
@@ -388,8 +377,7 @@ async fn a_handle_on_an_expired_version_finds_the_latest_within_seconds() {
 /// boundary and its read of the next root.
 #[tokio::test(start_paused = true)]
 async fn discovery_is_correct_during_an_expiry() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     grow(&lakehouse, 15).await;
     files.overwrite(LATEST_HINT_PATH, "5");
     let held_up = Trigger::on(Verb::Head, 0).path(&root_path(6));
@@ -410,8 +398,7 @@ async fn discovery_is_correct_during_an_expiry() {
 /// whether it has, the error is that of the store.
 #[tokio::test]
 async fn a_failure_to_read_the_boundary_is_reported_as_such() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let awake = create(files.clone(), &environment).await;
+    let (files, environment, awake) = new_lakehouse().await;
     let faulty = Arc::new(FaultyStorage::new(files.clone(), []));
     let asleep = open(faulty.clone(), &environment).await.latest().await.unwrap();
     let missed = || Err::<(), _>(Error::corrupt("node", "the file is missing"));

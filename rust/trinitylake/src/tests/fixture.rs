@@ -18,7 +18,7 @@ pub use crate::storage::memory_files::MemoryFiles;
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::transaction::commit::intent_queue::{Waited, wait_in_queue};
 use crate::transaction::commit::submission::Submission;
-use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
+use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction, TransactionOptions};
 use crate::version::Version;
 
 pub type Job = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
@@ -170,6 +170,13 @@ pub async fn create(storage: Arc<dyn Storage>, environment: &Arc<TestEnvironment
     Lakehouse::create(storage, environment.clone(), small_definition(), None).await.unwrap()
 }
 
+/// A new lakehouse in memory, with its files and its environment.
+pub async fn new_lakehouse() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
+    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
+    let lakehouse = create(files.clone(), &environment).await;
+    (files, environment, lakehouse)
+}
+
 pub async fn open(storage: Arc<dyn Storage>, environment: &Arc<TestEnvironment>) -> Arc<Lakehouse> {
     Lakehouse::open(storage, environment.clone(), None).await.unwrap()
 }
@@ -178,6 +185,18 @@ pub async fn open(storage: Arc<dyn Storage>, environment: &Arc<TestEnvironment>)
 pub async fn begin(lakehouse: &Arc<Lakehouse>, isolation: Isolation) -> Transaction {
     let options = TransactionOptions { isolation, ..TransactionOptions::default() };
     lakehouse.begin(lakehouse.latest().await.unwrap(), options).unwrap()
+}
+
+/// A transaction that creates a namespace.
+pub async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
+    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
+    transaction.create(ObjectKind::Namespace, namespace, "", text(namespace)).await.unwrap();
+    transaction
+}
+
+/// Limits of a commit that uses the queue.
+pub fn in_queue() -> CommitLimits {
+    CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() }
 }
 
 /// Commits a transaction without conflicts on tables.

@@ -9,13 +9,12 @@ use crate::file_names::{LATEST_HINT_PATH, root_path};
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
-use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, create, names, open, text};
+use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, names, new_lakehouse, open, text};
 use crate::transaction::{Isolation, TransactionOptions};
 
 /// A lakehouse with versions 0 to 3, with the namespaces a, b and c.
 async fn lake() -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<Lakehouse>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     for name in ["a", "b", "c"] {
         add_namespace(&lakehouse, name).await.unwrap();
     }
@@ -92,8 +91,7 @@ async fn without_the_hint_the_newest_existing_root_is_the_latest() {
 /// not the deleted version 3, and commits another version 3.
 #[tokio::test]
 async fn an_open_handle_finds_a_lost_root() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let writer = create(files.clone(), &environment).await;
+    let (files, environment, writer) = new_lakehouse().await;
     add_namespace(&writer, "a").await.unwrap();
     let reader = open(files.clone(), &environment).await;
     for name in ["b", "c"] {

@@ -21,14 +21,13 @@ use crate::node::mutable_node::MutableNode;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::{FileInfo, PutOutcome, RetryPolicy, Storage};
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, contents, create, names, open, small_definition, text,
+    Intruder, MemoryFiles, add_namespace, contents, create, names, new_lakehouse, open, small_definition, text,
 };
 use crate::transaction::TransactionOptions;
 
 #[tokio::test]
 async fn a_new_lakehouse_is_empty_and_opens_again() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let created = create(files.clone(), &environment).await;
+    let (files, environment, created) = new_lakehouse().await;
     let opened = open(files.clone(), &environment).await;
     for lakehouse in [&created, &opened] {
         let version = lakehouse.latest().await.unwrap();
@@ -93,8 +92,7 @@ async fn settings_out_of_range_are_refused() {
 
 #[tokio::test]
 async fn a_handle_follows_the_commits_of_another() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let writer = create(files.clone(), &environment).await;
+    let (files, environment, writer) = new_lakehouse().await;
     let reader = open(files.clone(), &environment).await;
     for i in 0..70 {
         add_namespace(&writer, &format!("n{i}")).await.unwrap();
@@ -107,8 +105,7 @@ async fn a_handle_follows_the_commits_of_another() {
 /// bisects them.
 #[tokio::test]
 async fn mode_14_creation_times_increase_despite_clock_skew() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let day_behind = TestEnvironment::seeded(2);
     day_behind.set_now_millis(START_MILLIS - 24 * 60 * 60 * 1000);
     let other = open(files, &day_behind).await;
@@ -125,8 +122,7 @@ async fn mode_14_creation_times_increase_despite_clock_skew() {
 
 #[tokio::test]
 async fn time_travel_finds_the_version_of_every_moment() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files, &environment).await;
+    let (_, environment, lakehouse) = new_lakehouse().await;
     for i in 0..20 {
         environment.advance(Duration::from_millis(10 * (1 + i % 3)));
         add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
@@ -142,8 +138,7 @@ async fn time_travel_finds_the_version_of_every_moment() {
 
 #[tokio::test]
 async fn the_log_is_newest_first_and_paged() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files, &environment).await;
+    let (_, _, lakehouse) = new_lakehouse().await;
     for i in 0..40 {
         add_namespace(&lakehouse, &format!("n{i}")).await.unwrap();
     }
@@ -159,8 +154,7 @@ async fn the_log_is_newest_first_and_paged() {
 
 #[tokio::test]
 async fn a_version_after_the_latest_does_not_exist() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files, &environment).await;
+    let (_, _, lakehouse) = new_lakehouse().await;
     assert!(matches!(lakehouse.version(1).await, Err(Error::VersionNotFound(_))));
 }
 
@@ -249,8 +243,7 @@ async fn a_creation_after_an_expiry_fails() {
 /// opening the lakehouse.
 #[tokio::test]
 async fn mode_56_a_damaged_newest_root_hides_only_itself() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     for name in ["a", "b", "c"] {
         add_namespace(&lakehouse, name).await.unwrap();
     }
@@ -344,8 +337,7 @@ impl Storage for LateRoot {
 /// learns that the version is the latest one, and reports a corrupt file.
 #[tokio::test]
 async fn mode_51_a_version_committed_during_its_read_is_not_corrupt() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let writer = create(files.clone(), &environment).await;
+    let (files, environment, writer) = new_lakehouse().await;
     let slow = Arc::new(LateRoot { files: files.clone(), path: root_path(1), misses: AtomicU64::new(1) });
     let reader = open(slow, &environment).await;
     add_namespace(&writer, "a").await.unwrap();

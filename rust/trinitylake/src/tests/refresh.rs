@@ -7,7 +7,7 @@ use crate::environment::testing::TestEnvironment;
 use crate::lakehouse::Lakehouse;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::storage::{Counters, CountingStorage};
-use crate::tests::fixture::{MemoryFiles, add_namespace, create, open};
+use crate::tests::fixture::{add_namespace, new_lakehouse, open};
 
 /// Duration of each request: one round.
 pub const ROUND: Duration = Duration::from_millis(10);
@@ -35,8 +35,7 @@ impl Follower {
 }
 
 async fn start() -> (Arc<Lakehouse>, Follower, Arc<TestEnvironment>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let writer = create(files.clone(), &environment).await;
+    let (files, environment, writer) = new_lakehouse().await;
     let storage = Arc::new(CountingStorage::new(Arc::new(LatencyStorage::new(files, ROUNDS))));
     let handle = open(storage.clone(), &environment).await;
     (writer, Follower { handle, storage }, environment)

@@ -5,14 +5,14 @@ use crate::error::Error;
 use crate::file_names::root_path;
 use crate::key::ObjectKind;
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names, open, text,
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
+    new_lakehouse, open, text,
 };
 use crate::transaction::Isolation;
 
 #[tokio::test]
 async fn a_rollback_restores_the_tree_of_its_target() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     for i in 0..40 {
         add_namespace(&lakehouse, &format!("n{i:02}")).await.unwrap();
     }
@@ -45,8 +45,7 @@ async fn a_rollback_to_a_missing_version_is_refused() {
 /// undo that transaction without notice.
 #[tokio::test]
 async fn a_rollback_conflicts_with_a_concurrent_commit() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let rival = create(files.clone(), &environment).await;
+    let (files, environment, rival) = new_lakehouse().await;
     add_namespace(&rival, "a").await.unwrap();
     let intruder = Intruder::new(&files);
     let lakehouse = open(intruder.clone(), &environment).await;
@@ -63,8 +62,7 @@ async fn a_rollback_conflicts_with_a_concurrent_commit() {
 #[tokio::test]
 async fn conflicts_are_found_across_a_rollback() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
-        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-        let lakehouse = create(files, &environment).await;
+        let (_, _, lakehouse) = new_lakehouse().await;
         add_namespace(&lakehouse, "kept").await.unwrap();
         add_namespace(&lakehouse, "undone").await.unwrap();
         for i in 0..20 {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::key::ObjectKind;
 use crate::lakehouse::Lakehouse;
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, contents, create, names, open,
+    Intruder, add_namespace, assert_whole, begin, commit, contents, names, new_lakehouse, open,
 };
 use crate::transaction::Isolation;
 use crate::tree_compaction::compact;
@@ -25,8 +24,7 @@ async fn thin_out(lakehouse: &Arc<Lakehouse>, n: usize) {
 /// space for inserts that 26 nodes become 32.
 #[tokio::test]
 async fn a_tree_that_would_become_larger_is_not_compacted() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files, &environment).await;
+    let (_, _, lakehouse) = new_lakehouse().await;
     for i in 0..60 {
         add_namespace(&lakehouse, &format!("n{:02}", (i * 37) % 60)).await.unwrap();
     }
@@ -39,8 +37,7 @@ async fn a_tree_that_would_become_larger_is_not_compacted() {
 
 #[tokio::test]
 async fn a_compaction_keeps_the_objects_in_fewer_nodes() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     for i in 0..60 {
         add_namespace(&lakehouse, &format!("n{:02}", (i * 37) % 60)).await.unwrap();
     }
@@ -76,8 +73,7 @@ async fn a_compaction_keeps_the_objects_in_fewer_nodes() {
 /// A compaction succeeds while other transactions commit. Otherwise it never succeeds on a busy lakehouse.
 #[tokio::test]
 async fn concurrent_commits_are_applied_on_top_of_a_compaction() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let rival = create(files.clone(), &environment).await;
+    let (files, environment, rival) = new_lakehouse().await;
     for i in 0..40 {
         add_namespace(&rival, &format!("n{:02}", (i * 23) % 40)).await.unwrap();
     }
@@ -104,8 +100,7 @@ async fn concurrent_commits_are_applied_on_top_of_a_compaction() {
 /// A concurrent rollback is a conflict: its changes are in no message, so they would be missing in the new tree.
 #[tokio::test]
 async fn a_concurrent_rollback_conflicts_with_a_compaction() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let rival = create(files.clone(), &environment).await;
+    let (files, environment, rival) = new_lakehouse().await;
     for i in 0..20 {
         add_namespace(&rival, &format!("n{i:02}")).await.unwrap();
     }

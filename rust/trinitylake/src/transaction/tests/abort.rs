@@ -13,18 +13,17 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
-use crate::tests::fixture::{MemoryFiles, add_namespace, begin, commit, create, leave_intent, names, open, text};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, begin, commit, create, in_queue, leave_intent, names, new_lakehouse, open, text,
+};
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
-use crate::transaction::{
-    CommitLimits, Coordination, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions,
-};
+use crate::transaction::{Coordination, Files, Isolation, Outcome, Proof, Transaction, TransactionOptions};
 
 const ROLLED_BACK: Files = Files::Unreachable(Proof::RolledBack);
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     (files, lakehouse, environment)
 }
 
@@ -184,8 +183,7 @@ async fn a_root_created_before_the_rollback_is_committed() {
 }
 
 async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) {
-    let limits = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
-    let outcome = creating(lakehouse, namespace, None).await.commit(limits).await.unwrap();
+    let outcome = creating(lakehouse, namespace, None).await.commit(in_queue()).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)));
 }
 

@@ -11,7 +11,8 @@ use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::node::mutable_node::Row;
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names, open, text,
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, contents, create, names,
+    new_lakehouse, open, text,
 };
 use crate::transaction::Isolation;
 use crate::tree::bulk_build::NodeWriter;
@@ -122,8 +123,7 @@ async fn a_transaction_conflicts_with_a_registration() {
 
 #[tokio::test]
 async fn a_registration_conflicts_with_a_commit() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let rival = create(files.clone(), &environment).await;
+    let (files, environment, rival) = new_lakehouse().await;
     let intruder = Intruder::new(&files);
     let lakehouse = open(intruder.clone(), &environment).await;
     intruder.add(move || async move {

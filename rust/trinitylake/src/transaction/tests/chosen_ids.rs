@@ -13,7 +13,7 @@ use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, open, text,
+    Intruder, MemoryFiles, add_namespace, assert_whole, commit, contents, create, names, new_lakehouse, open, text,
 };
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
@@ -79,8 +79,7 @@ async fn an_undone_id_does_not_commit_again() {
 /// Few requests find the version of a committed id. Otherwise a job reads the whole log: 202 requests for 200 versions.
 #[tokio::test]
 async fn an_id_is_found_without_reading_the_log() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let mut versions = Vec::new();
     for i in 0..200 {
         match i {
@@ -193,8 +192,7 @@ async fn expiry_removes_only_the_ids_of_expired_versions() {
 /// reads of the latest version and of the record reports a damaged lakehouse.
 #[tokio::test]
 async fn a_record_removed_by_a_concurrent_expiry_is_not_damage() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     for id in ["a", "b"] {
         run(&lakehouse, id).await.unwrap();
     }
@@ -242,8 +240,7 @@ async fn a_rollback_does_not_restore_removed_ids() {
 /// An expiry also removes records that an interrupted expiry has left after publishing its boundary.
 #[tokio::test]
 async fn the_next_expiry_removes_the_ids_of_an_interrupted_one() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     for id in ["a", "b", "c", "d"] {
         run(&lakehouse, id).await.unwrap();
     }

@@ -8,7 +8,9 @@ use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
-use crate::tests::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, open, text};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, assert_whole, begin, commit, creating, new_lakehouse, open, text,
+};
 use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
@@ -23,16 +25,9 @@ impl AsMut<Transaction> for Owned {
 const LIMITS: CommitLimits = CommitLimits { max_attempts: 3, timeout_millis: 1_000, coordination: None };
 
 async fn start() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, _, lakehouse) = new_lakehouse().await;
     add_namespace(&lakehouse, "old").await.unwrap();
     (files, lakehouse)
-}
-
-async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
-    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
-    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
-    transaction
 }
 
 #[tokio::test]

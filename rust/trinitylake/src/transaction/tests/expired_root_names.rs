@@ -13,7 +13,7 @@ use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
-use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, commit, create, open, text};
+use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, begin, commit, new_lakehouse, open, text};
 use crate::transaction::Isolation;
 
 /// Returns a root of version `number` from a writer that has not observed this version, and so created it on a copy of
@@ -38,8 +38,7 @@ async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes
 /// it overwrites the winner's change of the same object.
 #[tokio::test]
 async fn no_update_is_lost_because_of_a_void_root() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
     let stale = stale_root(&files, base + 1).await;
 
@@ -72,8 +71,7 @@ async fn no_update_is_lost_because_of_a_void_root() {
 /// takes the void root for a lost race, and commits a second time.
 #[tokio::test]
 async fn a_commit_in_doubt_is_not_repeated_because_of_a_void_root() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
     let stale = stale_root(&files, base + 1).await;
 
@@ -105,8 +103,7 @@ async fn a_commit_in_doubt_is_not_repeated_because_of_a_void_root() {
 /// Otherwise the change of the expired version is overwritten.
 #[tokio::test]
 async fn no_transaction_is_validated_against_a_void_root() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
     let stale = stale_root(&files, base + 1).await;
 

@@ -15,7 +15,9 @@ use crate::storage::Storage;
 use crate::storage::counting::CountingStorage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Trigger, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
-use crate::tests::fixture::{MemoryFiles, add_namespace, assert_whole, begin, commit, create, names, open, text};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, assert_whole, begin, commit, create, creating, names, new_lakehouse, open, text,
+};
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
 /// A handle on a slow store, on tokio's paused clock, so that transactions that start together form groups.
@@ -25,12 +27,6 @@ async fn slow_lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<TestEnvironment>)
     let slow = Arc::new(LatencyStorage::new(files.clone(), Latency::S3_STANDARD));
     let lakehouse = open(slow, &environment).await;
     (files, lakehouse, environment)
-}
-
-async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
-    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
-    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
-    transaction
 }
 
 async fn commit_all(transactions: Vec<Transaction>) -> Vec<Result<u64>> {
@@ -204,8 +200,7 @@ async fn mode_41_the_members_of_a_cancelled_leader_commit() {
 /// A transaction whose answer was lost can be committed again: it finds itself in the log.
 #[tokio::test]
 async fn a_transaction_finds_itself_in_the_log() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (_, _, lakehouse) = new_lakehouse().await;
     let mut transaction = creating(&lakehouse, "n").await;
     let mut twin = begin(&lakehouse, Isolation::Snapshot).await;
     twin.info = transaction.info.clone();
@@ -235,8 +230,7 @@ async fn a_lone_commit_sends_three_requests() {
 #[tokio::test(start_paused = true)]
 async fn a_waiting_transaction_is_validated_against_the_root_in_flight() {
     for (own, is_refused) in [("a", true), ("b", false)] {
-        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-        let lakehouse = create(files.clone(), &environment).await;
+        let (files, environment, lakehouse) = new_lakehouse().await;
         add_namespace(&lakehouse, "a").await.unwrap();
         let base = add_namespace(&lakehouse, "b").await.unwrap();
         let slow = Trigger::on(Verb::PutIfAbsent, 0).path(&root_path(base + 1));

@@ -7,27 +7,16 @@ use futures::future::join_all;
 use crate::environment::testing::TestEnvironment;
 use crate::error::{Error, Result};
 use crate::file_names::{INTENT_PREFIX, intent_path};
-use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, assert_whole, begin, commit, create, lead_in_queue, leave_intent, names,
-    open, text,
+    Intruder, MemoryFiles, add_namespace, assert_whole, commit, create, creating, in_queue, lead_in_queue,
+    leave_intent, names, new_lakehouse, open,
 };
 use crate::transaction::commit::intent_queue::waiting_intents;
 use crate::transaction::commit::submission::Submission;
-use crate::transaction::{CommitLimits, Coordination, Isolation, Outcome, Transaction};
-
-fn in_queue() -> CommitLimits {
-    CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() }
-}
-
-async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
-    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
-    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
-    transaction
-}
+use crate::transaction::{CommitLimits, Coordination, Outcome};
 
 async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64> {
     match creating(lakehouse, namespace).await.commit(in_queue()).await? {
@@ -60,8 +49,7 @@ fn intents(files: &MemoryFiles) -> Vec<String> {
 
 /// A lakehouse with two independent handles.
 async fn two() -> (Arc<MemoryFiles>, Arc<Lakehouse>, Arc<Lakehouse>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let first = create(files.clone(), &environment).await;
+    let (files, environment, first) = new_lakehouse().await;
     let second = open(files.clone(), &environment).await;
     (files, first, second)
 }
@@ -219,8 +207,7 @@ async fn foreign_files_in_the_queue_are_ignored() {
 
 #[tokio::test]
 async fn the_outcome_is_unknown_while_an_intent_may_still_be_committed() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let rival = create(files.clone(), &environment).await;
+    let (files, environment, rival) = new_lakehouse().await;
     let intruder = Intruder::new(&files);
     let lakehouse = open(intruder.clone(), &environment).await;
     for i in 0..20 {

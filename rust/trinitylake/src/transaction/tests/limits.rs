@@ -15,7 +15,7 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, FaultyStorage, Operation, Verb};
 use crate::storage::latency::{Latency, LatencyStorage};
-use crate::tests::fixture::{MemoryFiles, add_namespace, begin, create, names, open, text};
+use crate::tests::fixture::{MemoryFiles, add_namespace, begin, names, new_lakehouse, open, text};
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Transaction};
 
 async fn paths(files: &Arc<MemoryFiles>) -> BTreeSet<String> {
@@ -43,8 +43,7 @@ async fn commit_within(transaction: &mut Transaction, timeout_millis: u64) -> Re
 async fn faulty_lake(
     mut policy: impl FnMut(&Operation) -> Option<Action> + Send + 'static,
 ) -> (Arc<MemoryFiles>, Arc<TestEnvironment>, Arc<AtomicBool>, Arc<FaultyStorage>, Arc<Lakehouse>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     for i in 0..12 {
         add_namespace(&lakehouse, &format!("old{i}")).await.unwrap();
     }

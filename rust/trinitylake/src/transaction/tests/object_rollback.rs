@@ -8,7 +8,9 @@ use crate::expiry::expire;
 use crate::key::ObjectKind::{Namespace, Table};
 use crate::lakehouse::Lakehouse;
 use crate::node::mutable_node::MutableNode;
-use crate::tests::fixture::{Intruder, MemoryFiles, add_namespace, add_table, begin, commit, create, open};
+use crate::tests::fixture::{
+    Intruder, MemoryFiles, add_namespace, add_table, begin, commit, create, new_lakehouse, open,
+};
 use crate::transaction::Isolation;
 
 /// Publishes a gc fence without other changes.
@@ -26,8 +28,7 @@ async fn collect(lakehouse: &Arc<Lakehouse>) {
 #[tokio::test]
 async fn a_restoration_conflicts_with_an_earlier_collection() {
     for is_collected in [false, true] {
-        let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-        let rival = create(files.clone(), &environment).await;
+        let (files, environment, rival) = new_lakehouse().await;
         add_namespace(&rival, "a").await.unwrap();
         add_table(&rival, "a", "t").await.unwrap();
         let mut drop = begin(&rival, Isolation::Snapshot).await;
@@ -77,8 +78,7 @@ async fn an_unchanged_object_is_not_written() {
 /// A restoration reads the boundary, because its handle may have cached a version that has expired.
 #[tokio::test]
 async fn a_restoration_from_an_expired_version_is_refused() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     for name in ["a", "b", "c"] {
         add_namespace(&lakehouse, name).await.unwrap();
     }

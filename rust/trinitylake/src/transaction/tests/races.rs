@@ -18,14 +18,14 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::faulty::{Action, FaultyStorage, Verb};
 use crate::storage::{FileInfo, PutOutcome, Storage};
 use crate::tests::fixture::{
-    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+    Intruder, MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, new_lakehouse, open,
+    text,
 };
 use crate::transaction::{CommitLimits, Isolation, Outcome, Transaction, TransactionOptions};
 
 #[tokio::test]
 async fn a_root_is_based_on_the_previous_one_of_any_writer() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let other = open(files.clone(), &environment).await;
     for (handle, name) in [(&lakehouse, "a"), (&lakehouse, "b"), (&other, "c"), (&lakehouse, "d"), (&other, "e")] {
         add_namespace(handle, name).await.unwrap();
@@ -41,8 +41,7 @@ async fn a_root_is_based_on_the_previous_one_of_any_writer() {
 async fn disjoint_commits_of_many_tasks_all_succeed() {
     const TASKS: usize = 8;
     const COMMITS: usize = 50;
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     // Half of the tasks share a handle, the others have their own.
     let mut tasks = Vec::new();
     for task in 0..TASKS {
@@ -71,8 +70,7 @@ async fn disjoint_commits_of_many_tasks_all_succeed() {
 /// A rebase over many versions keeps the changes of both handles.
 #[tokio::test]
 async fn a_rebase_over_many_versions_keeps_the_changes_of_both_sides() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     add_namespace(&lakehouse, "old").await.unwrap();
     let mut long = begin(&lakehouse, Isolation::Snapshot).await;
     for i in 0..40 {
@@ -96,8 +94,7 @@ async fn a_rebase_over_many_versions_keeps_the_changes_of_both_sides() {
 /// A lakehouse, a handle on a store that runs other commits just before a root is created, and the handle of these
 /// commits.
 async fn intruded() -> (Arc<Intruder>, Arc<Lakehouse>, Arc<Lakehouse>, Arc<TestEnvironment>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let rival = create(files.clone(), &environment).await;
+    let (files, environment, rival) = new_lakehouse().await;
     let intruder = Intruder::new(&files);
     let lakehouse = open(intruder.clone(), &environment).await;
     (intruder, lakehouse, rival, environment)
@@ -263,8 +260,7 @@ async fn definitions_are_written_once_over_many_attempts() {
 
 #[tokio::test]
 async fn every_version_records_its_exact_changes() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     add_namespace(&lakehouse, "a").await.unwrap();
     for i in 0..40 {
         add_table(&lakehouse, "a", &format!("t{i:02}")).await.unwrap();
@@ -293,8 +289,7 @@ async fn every_version_records_its_exact_changes() {
 #[tokio::test(start_paused = true)]
 async fn missed_versions_are_read_page_by_page() {
     const VERSIONS: u64 = 300;
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let gauge = Arc::new(Gauge::new(files));
     let late = open(gauge.clone(), &environment).await;
     let mut transaction = begin(&late, Isolation::Snapshot).await;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::environment::testing::TestEnvironment;
 use crate::error::Error;
 use crate::key::ObjectKind::Namespace;
 use crate::lakehouse::Lakehouse;
-use crate::tests::fixture::{MemoryFiles, commit, create, open, text};
+use crate::tests::fixture::{commit, new_lakehouse, open, text};
 use crate::transaction::saved::list::saved;
 use crate::transaction::saved::outcome_by_id::{TransactionOutcome, outcome_of};
 use crate::transaction::saved::transaction_record::is_committed;
@@ -18,8 +17,7 @@ fn job() -> TransactionOptions {
 
 /// Two independent handles, like those of two processes.
 async fn lakes() -> (Arc<Lakehouse>, Arc<Lakehouse>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     (lakehouse, open(files, &environment).await)
 }
 

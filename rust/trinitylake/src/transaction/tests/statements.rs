@@ -10,7 +10,7 @@ use crate::lakehouse_definition::{LakehouseDefinition, proto};
 use crate::storage::CachingStorage;
 use crate::storage::counting::CountingStorage;
 use crate::tests::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, open, text,
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, names, new_lakehouse, open, text,
 };
 use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Proof, TransactionOptions};
 
@@ -55,8 +55,7 @@ async fn a_transaction_reads_its_own_writes_and_others_do_not() {
 /// once for each lookup of its table.
 #[tokio::test]
 async fn a_definition_is_read_from_its_file_once() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     add_namespace(&lakehouse, "a").await.unwrap();
     add_table(&lakehouse, "a", "t").await.unwrap();
     let counting = Arc::new(CountingStorage::new(files));
@@ -269,8 +268,7 @@ async fn reserved_properties_and_unsafe_ids_are_refused() {
 /// it.
 #[tokio::test]
 async fn a_refused_statement_has_no_requirements() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files, &environment).await;
+    let (_, _, lakehouse) = new_lakehouse().await;
     let mut start = begin(&lakehouse, Isolation::Snapshot).await;
     for namespace in ["a", "b"] {
         start.create(Namespace, namespace, "", text(namespace)).await.unwrap();

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use crate::environment::testing::TestEnvironment;
 use crate::key::ObjectKind::{Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
-use crate::tests::fixture::{MemoryFiles, add_namespace, add_table, begin, commit, create, leave_intent, open, text};
-use crate::transaction::{CommitLimits, Coordination, Isolation, Transaction, TransactionOptions};
+use crate::tests::fixture::{
+    MemoryFiles, add_namespace, add_table, begin, commit, in_queue, leave_intent, new_lakehouse, open, text,
+};
+use crate::transaction::{Isolation, Transaction, TransactionOptions};
 use crate::version::summary_format::{Rows, TableChange};
 
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, _, lakehouse) = new_lakehouse().await;
     add_namespace(&lakehouse, "a").await.unwrap();
     add_table(&lakehouse, "a", "t").await.unwrap();
     (files, lakehouse)
@@ -86,8 +87,7 @@ async fn a_queued_transaction_keeps_its_own_summary() {
     for namespace in ["first", "second"] {
         let mut leading = begin(&leader, Isolation::Snapshot).await;
         leading.create(Namespace, namespace, "", text(namespace)).await.unwrap();
-        let limits = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
-        leading.commit(limits).await.unwrap();
+        leading.commit(in_queue()).await.unwrap();
     }
     let latest = leader.latest().await.unwrap();
     let mut summaries = Vec::new();

@@ -14,19 +14,14 @@ use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
 use crate::storage::faulty::{Action, Fault, FaultyStorage, Operation, Trigger, Verb};
 use crate::tests::fixture::{
-    MemoryFiles, add_namespace, add_table, begin, commit, create, leave_intent, names, open, text,
+    MemoryFiles, add_namespace, add_table, begin, commit, create, creating, in_queue, leave_intent, names,
+    new_lakehouse, open, text,
 };
-use crate::transaction::{CommitLimits, Coordination, Files, Isolation, Outcome, Transaction, TransactionOptions};
+use crate::transaction::{CommitLimits, Files, Isolation, Outcome, Transaction, TransactionOptions};
 use crate::version::publisher::{Race, Unpublished};
 
 fn on_root(version: u64, nth: u64, action: Action) -> Fault {
     Fault::new(Trigger::on(Verb::PutIfAbsent, nth).path(&root_path(version)), action)
-}
-
-async fn creating(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Transaction {
-    let mut transaction = begin(lakehouse, Isolation::Snapshot).await;
-    transaction.create(Namespace, namespace, "", text(namespace)).await.unwrap();
-    transaction
 }
 
 /// A refusal is an outcome only if no earlier request is in flight. Otherwise the files of the commit are deleted after
@@ -51,8 +46,7 @@ async fn a_certain_error_after_an_uncertain_one_is_uncertain() {
 /// commit failed. Otherwise the first writer gets a retryable error, tries again, and commits twice.
 #[tokio::test]
 async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
     let aside = files.copy();
     let stale = open(aside.clone(), &TestEnvironment::seeded(7)).await;
@@ -157,8 +151,7 @@ async fn answer_for_an_expired_number(has_companion: bool) -> Vec<String> {
 /// A member that was not admitted has a certain outcome, even if the outcome of its group is unknown.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_was_not_admitted_is_not_in_doubt() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     let base = add_namespace(&lakehouse, "a").await.unwrap();
     let (first, second) = (root_path(base + 1), root_path(base + 2));
     let mut has_begun = false;
@@ -190,8 +183,7 @@ async fn a_member_that_was_not_admitted_is_not_in_doubt() {
 /// Otherwise it assumes that the other process has resumed the transaction, and reports an unknown outcome.
 #[tokio::test]
 async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files.clone(), &environment).await;
+    let (files, environment, lakehouse) = new_lakehouse().await;
     add_namespace(&lakehouse, "ns").await.unwrap();
     add_table(&lakehouse, "ns", "t").await.unwrap();
     let options = TransactionOptions { id: Some("job".into()), ..TransactionOptions::default() };
@@ -207,9 +199,8 @@ async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed
     leave_intent(&lakehouse, &mut transaction, 20).await;
     transaction.state.sending(Some(20));
     let other = open(files, &environment).await;
-    let in_queue = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
     for namespace in ["a", "b"] {
-        creating(&other, namespace).await.commit(in_queue).await.unwrap();
+        creating(&other, namespace).await.commit(in_queue()).await.unwrap();
     }
     let version = other.latest().await.unwrap();
     assert!(version.metadata.commits("job"));
@@ -220,8 +211,7 @@ async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed
 /// with the versions in between, and overwrite the update of another transaction.
 #[tokio::test]
 async fn a_statement_after_a_conflict_reads_the_newer_version() {
-    let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
-    let lakehouse = create(files, &environment).await;
+    let (_, _, lakehouse) = new_lakehouse().await;
     add_namespace(&lakehouse, "ns").await.unwrap();
     for table in ["x", "y"] {
         add_table(&lakehouse, "ns", table).await.unwrap();

@@ -10,10 +10,11 @@ use crate::key::ObjectKind::{self, Namespace, Table, View};
 use crate::lakehouse::Lakehouse;
 use crate::storage::latency::{Latency, LatencyStorage};
 use crate::tests::fixture::{
-    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, leave_intent, names, open, text,
+    MemoryFiles, add_namespace, add_table, assert_whole, begin, commit, create, in_queue, leave_intent, names, open,
+    text,
 };
 use crate::transaction::Isolation::{self, Serializable, Snapshot};
-use crate::transaction::{CommitLimits, Conflicts, Coordination, Outcome, Transaction, TransactionOptions};
+use crate::transaction::{CommitLimits, Conflicts, Outcome, Transaction, TransactionOptions};
 
 /// A lakehouse with namespace `a`, table `a.x` and view `a.v`.
 async fn lake() -> (Arc<MemoryFiles>, Arc<Lakehouse>) {
@@ -207,14 +208,13 @@ async fn an_intent_is_not_committed_after_a_change_of_what_it_watches() {
         if is_changed {
             add_table(&other, "a", "y").await.unwrap();
         }
-        let in_queue = CommitLimits { coordination: Some(Coordination::Queue), ..CommitLimits::default() };
         for namespace in ["c", "d"] {
-            creating(&other, namespace, &[]).await.commit(in_queue).await.unwrap();
+            creating(&other, namespace, &[]).await.commit(in_queue()).await.unwrap();
         }
         let present = names(&other.latest().await.unwrap()).await;
         assert_eq!(present.contains(&"namespace waiting".to_string()), !is_changed);
         if is_changed {
-            assert_eq!(conflicts(&mut waiting, in_queue).await, of("table a.y"));
+            assert_eq!(conflicts(&mut waiting, in_queue()).await, of("table a.y"));
         }
     }
 }
