@@ -354,7 +354,7 @@ def test_rows_that_moved_with_ids_of_their_own_transaction_are_not_redone_with_o
 
     loser = moved(lake.begin())
     change(lake, lambda table: table.append(rows(4)))
-    with pytest.raises(TableConflict, match="row ids that others have taken"):
+    with pytest.raises(TableConflict, match="row ids that another commit uses"):
         loser.reapply(lake.path)
     lake.commit(moved(lake.begin()))  # nothing speaks against it where nobody came between
     assert lake.ids() == [1, 2, 3, 4, 8, 9]
