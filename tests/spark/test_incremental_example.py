@@ -30,6 +30,7 @@ use_this_python()
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 for name in ("spark.driver.host", "spark.driver.bindAddress"):
     builder = builder.config(name, "127.0.0.1")
+builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 spark = builder.config("spark.driver.memory", "1g").getOrCreate()
 update(spark, tl.open(sys.argv[1]), before_commit=lambda: os.kill(os.getpid(), signal.SIGKILL))
 """

@@ -91,7 +91,9 @@ def cluster_on_two_hosts(folder: Path) -> Iterator[str]:
     for host in ("127.0.0.1", "127.0.0.2"):
         work = ["--cores", "2", "--memory", "700m", "--work-dir", str(folder / host), master]
         commands.append([f"{deploy}.worker.Worker", *small, host, *work])
-    environment = {**ENVIRONMENT, "SPARK_DAEMON_MEMORY": "256m"}
+    short_life = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    options = {"SPARK_DAEMON_JAVA_OPTS": short_life, "SPARK_LAUNCHER_OPTS": short_life}
+    environment = {**ENVIRONMENT, **options, "SPARK_DAEMON_MEMORY": "256m"}
     launcher = str(Path(ENVIRONMENT["SPARK_HOME"]) / "bin" / "spark-class")
     quiet = subprocess.DEVNULL
     started = [subprocess.Popen([launcher, *one], env=environment, stdout=quiet, stderr=quiet) for one in commands]
