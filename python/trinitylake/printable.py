@@ -7,7 +7,6 @@ are printed as codes.
 from __future__ import annotations
 
 import unicodedata
-from typing import TextIO
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -24,29 +23,10 @@ def printable_json(document: str) -> str:
     return "".join(one if _is_plain(one) or one == "\n" else _json_escape(one) for one in document)
 
 
-class HarmlessStream:
-    """A stream that escapes control characters of terminals."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        return self._stream.write(printable(text, keep="\n\t"))
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
 def _is_plain(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
 def _json_escape(character: str) -> str:
-    return "".join(f"\\u{unit:04x}" for unit in _utf16(character))
-
-
-def _utf16(character: str) -> tuple[int, ...]:
-    code = ord(character)
-    if code < 0x10000:
-        return (code,)
-    return 0xD800 + (code - 0x10000 >> 10), 0xDC00 + (code - 0x10000 & 0x3FF)
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

@@ -11,8 +11,8 @@ import typer
 
 import trinitylake
 from trinitylake.base.secret_values import is_reference, is_secret_name, with_values_read
-from trinitylake.cli.app import app, exit_code
-from trinitylake.cli.plain_values import PlainCommand
+from trinitylake.cli.app import COMMANDS, app, exit_code
+from trinitylake.cli.plain_values import PlainCommand, PlainGroup
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 
 Root = Annotated[
@@ -70,6 +70,14 @@ def command(function: Command, group: typer.Typer = app) -> Command:
 
     group.command(name=function.__name__.rstrip("_"), cls=PlainCommand)(run)
     return function
+
+
+def group(name: str, *functions: Callable[..., None]) -> None:
+    """Register a group of commands, such as `tag` with `create`, `drop` and `ls`."""
+    commands = typer.Typer(cls=PlainGroup, no_args_is_help=True, help=COMMANDS[name].help)
+    app.add_typer(commands, name=name)
+    for function in functions:
+        command(function, commands)
 
 
 def _user() -> str:

@@ -11,7 +11,6 @@ import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
-from trinitylake.cli.app import app
 from trinitylake.cli.command import (
     REFERENCES,
     At,
@@ -22,11 +21,11 @@ from trinitylake.cli.command import (
     Options,
     Root,
     command,
+    group,
     open_lakehouse,
 )
 from trinitylake.cli.completion import object_names
 from trinitylake.cli.output import age_text, counted, emit, grid
-from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.cli.rows import print_changed_rows
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
@@ -254,9 +253,6 @@ def changes(
     emit([asdict(one) for one in feed], picture if feed else Text("no change", "dim"), as_json)
 
 
-tag = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Tags, which are named versions: create, drop, list.")
-app.add_typer(tag, name="tag")
-
 Name = Annotated[str, typer.Argument(help="Name of the tag, from A-Z a-z 0-9 . _ -")]
 
 
@@ -291,8 +287,7 @@ def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
     emit([asdict(one) for one in tags], picture if tags else Text("no tags", "dim"), as_json)
 
 
-for function in (create, drop, ls):
-    command(function, tag)
+group("tag", create, drop, ls)
 
 
 def _rolled_back_text(done: ObjectRollback, objects: Sequence[str]) -> Text:

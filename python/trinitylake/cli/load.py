@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich import filesize
 from rich.console import Group
 from rich.text import Text
 
@@ -27,7 +28,7 @@ from trinitylake.cli.command import (
     storage_options,
 )
 from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import counted, counting, emit, emit_warning, grid, size_text
+from trinitylake.cli.output import counted, counting, emit, emit_warning, grid
 from trinitylake.definitions import as_schema
 from trinitylake.definitions.sql_types import parse_type
 from trinitylake.errors import InvalidArgument, ObjectNotFound
@@ -181,9 +182,8 @@ def load(
             picture = grid("column", "type")
             for column in columns:
                 picture.add_row(Text(column["name"]), Text(column["type"]))
-            text = Text(
-                f"{counted(len(inputs.names), f'{known} file')}, {size_text(inputs.size_bytes)}, with the columns"
-            )
+            size = filesize.decimal(inputs.size_bytes)
+            text = Text(f"{counted(len(inputs.names), f'{known} file')}, {size}, with the columns")
             emit(document | {"version": None}, Group(text, picture), as_json)
             return
         rejected = inputs.bad_rows

@@ -143,7 +143,7 @@ def _readable(name: str, value: Any) -> tuple[str, str]:
     if type(value) is int and name.endswith("_millis"):
         return name.removesuffix("_millis"), duration_text(value)
     if type(value) is int and name.endswith("size_bytes"):
-        return name.removesuffix("_bytes"), size_text(value)
+        return name.removesuffix("_bytes"), filesize.decimal(value)
     if isinstance(value, dict):
         return name, "\n".join(f"{key} = {one}" for key, one in value.items()) or "none"
     if isinstance(value, (list, tuple)):
@@ -209,11 +209,6 @@ def time_left_text(time: datetime) -> str:
 def _span_text(seconds: float) -> str:
     """A duration such as `3 min`; "" for more than two months."""
     return next((f"{int(seconds // unit)} {name}" for below, unit, name in _AGES if seconds < below), "")
-
-
-def size_text(size_bytes: int) -> str:
-    """A size such as `1.2 MB`."""
-    return filesize.decimal(size_bytes)
 
 
 def counted(number: int, noun: str) -> str:

@@ -21,7 +21,7 @@ import typer
 from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
 from trinitylake.cli.completion import object_names
 from trinitylake.errors import InvalidArgument, ObjectNotFound
-from trinitylake.printable import HarmlessStream, printable_json
+from trinitylake.printable import printable, printable_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +178,7 @@ def _writer(format: Format, target: BinaryIO, schema: pa.Schema, to_terminal: bo
         with parquet.ParquetWriter(target, schema) as writer:
             yield writer.write_batch
     else:
-        out: Any = AsText(HarmlessStream(sys.stdout)) if to_terminal else target
+        out: Any = TerminalFile(sys.stdout) if to_terminal else target
         with csv_writer(out, schema) as write:
             yield write
 
@@ -207,20 +207,20 @@ def print_json(batches: Iterable[pa.RecordBatch], out: TextIO | None = None) -> 
     print("[]" if separator == "[" else "\n]", file=out)
 
 
-class AsText:
-    """A binary file for Arrow's CSV writer, whose content goes to a text stream."""
+class TerminalFile:
+    """Binary file over a terminal for Arrow's CSV writer. It escapes control characters."""
 
     closed = False
 
-    def __init__(self, target: HarmlessStream) -> None:
-        self._target = target
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
 
     def write(self, data: Any) -> int:
-        self._target.write(bytes(data).decode(errors="backslashreplace"))
+        self._terminal.write(printable(bytes(data).decode(errors="backslashreplace"), keep="\n\t"))
         return len(data)
 
     def flush(self) -> None:
-        self._target.flush()
+        self._terminal.flush()
 
     def writable(self) -> bool:
         return True

@@ -8,14 +8,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.app import app
-from trinitylake.cli.command import Json, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import Json, Options, Root, group, open_lakehouse
 from trinitylake.cli.output import age_text, emit, grid, pairs, time_left_text, time_text
-from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.errors import ObjectNotFound
-
-txn = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Saved transactions: list, show, commit, roll back.")
-app.add_typer(txn, name="txn")
 
 Id = Annotated[str, typer.Argument(help="The id of the transaction.")]
 
@@ -80,5 +75,4 @@ def rollback(root: Root, id: Id, options: Options = None, as_json: Json = False)
     emit({"id": id, "rolled_back": True}, Text(f"transaction {id} was rolled back"), as_json)
 
 
-for function in (ls, show, commit, rollback):
-    command(function, txn)
+group("txn", ls, show, commit, rollback)

@@ -9,9 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from trinitylake.cli.rows import AsText, csv_writer, line_width, print_json
+from trinitylake.cli.rows import TerminalFile, csv_writer, line_width, print_json
 from trinitylake.errors import InvalidArgument
-from trinitylake.printable import HarmlessStream
 
 if TYPE_CHECKING:
     from trinitylake.tables.queries.query import Query
@@ -81,7 +80,7 @@ class ResultPrinter:
         if self.format is Format.JSON:
             print_json(reader, out)
             return
-        with csv_writer(AsText(HarmlessStream(out)) if out.isatty() else out.buffer, reader.schema) as write:
+        with csv_writer(TerminalFile(out) if out.isatty() else out.buffer, reader.schema) as write:
             for batch in reader:
                 write(batch)
 

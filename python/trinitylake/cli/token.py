@@ -8,14 +8,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.app import app
-from trinitylake.cli.command import Json, command
+from trinitylake.cli.command import Json, group
 from trinitylake.cli.output import emit, grid
-from trinitylake.cli.plain_values import PlainGroup
 from trinitylake.rest.security.tokens import create_token, listed_tokens, revoke_tokens
-
-token = typer.Typer(cls=PlainGroup, no_args_is_help=True, help="Create, list and revoke access tokens of `serve`.")
-app.add_typer(token, name="token")
 
 TokenFile = Annotated[
     Path,
@@ -71,5 +66,4 @@ def revoke(name: Name, token_file: TokenFile = _DEFAULT_FILE, as_json: Json = Fa
     emit({"name": name, "token_file": str(token_file)}, text, as_json)
 
 
-for _function in (create, ls, revoke):
-    command(_function, token)
+group("token", create, ls, revoke)
