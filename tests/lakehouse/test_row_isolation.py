@@ -335,3 +335,21 @@ def test_committed_transactions_have_the_same_results_one_after_the_other(
 
 def rows_of(lake: tl.Lakehouse, name: str) -> list[tuple[int, str]]:
     return sorted((one["k"], one["v"]) for one in lake.table(name).scan().to_arrow().to_pylist())
+
+
+def test_a_commit_whose_files_another_process_has_deleted_conflicts(tmp_path: Path) -> None:
+    """A saved transaction was rolled back elsewhere while this process rebased it. The commit raised an error of the
+    file system, which a job that catches our errors does not expect."""
+    lake = tl.create(tmp_path, durability="none")
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"id": "bigint"})
+    before = set(tmp_path.rglob("snap-*.avro"))
+    transaction = lake.begin(id="load")
+    transaction.table("n.t").append({"id": [1]})
+    transaction.save()
+    [own] = set(tmp_path.rglob("snap-*.avro")) - before
+    resumed = tl.open(tmp_path).resume("load")
+    table.append({"id": [2]})
+    own.unlink()
+    with pytest.raises(tl.CommitConflict, match="a file is missing, as after a rollback"):
+        resumed.commit()

@@ -388,6 +388,9 @@ class StagedTables:
                     table._staged.reapply(metadata_location)
                 except TableConflict as conflict:
                     raise self._conflict(conflicting, conflict.requirement) from conflict
+                except FileNotFoundError as error:
+                    why = f"a file is missing, as after a rollback of this transaction elsewhere: {error}"
+                    raise self._conflict(conflicting, why) from error
             table._rebase(winner)
             redone.append((conflicting, table))
         self._finish_metadata([table for _, table in redone])
