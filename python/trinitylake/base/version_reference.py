@@ -39,7 +39,7 @@ def find_version(core: _core.Lakehouse, reference: VersionReference | None) -> _
     """The version that a reference names; the latest version for None.
 
     Raises:
-    InvalidArgument: the string is not a reference.
+        InvalidArgument: the string is not a reference.
         VersionNotFound: the version does not exist, or no version is that old.
         VersionExpired: the version has expired.
         ObjectNotFound: there is no such tag.

@@ -40,10 +40,10 @@ class BoundCatalog(ExtendedCatalog, ABC):
         storage_options: as for `trinitylake.open`; they override properties.
         **properties: properties of the catalog (`configuration.py`).
 
-        Raises:
+    Raises:
         InvalidArgument: arguments contradict each other, or there is no root.
         NotALakehouse, VersionNotFound, VersionExpired, ObjectNotFound: the lakehouse, version or transaction does not
-        exist.
+            exist.
     """
 
     def __init__(

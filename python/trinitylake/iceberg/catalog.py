@@ -89,7 +89,7 @@ class TrinityLakeCatalog(ViewCatalog):
             sort_order: a sort order with the field ids of `schema`.
             properties: Iceberg table properties.
 
-            Raises:
+        Raises:
             NoSuchNamespaceError: the namespace does not exist.
             TableAlreadyExistsError: a table or view with this name exists.
             InvalidLocation: the location is outside of the lakehouse, or a write path is outside of the table.

@@ -53,14 +53,14 @@ def load_external(
     Args:
         source: the URI of a `*.metadata.json`, or the definition of an external table.
         properties: settings of PyIceberg's file access, such as an endpoint or credentials. They are not stored.
-            identifier: the value of `name()` of the table.
-            guarded: wraps PyIceberg's file access.
+        identifier: the value of `name()` of the table.
+        guarded: wraps PyIceberg's file access.
 
-        Raises:
-            InvalidLocation: the URI is not the qualified location of a metadata file (format §2), or the file does not
-                exist.
-            CorruptFile: the file is not Iceberg metadata.
-            StorageError, PermissionDenied: the file cannot be read.
+    Raises:
+        InvalidLocation: the URI is not the qualified location of a metadata file (format §2), or the file does not
+            exist.
+        CorruptFile: the file is not Iceberg metadata.
+        StorageError, PermissionDenied: the file cannot be read.
     """
     uri = source if isinstance(source, str) else source.format_properties[METADATA_LOCATION]
     scheme = urlsplit(uri).scheme

@@ -3,12 +3,11 @@
 Each affected file is replaced by at most one new file, which all snapshots share:
 
 - A data file is replaced by a file with the same columns and without the matching rows. Row ids and sequence numbers do
-    not change.
+  not change.
 - A position delete file or deletion vector of a replaced data file is replaced by one with the positions in the new
-  data
-    file.
+  data file.
 - An equality delete file with values of the filter is removed. The rows that it deletes are removed from the new data
-    files of the snapshots that have it.
+  files of the snapshots that have it.
 - A manifest or manifest list with an entry of a replaced file is replaced by one with the entry of the new file.
 
 A snapshot keeps its id, its parent and its place in the log, so that tags and branches of the table remain valid. Each

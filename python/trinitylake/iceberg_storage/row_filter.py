@@ -3,7 +3,7 @@
 - A comparison with NULL is NULL, and so is its negation.
 - NaN equals itself and is greater than every other number. -0.0 equals 0.0.
 - Numbers are compared exactly. A literal is never narrowed to the type of a column or file. Instead, values of rows are
-    promoted to the types in the schema of the table.
+  promoted to the types in the schema of the table.
 
 The same compiled filter is applied to rows, row groups, files and manifests.
 """

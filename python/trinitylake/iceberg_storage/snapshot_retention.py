@@ -6,18 +6,17 @@ snapshots that remain:
 
 1. The snapshot of each branch and tag.
 2. Of the ancestors of `main`, the newest 20, and those of the last five days among the newest 500. Iceberg's properties
-    `history.expire.min-snapshots-to-keep` and `history.expire.max-snapshot-age-ms`, and the retention of a branch,
-    replace these limits.
+   `history.expire.min-snapshots-to-keep` and `history.expire.max-snapshot-age-ms`, and the retention of a branch,
+   replace these limits.
 3. All ancestors of another branch, unless the branch or the table has a retention. A client that publishes such a
-branch
-    looks for the head of `main` among them.
+   branch looks for the head of `main` among them.
 4. Snapshots without a branch, such as those of write-audit-publish, for `history.expire.max-snapshot-age-ms`.
 5. Of the ancestors of a branch, at most 500 that are younger than the longest retry of a client
-    (`commit.retry.total-timeout-ms`, by default 30 minutes). A client that lost a race fails unless it finds the
-    snapshot that it began with among the ancestors of the new head.
+   (`commit.retry.total-timeout-ms`, by default 30 minutes). A client that lost a race fails unless it finds the
+   snapshot that it began with among the ancestors of the new head.
 6. The newest snapshot of each streaming query of Spark and all later snapshots, if that snapshot is among the newest
-500
-    or of the last five days. A restarted query looks for its last epoch in them, and writes it again if it is missing.
+   500 or of the last five days. A restarted query looks for its last epoch in them, and writes it again if it is
+   missing.
 
 A commit keeps the snapshots that it adds. So each snapshot is in the metadata file of the version that added it, where
 `past_snapshots.py` finds it. Retention deletes no files, because older versions need the files of these snapshots.

@@ -4,7 +4,7 @@ An export is an independent lakehouse. Nodes of the tree and definitions are cop
 metadata files contain absolute paths and are rewritten (`iceberg_storage/table_export.py`). The versions of an export:
 
 - *minimal*: each export creates one more version at the target, with the tree of one source version. Tables have only
-        the snapshots that are current or named by a branch or tag.
+  the snapshots that are current or named by a branch or tag.
 - *full*: the target has every kept version of the source, under its number, with all snapshots.
 
 Files are copied first. Then the next root is created if it does not exist. So an interrupted export changes nothing,

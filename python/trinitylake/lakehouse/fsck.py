@@ -70,7 +70,7 @@ class Repair:
     """Result of the repair by `fsck(repair=True)`; with `dry_run`, what a repair would do.
 
     Attributes:
-    version: the newest version that the repair created; None if it created no version.
+        version: the newest version that the repair created; None if it created no version.
         saved: descriptions of the objects that were recovered.
         lost: descriptions of the objects that were not recovered, or only in an older state.
     """

@@ -94,7 +94,7 @@ class LakehouseMaintenance:
 
         - The settings `maximum_version_age_millis` and `minimum_versions_to_keep` determine how long versions are kept.
         - The properties `maintenance.compact`, `maintenance.expire-snapshots`, `maintenance.compact-tree`,
-        `maintenance.expire` and `maintenance.vacuum` turn a step off if they are "false".
+          `maintenance.expire` and `maintenance.vacuum` turn a step off if they are "false".
         - `maintenance.compact.min-files` and `maintenance.compact.min-deleted-percent` are arguments of the compaction
           of tables, `maintenance.grace` (such as "2 days") is an argument of `vacuum`.
 
@@ -158,7 +158,7 @@ class LakehouseMaintenance:
         manifest that a version reaches is read once, and all files are listed once.
 
         Args:
-        files: whether to measure the files.
+            files: whether to measure the files.
             progress: as for `vacuum`.
 
         Raises `CorruptFile` with `files` if a reachable file is damaged or missing.

@@ -98,7 +98,7 @@ class MaintenanceReport:
     by these steps. `tree`, `expired` and `vacuumed` are None if the policy turns the step off.
 
     Attributes:
-    policy: the policy of the lakehouse.
+        policy: the policy of the lakehouse.
         compacted: the result for each table that was compacted.
         snapshots_expired: for each table, the number of Iceberg snapshots that expired; empty in a dry run.
         skipped: tables that could not be maintained, and why.
@@ -158,8 +158,8 @@ def maintain_tables(
     """Compact each table and expire its snapshots. This part of maintenance reads files that clients have written.
 
     Args:
-    definition: definition of the lakehouse, whose properties contain the policy.
-    skip: tables to skip, with the reasons.
+        definition: definition of the lakehouse, whose properties contain the policy.
+        skip: tables to skip, with the reasons.
         on_table: called with the name of each table before any of its files is read, and for each file that is done.
         only: full name of the only table to maintain; None for all tables.
     """

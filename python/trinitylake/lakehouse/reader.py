@@ -160,13 +160,13 @@ class Reader(ABC):
             parameters: values for `?` in order, or for `$name` by name.
             default_namespace: the namespace of names that are written without a namespace.
             data: rows that the query can read under a name without a namespace, in the forms that `append` accepts:
-            `{"new": frame}`.
+                `{"new": frame}`.
             allow_external: whether the query may read files, URLs and everything else that DuckDB can read. Otherwise
                 it can read only the lakehouse and `data`. It never reads variables of the program.
             message: stored in the log if the statement writes outside of a transaction.
             author: stored in the log if the statement writes outside of a transaction.
 
-            Raises:
+        Raises:
             ObjectNotFound: a table or view does not exist.
             InvalidArgument: DuckDB cannot parse the SQL, or the SQL has an operation that is not allowed.
         """

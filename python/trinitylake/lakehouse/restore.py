@@ -46,14 +46,14 @@ def restore(
     backup does not change. After an interruption, the same call continues the restore.
 
     Args:
-    source: the root of the backup.
-    to: the root of the new lakehouse, which must be empty.
-    version: the version of the backup to restore, as for `Lakehouse.at`; by default the latest.
-    mode: "full" copies all kept versions up to that one, under their numbers, "minimal" only that version.
-    source_storage_options: options for the storage of the backup.
-    storage_options: options for the storage of the new lakehouse.
-    durability: durability of the new lakehouse, as for `create`.
-    message: stored in the log; by default "restored from" and the root of the backup.
+        source: the root of the backup.
+        to: the root of the new lakehouse, which must be empty.
+        version: the version of the backup to restore, as for `Lakehouse.at`; by default the latest.
+        mode: "full" copies all kept versions up to that one, under their numbers, "minimal" only that version.
+        source_storage_options: options for the storage of the backup.
+        storage_options: options for the storage of the new lakehouse.
+        durability: durability of the new lakehouse, as for `create`.
+        message: stored in the log; by default "restored from" and the root of the backup.
         author: stored in the log.
         progress: called from time to time with the number of objects copied, and of objects found so far.
         engine: a Spark session whose executors copy, as for `Lakehouse.export`.

@@ -200,19 +200,18 @@ class Statements(Reader):
         """Create a table (format §9): with `schema` an empty managed table, otherwise an external or federated table.
 
         Args:
-        identifier: the name of the table; its namespace must exist.
-            schema: a TrinityLake, pyarrow or pyiceberg schema, a mapping of column to SQL type, or Arrow data of
-                which only the schema is used.
+            identifier: the name of the table; its namespace must exist.
+            schema: a TrinityLake, pyarrow or pyiceberg schema, a mapping of column to SQL type, or Arrow data of which
+                only the schema is used.
             partition_spec: a pyiceberg `PartitionSpec`, or expressions in the syntax of Iceberg or Spark:
-            `["month(ts)", "bucket(16, id)", "carrier"]`.
+                `["month(ts)", "bucket(16, id)", "carrier"]`.
             sort_order: a pyiceberg `SortOrder`, or expressions: `["dep_time desc", "carrier"]`.
             properties: Iceberg table properties.
             primary_key: the columns that identify a row; they become required, and `upsert` matches rows by them.
             metadata_location: the URI of an Iceberg `*.metadata.json`. The table becomes "external": it is read-only,
-                and
-            shows this metadata until `alter_table(identifier, metadata_location=…)`.
+                and shows this metadata until `alter_table(identifier, metadata_location=…)`.
             catalog: properties for `pyiceberg.catalog.load_catalog`, without secrets. The table becomes "federated":
-            reads and writes go to that catalog at once, without isolation, rollback or time travel.
+                reads and writes go to that catalog at once, without isolation, rollback or time travel.
             catalog_table: the name of the table in that catalog; by default `identifier`.
             exist_ok: return an existing table unchanged.
 

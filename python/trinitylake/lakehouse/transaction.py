@@ -252,10 +252,9 @@ class Transaction(OpenTransaction):
             max_attempts: the largest number of attempts, of rebases of tables, and of runs of the checks; 200 if not
                 given.
             coordination: "none", or "queue": if another process commits first, wait in a queue with other processes,
-                one
-            of which commits for all. By default the lakehouse's property `commit.coordination`, or else "none".
+                one of which commits for all. By default the lakehouse's property `commit.coordination`, or else "none".
 
-            Raises:
+        Raises:
             CommitConflict: another transaction committed first, and changed the same objects.
             CheckFailed: a check does not hold.
             CommitStateUnknown: the storage did not answer; ask `lake.transactions.outcome(txn.id)` later.

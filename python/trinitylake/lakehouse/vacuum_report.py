@@ -46,8 +46,8 @@ class Vacuumed:
     """Files that a vacuum deleted, or with `dry_run` would delete, and files that it kept.
 
     Attributes:
-    version: the new version, which keeps open transactions from committing the deleted files. None in a dry run, or
-    if there was nothing to delete.
+        version: the new version, which keeps open transactions from committing the deleted files. None in a dry run, or
+            if there was nothing to delete.
         before: the time, by the clock of the store, from which files were too young to be deleted.
         dry_run: whether nothing was deleted.
         deleted: deleted files by kind, such as "data files" or "tree nodes".

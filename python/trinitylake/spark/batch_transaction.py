@@ -69,7 +69,7 @@ def foreach_batch(
     batch that Spark repeats after a restart is not written again; the rest of a failed attempt is discarded.
 
     Args:
-    function: called with the rows of a batch and the batch's transaction. It must write through the transaction.
+        function: called with the rows of a batch and the batch's transaction. It must write through the transaction.
         root: the URI of the lakehouse.
         message: stored in the log.
         author: stored in the log.

@@ -158,11 +158,11 @@ def consume(
     so the changes need not fit into the driver's memory. Each evaluation of the frame returns the same rows.
 
     Args:
-    spark: the session.
-    root: the URI of the lakehouse.
-    table: the full name of the table.
-    consumer: the name of the consumer.
-    txn: an open transaction of this process, whose commit advances the position.
+        spark: the session.
+        root: the URI of the lakehouse.
+        table: the full name of the table.
+        consumer: the name of the consumer.
+        txn: an open transaction of this process, whose commit advances the position.
         storage_options: as for `trinitylake.open`.
         durability: as for `trinitylake.open`.
 

@@ -81,7 +81,7 @@ def write(
         filter: for `overwrite`, the rows to replace; the rows of the frame must match it.
         txn: an open transaction of this process, or the id of a saved transaction: the write becomes part of it.
         id: id of the write's transaction, or with `txn` of the write in the transaction. A write whose id was used
-        before is not done again.
+            before is not done again.
         partition_spec: as for `create_table`; an existing table must have this partition spec.
         sort_order: as for `create_table`, if the table is created.
         properties: as for `create_table`, if the table is created.
@@ -92,7 +92,7 @@ def write(
         storage_options: as for `trinitylake.open`.
         durability: as for `trinitylake.open`.
 
-        Raises:
+    Raises:
         ObjectAlreadyExists: the table exists, and the mode is `errorifexists` or `error`.
         InvalidArgument: columns, types or values do not fit the table.
         CommitConflict: another writer changed the same rows first.

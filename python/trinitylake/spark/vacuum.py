@@ -3,7 +3,7 @@
 The rules are in the core, which tasks call. This module passes lists of files from step to step, as data frames:
 
 1. *Mark*, level by level: nodes, definitions, metadata, manifest lists, manifests. Tasks read the files of a level and
-return the files that these name. Spark removes duplicates, so each file is read once.
+   return the files that these name. Spark removes duplicates, so each file is read once.
 2. *List*: the driver divides the root into folders, and tasks list the files in them.
 3. *Classify*: the list is joined with the marked files, and tasks classify each file.
 4. *Fence*: if there is garbage, the driver creates a version after which no transaction can commit an older file.

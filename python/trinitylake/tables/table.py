@@ -372,7 +372,7 @@ class Table(ABC):
             consumer: the name of the consumer.
             net: as for `changes`.
 
-            Raises:
+        Raises:
             VersionExpired: the version at the consumer's position has expired.
             InvalidArgument: the table is not from a transaction, or the position belongs to another lakehouse.
         """

@@ -4,10 +4,10 @@ In addition to PyIceberg:
 
 - Format version 3. The property `format-version` upgrades a table, as in Iceberg's Java library.
 - The ids of schemas, partition specs and sort orders are assigned here, because a client may omit them and does not
-    know which ids other clients use (they are read-only in the REST specification). If the table has an equal object,
-    its id is used. If a client chose another id, this id stands for the assigned id in the rest of its commit.
+  know which ids other clients use (they are read-only in the REST specification). If the table has an equal object, its
+  id is used. If a client chose another id, this id stands for the assigned id in the rest of its commit.
 - Times of snapshots ascend: a snapshot is never older than the table, and never in the future of this host. Java, Rust
-    and Go refuse a snapshot log whose times decrease by more than a minute, as they can if the clocks of hosts differ.
+  and Go refuse a snapshot log whose times decrease by more than a minute, as they can if the clocks of hosts differ.
 - The result satisfies the invariants in `metadata_invariants.py`.
 """
 

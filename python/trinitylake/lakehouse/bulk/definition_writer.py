@@ -87,10 +87,10 @@ class DefinitionWriter:
     """Builds and writes definitions. It can be pickled for Spark's tasks, with the options of the storage.
 
     Attributes:
-    carried: the storage of the lakehouse, in a form that can be pickled.
-    sizes: the maximum sizes of names in keys.
-    path_max_size_bytes: the maximum length of the path of a definition file.
-    version: the base version of the registration; garbage collections up to this version are checked here.
+        carried: the storage of the lakehouse, in a form that can be pickled.
+        sizes: the maximum sizes of names in keys.
+        path_max_size_bytes: the maximum length of the path of a definition file.
+        version: the base version of the registration; garbage collections up to this version are checked here.
         file_io_properties: settings of PyIceberg's file access, for metadata outside of the lakehouse.
     """
 

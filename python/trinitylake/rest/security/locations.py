@@ -6,7 +6,7 @@ for every principal:
 
 - A location is below the root, and not in an internal folder of the lakehouse, whose name starts with `_`.
 - The files of a table or view are in its own folder, which does not change. This includes the manifests of a snapshot
-    and the files that they name, so manifests are read before the commit (decision 0057).
+  and the files that they name, so manifests are read before the commit (decision 0057).
 
 A role on a name gives access to the folder that the lakehouse chooses for that name and id (format §9). Another folder
 may contain files of other tables, so only a reader of `*` may choose another folder or name files outside of the own
@@ -100,12 +100,12 @@ class LocationGate:
 
         Args:
             location: the requested location, if any.
-                name: of the object.
+            name: of the object.
 
-            Raises:
-                InvalidLocation: for a location in an internal folder, or outside of the lakehouse unless `overrides` is
-                    set.
-                RestError: 403 for a folder that only readers of `*` may choose.
+        Raises:
+            InvalidLocation: for a location in an internal folder, or outside of the lakehouse unless `overrides` is
+                set.
+            RestError: 403 for a folder that only readers of `*` may choose.
         """
         if not location:
             return None

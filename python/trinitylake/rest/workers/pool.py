@@ -81,10 +81,10 @@ class WorkerPool:
 
         Raises:
             RestError: 429 if no slot was free for `wait_seconds`, 503 if the pool is closed.
-                TimeoutError: the job, with the wait for a slot, took longer than `seconds`.
-                WorkerDied: the job took too much memory, or crashed.
-                JobAbandoned: `is_wanted` returned False.
-                Exception: errors of the job.
+            TimeoutError: the job, with the wait for a slot, took longer than `seconds`.
+            WorkerDied: the job took too much memory, or crashed.
+            JobAbandoned: `is_wanted` returned False.
+            Exception: errors of the job.
         """
         wait_seconds = limits.JOB_WAIT_SECONDS if wait_seconds is None else wait_seconds
         began = time.monotonic()

@@ -55,14 +55,14 @@ def advance(
         consumer: the name of the consumer.
         id: the id of the table.
         key: the name of the table.
-            now: the state of the table in the base version.
+        now: the state of the table in the base version.
 
-        Returns the handle of the lakehouse and the version up to which the consumer had consumed changes; None for a
-        new consumer.
+    Returns the handle of the lakehouse and the version up to which the consumer had consumed changes; None for a
+    new consumer.
 
-        Raises:
-            VersionExpired: the version of the position has expired, and the table has changed since then.
-            InvalidArgument: the position belongs to another lakehouse.
+    Raises:
+        VersionExpired: the version of the position has expired, and the table has changed since then.
+        InvalidArgument: the position belongs to another lakehouse.
     """
     core, base = _core.Lakehouse.open(transaction.storage), transaction.base
     namespace = f"{CONSUMERS}.{consumer}"

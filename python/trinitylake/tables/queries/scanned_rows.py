@@ -33,8 +33,8 @@ class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
         read: reads some of the columns.
         subject: returns the name of the table for errors.
 
-        Attributes:
-            failure: the error that ended a read. DuckDB's own error only has its text.
+    Attributes:
+        failure: the error that ended a read. DuckDB's own error only has its text.
     """
 
     def __init__(self, schema: pa.Schema, read: ReadColumns, subject: Callable[[], str]) -> None:
