@@ -30,8 +30,7 @@ def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> lis
         field_ids: of the leaf columns.
 
     Returns: ascending ranges; empty if no column has such an id, if the ranges exceed `MAX_SIZE_BYTES`, or if `end`
-        lacks
-    the footer.
+    lacks the footer.
     """
     import pyarrow.parquet as pq  # takes half of the time to load Arrow
 

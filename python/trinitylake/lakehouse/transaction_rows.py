@@ -83,8 +83,7 @@ class TransactionRowChanges(TransactionChanges):
 
     Attributes:
         rows: the tables that the transaction changed, dropped tables first. A table has no rows if only its properties
-            or
-        its name changed.
+            or its name changed.
     """
 
     rows: tuple[TableRowChanges, ...] = field(repr=False, compare=False)
