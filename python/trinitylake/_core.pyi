@@ -457,7 +457,7 @@ class Walk:
 
 @final
 class Classifier:
-    """Says what becomes of files: path, size, time, and what the mark told of each: "reached", or "foreign" or "table"
+    """Says what becomes of files: path, size, time, and what the mark says of each: "reached", or "foreign" or "table"
     for the folder that it lies in, or "". Returns verdict ("kept", "young", "garbage", "foreign", "unknown"), kind and
     the folder of a table."""
 

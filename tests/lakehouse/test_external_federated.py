@@ -57,13 +57,13 @@ def test_external_table_reads_one_metadata_file_until_it_is_altered(nyc: tl.Lake
     assert nyc.at(before).table("nyc.orders").scan().count() == 3
 
 
-def test_metadata_whose_default_order_does_not_exist_is_refused(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    """`table.sort_order` of such an external table raised StopIteration."""
+def test_an_external_table_that_lists_no_sort_order_is_unsorted(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
+    """`table.sort_order` raised StopIteration, because metadata need not list order 0."""
     given = local_path(catalog.load_table("sales.orders").metadata_location)
     odd = given.with_name("00009-odd.metadata.json")
-    odd.write_text(json.dumps(json.loads(given.read_text()) | {"default-sort-order-id": 77}))
-    with pytest.raises(tl.InvalidArgument, match="no sort order 77"):
-        nyc.create_table("nyc.orders", metadata_location=odd.as_uri())
+    odd.write_text(json.dumps(json.loads(given.read_text()) | {"default-sort-order-id": 0, "sort-orders": []}))
+    table = nyc.create_table("nyc.orders", metadata_location=odd.as_uri())
+    assert table.sort_order.is_unsorted
 
 
 def test_an_external_table_refuses_writes(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:

@@ -16,6 +16,7 @@ from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO, load_file_io
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from trinitylake.definitions.files import METADATA_LOCATION
 from trinitylake.definitions.trinitylake_pb2 import TableDef
@@ -87,6 +88,8 @@ def load_external(
 
 
 def _external(identifier: tuple[str, ...], metadata: TableMetadata, uri: str, io: FileIO | PickledIO) -> ExternalTable:
+    if metadata.sort_order_by_id(metadata.default_sort_order_id) is None:  # order 0 need not be listed
+        metadata = metadata.model_copy(update={"sort_orders": [*metadata.sort_orders, UNSORTED_SORT_ORDER]})
     catalog = ReadOnlyCatalog(f"the table is external and read-only: write to it with the catalog that owns {uri}")
     return ExternalTable(identifier, metadata, uri, unpickled(io), catalog)
 

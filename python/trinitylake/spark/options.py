@@ -75,7 +75,7 @@ class Options:
         max_versions_per_trigger, max_files_per_trigger: the maximum size of one micro-batch of a stream.
         changes: whether to read the rows that changed, with the columns of the change feed.
         ignore_changes: whether a stream continues, instead of failing, at a version that removed or replaced rows. The
-            consumer is not told of removed rows; rows that were appended instead are delivered.
+            consumer gets no removed rows; rows that were appended instead are delivered.
         message: stored in the log of the lakehouse.
         author: stored in the log of the lakehouse.
     """
