@@ -90,9 +90,9 @@ def span(operation: str, collection: str = "", *, within: context.Context | None
     """Context manager with a span, which is the current span inside the block.
 
     Args:
-    operation: name of the operation, such as "append".
-    collection: full name of the table of the operation.
-    within: context whose span is the parent; by default the current span is the parent.
+        operation: name of the operation, such as "append".
+        collection: full name of the table of the operation.
+        within: context whose span is the parent; by default the current span is the parent.
     """
     tracer = _tracer()
     if tracer is None:

@@ -139,9 +139,9 @@ class _Chunk(NamedTuple):
     """Consecutive records of the input.
 
     Attributes:
-    line: number of the line where the first record begins; None if it is unknown.
-    begin: position of the first byte in the input.
-    before: the last bytes before `begin`, at most `_CHECKED_SIZE_BYTES`.
+        line: number of the line where the first record begins; None if it is unknown.
+        begin: position of the first byte in the input.
+        before: the last bytes before `begin`, at most `_CHECKED_SIZE_BYTES`.
     """
 
     records: list[bytes]

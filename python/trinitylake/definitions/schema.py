@@ -45,8 +45,8 @@ class Schema:
     Args:
         columns: `Column`s, `(name, type)` or `(name, type, nullable)` tuples, or a mapping of name to type.
         primary_key: names of the columns that identify a row (Iceberg's identifier fields), with dots for a field of a
-        struct. These columns must not be nullable. Writes do not check that keys are unique; `upsert` matches rows
-        by them.
+            struct. These columns must not be nullable. Writes do not check that keys are unique; `upsert` matches rows
+            by them.
 
         Raises `InvalidArgument` for an unknown type, a duplicate name, or a primary key that is not a column or
         nullable.

@@ -221,7 +221,7 @@ class AsyncTransaction(Steps):
     task is cancelled, it rolls back after the call that is in progress.
 
     Attributes:
-    id: id of the transaction, with which `await lake.aio.outcome(id)` returns the outcome of its commit.
+        id: id of the transaction, with which `await lake.aio.outcome(id)` returns the outcome of its commit.
     """
 
     def __init__(self, transaction: OpenTransaction) -> None:

@@ -19,10 +19,10 @@ class Checks(Generic[Subject]):
     """The checks of one transaction, in order.
 
     Args:
-        saved: the checks of a saved transaction. Another process may have chosen these, so a Python function among
-        them runs only if `allowed` names it.
-        allowed: functions as `module:function`, and names of modules whose functions may run, including those of
-        their submodules.
+        saved: the checks of a saved transaction. Another process may have chosen these, so a Python function among them
+            runs only if `allowed` names it.
+        allowed: functions as `module:function`, and names of modules whose functions may run, including those of their
+            submodules.
     """
 
     def __init__(self, saved: Sequence[str] = (), allowed: Iterable[str] = ()) -> None:

@@ -81,9 +81,9 @@ class Erasure:
         versions: versions that held matching rows; with "expire" also versions that contain a string of the filter.
         tags: the tags of `versions`. They stay with "rewrite", and are dropped with "expire".
         transactions: ids of the saved transactions that were rolled back: they changed the table or, with "expire",
-        began before `version`.
-        version: the committed version without matching rows, which with "expire" is also the oldest version; None if
-        no version had to be committed.
+            began before `version`.
+        version: the committed version without matching rows, which with "expire" is also the oldest version; None if no
+            version had to be committed.
         rewritten: paths of the metadata files of earlier versions whose content was replaced.
         expired: versions that expired.
         deleted: paths of the deleted files.
@@ -91,7 +91,7 @@ class Erasure:
         remaining: the reasons why files still hold matching rows, by path.
         mentions: files and objects that still contain a string of the filter.
         others: files of other tables with rows that match by column name, and files with a string of the filter in
-        another column, such as the files of a dead-letter table.
+            another column, such as the files of a dead-letter table.
         unreadable: the reasons why files could not be searched, by path.
         not_covered: descriptions of places that are neither searched nor erased.
         certificate: the certificate that `write` stores.

@@ -44,7 +44,7 @@ class Survey:
         latest: the latest version.
         versions: numbers of the kept versions with matching rows, ascending, including tagged ones.
         texts_in: numbers of the kept versions with a string of the filter in the root (such as a message) or in a
-        definition.
+            definition.
         tags: tags, with the numbers of their versions.
         tables: namespace and name, in the latest version, of the tables that have or had the searched name.
         metadata_paths: paths of the metadata files of these tables in all kept versions.

@@ -48,10 +48,10 @@ class Finding:
 
     Attributes:
         kind: "missing": the file is referenced and does not exist; "damaged": its content is unreadable or wrong;
-        "misplaced": it has the wrong path; "broken": files contradict each other; "hint": the hint file names no
-        version; "erased": a certificate of an erasure lists the file as deleted, or the file contains erased
-        values; "dangling": a view reads a table that does not exist; "unreferenced": no kept version reaches the
-        file. "dangling" and "unreferenced" are not damage.
+            "misplaced": it has the wrong path; "broken": files contradict each other; "hint": the hint file names no
+            version; "erased": a certificate of an erasure lists the file as deleted, or the file contains erased
+            values; "dangling": a view reads a table that does not exist; "unreferenced": no kept version reaches the
+            file. "dangling" and "unreferenced" are not damage.
         path: path of the file below the root.
         message: a description of the problem.
         versions: checked versions that are affected, ascending.
@@ -85,10 +85,10 @@ class FsckReport:
     """Result of `fsck`.
 
     Attributes:
-    versions, nodes, definitions: numbers of versions, tree nodes and definitions that were read.
-    files: number of tables' files that were checked; 0 without the arguments `files` and `data`.
-    findings: the problems, sorted by path.
-    repair: result of the repair that ran before the check; None if no repair was requested.
+        versions, nodes, definitions: numbers of versions, tree nodes and definitions that were read.
+        files: number of tables' files that were checked; 0 without the arguments `files` and `data`.
+        findings: the problems, sorted by path.
+        repair: result of the repair that ran before the check; None if no repair was requested.
     """
 
     versions: int

@@ -34,9 +34,9 @@ class CommittedTransaction:
     """One of the transactions in a version (system key `committed_txns`, format §4).
 
     Attributes:
-    message, author: message and author that the writer of the transaction gave.
-    summary: the changes in one line, written by the library, such as "append +3,000 rows shop.orders"; "" for
-    transactions of older releases.
+        message, author: message and author that the writer of the transaction gave.
+        summary: the changes in one line, written by the library, such as "append +3,000 rows shop.orders"; "" for
+            transactions of older releases.
     """
 
     id: str
@@ -271,9 +271,9 @@ class Expired(list[int]):
     """Numbers of the versions that `lake.maintenance.expire()` deleted, or would delete in a dry run, ascending.
 
     Attributes:
-    size_bytes: total size of the roots of these versions. `vacuum` deletes the other files that only they reached.
-    oldest: the oldest version that is kept, apart from tagged versions.
-    kept_size_bytes: total size of the kept roots; 0 if nothing expired.
+        size_bytes: total size of the roots of these versions. `vacuum` deletes the other files that only they reached.
+        oldest: the oldest version that is kept, apart from tagged versions.
+        kept_size_bytes: total size of the kept roots; 0 if nothing expired.
     """
 
     def __init__(self, versions: Iterable[int], size_bytes: int, oldest: int, kept_size_bytes: int) -> None:

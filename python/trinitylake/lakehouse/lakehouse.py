@@ -149,13 +149,13 @@ class Lakehouse(Statements):
         `commit` or `rollback`. `transaction` is another name of this method.
 
         Args:
-            isolation: "snapshot" fails if a concurrent transaction changed data that this one writes,
-                "serializable" also if it changed data that this one reads. The default is the setting of the lakehouse.
+            isolation: "snapshot" fails if a concurrent transaction changed data that this one writes, "serializable"
+                also if it changed data that this one reads. The default is the setting of the lakehouse.
             message: stored in the log.
             author: stored in the log.
             properties: stored in the log.
             id: a name for the transaction that matches `[A-Za-z0-9._-]{1,100}`. Only one transaction with an id can
-            commit, so an application can repeat a transaction until it has been committed once.
+                commit, so an application can repeat a transaction until it has been committed once.
             restart: discard an earlier attempt with the id, saved or rolled back, and begin again. No process can
                 commit the discarded attempt. If the id was committed already, the transaction has that `version`, and
                 `commit` returns it.
@@ -176,10 +176,10 @@ class Lakehouse(Statements):
         If it has been committed, its `commit` returns that version again.
 
         Args:
-        id: id of the transaction.
-        allow_checks: functions that may run as checks, as `package.module:function`, or modules, which allow all
-        functions in them and in their submodules. The process that saved the transaction chose its checks.
-        A check that is a Python function runs in this process, so `commit` refuses it unless it is allowed.
+            id: id of the transaction.
+            allow_checks: functions that may run as checks, as `package.module:function`, or modules, which allow all
+                functions in them and in their submodules. The process that saved the transaction chose its checks. A
+                check that is a Python function runs in this process, so `commit` refuses it unless it is allowed.
 
         Raises:
             ObjectNotFound: no transaction was saved under that id, or it was rolled back.

@@ -377,8 +377,8 @@ class LakehouseMaintenance:
         reported. If the call fails, nothing has changed.
 
         Raises:
-        CommitConflict: another writer relocated the lakehouse, or changed a table that is rewritten.
-        InvalidLocation: a former root is not a valid root.
+            CommitConflict: another writer relocated the lakehouse, or changed a table that is rewritten.
+            InvalidLocation: a former root is not a valid root.
         """
         from trinitylake.lakehouse.relocation import relocate, storage_with
 

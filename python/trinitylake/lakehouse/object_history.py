@@ -39,7 +39,7 @@ class ObjectChange:
         name: the full name of the object; after a drop its last name.
         former_name: for a rename, the full name before it; otherwise None.
         rollback_from: if a rollback changed the object, the version that was the latest before the rollback; otherwise
-        None.
+            None.
         transaction: the transaction in the log; None if the log does not have it.
     """
 

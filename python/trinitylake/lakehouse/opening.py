@@ -39,7 +39,7 @@ def create(
 
     Args:
         uri: the root: a local path (a string or `pathlib.Path`), `file://`, `memory://`, `s3://`, `gs://`, `az://` or
-        `abfss://` (format §2).
+            `abfss://` (format §2).
         name: a name for display; nothing depends on it.
         properties: properties of the lakehouse, which are strings.
         exist_ok: open the lakehouse unchanged if it exists.

@@ -26,10 +26,10 @@ class Settings(TypedDict, total=False):
     Attributes:
         maximum_version_age_millis: the age from which versions may expire; by default 7 days.
         minimum_versions_to_keep: the number of newest versions that never expire; by default 3.
-        txn_ttl_millis: the age of an open transaction from which garbage collection may delete its files; by default
-        1 day.
+        txn_ttl_millis: the age of an open transaction from which garbage collection may delete its files; by default 1
+            day.
         default_isolation: isolation of transactions that choose none: "snapshot" (the default) or "serializable", where
-        a commit also fails if another transaction changed data that was read.
+            a commit also fails if another transaction changed data that was read.
     """
 
     maximum_version_age_millis: int

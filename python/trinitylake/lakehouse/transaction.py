@@ -411,7 +411,7 @@ class Transaction(OpenTransaction):
         error. The transaction can be resumed for `txn_ttl_millis`, a setting of the lakehouse (format §8).
 
         Raises:
-        CommitConflict: another process resumed the transaction, and saved, committed or rolled it back.
+            CommitConflict: another process resumed the transaction, and saved, committed or rolled it back.
         """
         core = self._state_to_change()
         attachment = b""
@@ -429,9 +429,9 @@ class Transaction(OpenTransaction):
         version. If a check fails, nothing is committed.
 
         Args:
-        check: SQL for DuckDB, which holds if the first value of its result is true; or a function that is called
-        with the transaction; or the name of such a function, `package.module:function`. A transaction with a
-        function that has no such name cannot be saved.
+            check: SQL for DuckDB, which holds if the first value of its result is true; or a function that is called
+                with the transaction; or the name of such a function, `package.module:function`. A transaction with a
+                function that has no such name cannot be saved.
         """
         self._state_to_change()
         self._checks.add(check)

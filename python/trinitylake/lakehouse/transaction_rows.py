@@ -40,9 +40,9 @@ class TableRowChanges:
     Arrow libraries read the rows through the Arrow C stream protocol.
 
     Attributes:
-    table_id: the id of the table, which a rename does not change.
-    name: the table's full name after the transaction; None if the transaction dropped the table.
-    former_name: the full name before the transaction; None if the transaction created or restored the table.
+        table_id: the id of the table, which a rename does not change.
+        name: the table's full name after the transaction; None if the transaction dropped the table.
+        former_name: the full name before the transaction; None if the transaction created or restored the table.
     """
 
     table_id: str

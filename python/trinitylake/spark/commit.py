@@ -79,9 +79,9 @@ def commit_write(
     job has committed them. With the option `id`, which becomes the id of the transaction, a write is done only once.
 
     Raises:
-    CommitConflict: the table of an overwrite has changed, or a rollback has undone the commit with this id.
-    TransactionClosed, ObjectNotFound: the transaction has ended.
-    CommitStateUnknown: it is unknown whether the commit happened; no file was deleted.
+        CommitConflict: the table of an overwrite has changed, or a rollback has undone the commit with this id.
+        TransactionClosed, ObjectNotFound: the transaction has ended.
+        CommitStateUnknown: it is unknown whether the commit happened; no file was deleted.
     """
     if transaction is not None:
         try:

@@ -171,27 +171,27 @@ def connect(
     Each statement is one commit; `trinitylake.spark.transaction` commits several statements together.
 
     Args:
-    root: the URI or path of the lakehouse. It is optional with `uri`: without it, `storage_options` and the jar for
-    the object store are not used, and executors access files as `catalog_config` or their environment says.
-    catalog: name of the catalog in SQL.
-    uri: the address of a running server (`trinitylake serve`), instead of a server in this driver. Sessions of Spark
-    Connect need it, because their driver is another process.
-    token: the bearer token of that server, or `env:NAME` if it is in the environment both here and in Spark's
-    driver.
-    spark: the session to add the catalog to; by default the active session, or a new one if there is none.
-    jars: paths of the jars for a new session: Iceberg's runtime for Spark, and Iceberg's clients of the object
-    store. By default the jars of Spark's installation are used, and `spark.jars.packages` downloads missing
-    jars.
-    storage_options: as for `trinitylake.open`. The server also sends them, under Iceberg's names, to the catalog,
-    because executors read and write files with Iceberg's own clients. They are in no setting of the session.
-    durability: as for `trinitylake.open`.
-    session_config: settings of a new session, such as `spark.master`. They appear on the command line of Spark's
-    JVM, so there is a warning for secrets.
-    catalog_config: properties of the Iceberg catalog, which override properties from the storage options.
+        root: the URI or path of the lakehouse. It is optional with `uri`: without it, `storage_options` and the jar for
+            the object store are not used, and executors access files as `catalog_config` or their environment says.
+        catalog: name of the catalog in SQL.
+        uri: the address of a running server (`trinitylake serve`), instead of a server in this driver. Sessions of
+            Spark Connect need it, because their driver is another process.
+        token: the bearer token of that server, or `env:NAME` if it is in the environment both here and in Spark's
+            driver.
+        spark: the session to add the catalog to; by default the active session, or a new one if there is none.
+        jars: paths of the jars for a new session: Iceberg's runtime for Spark, and Iceberg's clients of the object
+            store. By default the jars of Spark's installation are used, and `spark.jars.packages` downloads missing
+            jars.
+        storage_options: as for `trinitylake.open`. The server also sends them, under Iceberg's names, to the catalog,
+            because executors read and write files with Iceberg's own clients. They are in no setting of the session.
+        durability: as for `trinitylake.open`.
+        session_config: settings of a new session, such as `spark.master`. They appear on the command line of Spark's
+            JVM, so there is a warning for secrets.
+        catalog_config: properties of the Iceberg catalog, which override properties from the storage options.
 
     Raises:
         InvalidArgument: Java or the runtime is missing, the catalog's name is used for another lakehouse, or a secret
-        would become a setting.
+            would become a setting.
         NotALakehouse: there is no lakehouse at `root`.
         StorageError: the server at `uri` does not answer.
         PermissionDenied: the server does not accept this token.

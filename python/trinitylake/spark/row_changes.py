@@ -113,17 +113,17 @@ def merge(
     `write.merge.mode` requires this. A row with a null in its key matches nothing. The frame is evaluated once.
 
     Args:
-    frame: the source rows. It may have columns that the table does not have, for conditions.
-    root: the URI of the lakehouse.
-    table: the full name of the table.
-    on: the columns that are compared; by default the primary key.
-    txn: an open transaction of this process, or the id of a saved transaction: the merge becomes part of it.
-    id: id of the merge's transaction, or with `txn` of the merge in the transaction. A merge whose id was used
-    before does nothing, and its result counts no rows.
-    message: stored in the log.
-    author: stored in the log.
-    storage_options: as for `trinitylake.open`.
-    durability: as for `trinitylake.open`.
+        frame: the source rows. It may have columns that the table does not have, for conditions.
+        root: the URI of the lakehouse.
+        table: the full name of the table.
+        on: the columns that are compared; by default the primary key.
+        txn: an open transaction of this process, or the id of a saved transaction: the merge becomes part of it.
+        id: id of the merge's transaction, or with `txn` of the merge in the transaction. A merge whose id was used
+            before does nothing, and its result counts no rows.
+        message: stored in the log.
+        author: stored in the log.
+        storage_options: as for `trinitylake.open`.
+        durability: as for `trinitylake.open`.
 
     `execute` raises:
     InvalidArgument: more than one row of the frame would change the same row of the table; a key, column or SQL is
@@ -439,9 +439,9 @@ class _Rewrite:
     """A task that rewrites the files of changed rows, and yields a pickled `RewrittenFiles`.
 
     Attributes:
-    values: for each clause, a mapping of columns of the table to the columns with their new values; None for a
-    delete.
-    in_place: whether unchanged rows remain in their files, next to delete files (merge-on-read).
+        values: for each clause, a mapping of columns of the table to the columns with their new values; None for a
+            delete.
+        in_place: whether unchanged rows remain in their files, next to delete files (merge-on-read).
     """
 
     plan: WritePlan

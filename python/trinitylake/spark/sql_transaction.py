@@ -53,10 +53,10 @@ class SparkTransaction:
     driver, the end of the block warns of such statements (`OutsideTransaction`).
 
     Attributes:
-    id: id of the transaction, as in the log of the lakehouse.
-    catalog: name of the transaction's catalog.
-    warehouse: the property `warehouse` with which other REST clients of the server use the transaction.
-    version: the committed version; None before the commit.
+        id: id of the transaction, as in the log of the lakehouse.
+        catalog: name of the transaction's catalog.
+        warehouse: the property `warehouse` with which other REST clients of the server use the transaction.
+        version: the committed version; None before the commit.
     """
 
     def __init__(self, spark: SparkSession, connection: Connection, id: str, catalog: str) -> None:
@@ -233,7 +233,7 @@ def transaction(
         message: stored in the log.
         author: stored in the log.
         id: id of the transaction, which is committed at most once: if the id was committed before, the statements have
-        no effect, and the commit returns that version.
+            no effect, and the commit returns that version.
         properties: stored in the log.
         restart: discard an earlier attempt with the id (open, saved or rolled back), and begin again.
         catalog: the name of the catalog that was given to `connect`.
@@ -271,14 +271,14 @@ def run(
     The function may be called several times, and must read all data again in each call.
 
     Args:
-    spark: a session that `connect` returned.
-    function: called with the transaction. Its result is returned.
-    retries: how often to begin again after a `CommitConflict`; 0 for one attempt.
-    isolation: as for `transaction`.
-    message: stored in the log.
-    author: stored in the log.
-    properties: stored in the log.
-    catalog: the name of the catalog that was given to `connect`.
+        spark: a session that `connect` returned.
+        function: called with the transaction. Its result is returned.
+        retries: how often to begin again after a `CommitConflict`; 0 for one attempt.
+        isolation: as for `transaction`.
+        message: stored in the log.
+        author: stored in the log.
+        properties: stored in the log.
+        catalog: the name of the catalog that was given to `connect`.
 
     Raises the `CommitConflict` of the last attempt. Any other error of the function or the commit is raised at once.
     """

@@ -33,12 +33,13 @@ class Position:
     """A position: all snapshots before `snapshot`, and the first `files` files of `snapshot`, have been delivered.
 
     Attributes:
-    version: the version of the lakehouse in which the snapshot was found; the search for newer snapshots begins there.
-    table: the id of the table; "" if the table did not exist yet.
-    snapshot: the id of the Iceberg snapshot; None if the table had no snapshot.
-    files: number of delivered files of the snapshot, in the order of their paths; None for all files.
-    whole: whether the files of the snapshot are all files that the table had then, instead of the files that the
-    snapshot added.
+        version: the version of the lakehouse in which the snapshot was found; the search for newer snapshots begins
+            there.
+        table: the id of the table; "" if the table did not exist yet.
+        snapshot: the id of the Iceberg snapshot; None if the table had no snapshot.
+        files: number of delivered files of the snapshot, in the order of their paths; None for all files.
+        whole: whether the files of the snapshot are all files that the table had then, instead of the files that the
+            snapshot added.
     """
 
     version: int
@@ -166,12 +167,12 @@ class _Trail:
     """The steps after a position, as far as versions have been read.
 
     Attributes:
-    begin: the position.
-    next: the first version that has not been read.
-    last: the position after the last snapshot that was found.
-    pending: snapshots, each with `whole`, that were found in version `next - 1` and are not steps yet.
-    location: location of the table's definition in the last version that was read; None if there was no table.
-    table: the table in that version.
+        begin: the position.
+        next: the first version that has not been read.
+        last: the position after the last snapshot that was found.
+        pending: snapshots, each with `whole`, that were found in version `next - 1` and are not steps yet.
+        location: location of the table's definition in the last version that was read; None if there was no table.
+        table: the table in that version.
     """
 
     begin: Position

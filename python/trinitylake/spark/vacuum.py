@@ -147,7 +147,7 @@ class _Levels:
     """Reads files level by level.
 
     Attributes:
-    found: the files that each level names.
+        found: the files that each level names.
     """
 
     def __init__(self, spark: SparkSession, storage: _core.Storage, kept: ExitStack, progress: Progress | None) -> None:

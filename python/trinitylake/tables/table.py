@@ -308,8 +308,8 @@ class Table(ABC):
             until: the last version, by default the latest version that this handle can see.
             columns: columns of the table to return, by default all but variants.
             net: compare only the versions `since` and `until`: each row has at most one change, and a row that was
-            inserted and deleted in between has none. `_version` is then `until`, `_committed_at` its time, and
-            `_transaction_id` is null. Versions in between may have expired.
+                inserted and deleted in between has none. `_version` is then `until`, `_committed_at` its time, and
+                `_transaction_id` is null. Versions in between may have expired.
             names: "iceberg" for the columns of Iceberg's `create_changelog_view`: `_change_type` ("INSERT", "DELETE",
                 "UPDATE_BEFORE", "UPDATE_AFTER"), `_change_ordinal` and `_commit_snapshot_id`.
 

@@ -57,7 +57,7 @@ class TransactionTable(Table):
         _scans: the number of scans.
         _committed_version: the version of the commit; None while the transaction is open.
         _waiting_rows: the rows of small appends. The next other use of the table stages them, or the commit does, which
-        may instead write them to one data file together with concurrent appends (`group_append.py`).
+            may instead write them to one data file together with concurrent appends (`group_append.py`).
     """
 
     def __init__(
