@@ -125,10 +125,11 @@ def merge(
         storage_options: as for `trinitylake.open`.
         durability: as for `trinitylake.open`.
 
-    `execute` raises:
-    InvalidArgument: more than one row of the frame would change the same row of the table; a key, column or SQL is
-    invalid; or a value does not fit.
-    CommitConflict: another writer changed rows with one of the keys, or the same files, first.
+    `execute` raises these errors:
+
+    - `InvalidArgument`: more than one row of the frame would change the same row of the table; a key, column or SQL is
+      invalid; or a value does not fit.
+    - `CommitConflict`: another writer changed rows with one of the keys, or the same files, first.
     """
     options = options_for(root, table, txn, id, message, author, storage_options, durability)
     keys = None if on is None else list(texts(on, "on"))
