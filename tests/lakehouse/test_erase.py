@@ -531,7 +531,7 @@ def test_a_certificate_is_checked_with_its_key_and_filter(lake: tl.Lakehouse, tm
     done.write(path)
     key = f"{path}.key"
     assert lake.maintenance.fsck(certificate=path, filter=FILTER, key=key).is_sound
-    with pytest.raises(tl.InvalidArgument, match="filter is not the one"):
+    with pytest.raises(tl.InvalidArgument, match="belongs to another filter"):
         lake.maintenance.fsck(certificate=path, filter="email = 'bob'", key=key)
     lake.table("raw.orders").append(people(ANN))
     assert lake.maintenance.fsck(certificate=path, key=key).is_sound

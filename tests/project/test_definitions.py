@@ -173,7 +173,7 @@ def test_a_newer_format_is_refused() -> None:
 
 def test_properties_are_text() -> None:
     for properties in ({"a": 1}, {1: "a"}, {"": "a"}):
-        with pytest.raises(InvalidArgument, match="text"):
+        with pytest.raises(InvalidArgument, match="strings"):
             new_namespace_def(properties=properties)  # type: ignore[arg-type]
 
 

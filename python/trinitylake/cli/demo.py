@@ -136,8 +136,7 @@ class Story:
         with self.step("Load five related tables in one transaction") as step:
             with self.lake.transaction(message="load nycflights13", author="demo") as transaction:
                 transaction.create_namespace("nyc", {"source": "nycflights13"})
-                for name in ROWS:
-                    rows = _read(data_folder(), name)
+                for name, rows in tables():
                     table = transaction.create_table(
                         f"nyc.{name}", rows, partition_spec=PARTITIONS.get(name), primary_key=KEYS.get(name, ())
                     )
@@ -336,6 +335,13 @@ def _mean_delay_by_wind(flights: pa.Table, weather: pa.Table) -> dict[str, float
         ).as_py()
         for name, (low, high) in bounds.items()
     }
+
+
+def tables() -> Iterator[tuple[str, pa.Table]]:
+    """Name and rows of the five tables, the largest last."""
+    folder = data_folder()
+    for name in ROWS:
+        yield name, _read(folder, name)
 
 
 def data_folder() -> Path:
