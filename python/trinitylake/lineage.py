@@ -7,7 +7,7 @@
         txn.table("shop.totals").overwrite(totals_of(txn.table("shop.orders").scan()))
 
 The outputs are the tables and views that the transaction changed according to the log, the inputs are the tables that
-it read. So nobody has to list datasets, and no SQL is parsed.
+it read. The caller need not list datasets, and no SQL is parsed.
 """
 
 from __future__ import annotations

@@ -440,7 +440,7 @@ class Statements(Reader):
         author: str = "",
         **settings: Unpack[Settings],
     ) -> None:
-        """Change the name, properties and `Settings` of the lakehouse (format §6). What is not given does not change.
+        """Change the name, properties and `Settings` of the lakehouse (format §6). Other settings do not change.
 
         Raises `InvalidArgument` for an unknown setting, for a setting that is fixed when the lakehouse is created, and
         for an invalid value.
