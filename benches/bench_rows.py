@@ -27,7 +27,7 @@ def _append_times(append: Callable[[pa.Table], object], commits: int) -> list[fl
 
 
 def _windows(times: list[float], window: int) -> tuple[list[float], list[float]]:
-    """The first and the last appends, without the very first, which imports and opens."""
+    """The first and the last appends, without the very first, which also imports modules and opens the table."""
     return times[1 : window + 1], times[-window:]
 
 
@@ -60,7 +60,7 @@ def append_rows(bench: Bench) -> None:
 
 
 def append_from_threads(bench: Bench) -> None:
-    """Eight threads append to one table: every row must land."""
+    """Eight threads append to one table; all rows must be in the table."""
     threads, each = 8, bench.size(50, 5)
     rates, their_rates, landed, their_failures = [], [], [], []
     for _ in range(bench.size(3, 2)):

@@ -48,7 +48,7 @@ class Sides:
 
     @property
     def source(self) -> DataFrameReader:
-        """The data source that needs no jar."""
+        """Read through the data source, which needs no jar."""
         return self.spark.read.format("trinitylake").option("root", self.lake.uri)
 
 
@@ -209,7 +209,7 @@ def spark_tpch(bench: Bench) -> None:
 
 
 def _discarding_source() -> Any:
-    """A Python data source that takes rows and writes nothing: what the interface costs. A local class, as below."""
+    """A Python data source that receives rows and writes nothing, to measure the interface. A local class, as below."""
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
     class Writer(DataSourceArrowWriter):

@@ -1,8 +1,8 @@
-"""A client that keeps connections busy, in a process of its own: `python -m benches.http_load`.
+"""HTTP client with several busy connections, in its own process: `python -m benches.http_load`.
 
-It reads a JSON document from standard input (`port`, `requests`: for each connection what it sends, as
-lists of method, path and body; `repeats`) and writes one with the seconds of all together, and the median and the 99th
-percentile of one.
+It reads a JSON document from standard input: `port`; `requests`, for each connection a list of requests (method, path
+and body); and `repeats`. It writes a JSON document with the total duration in seconds, and with the median and the 99th
+percentile of a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import uvloop
 
 
 class _Connection(asyncio.Protocol):
-    """Sends the next request when the answer to the one before is there."""
+    """Connection that sends the next request when the previous one is answered."""
 
     def __init__(self, requests: list[bytes], repeats: int) -> None:
         self.seconds: list[float] = []
@@ -36,7 +36,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write(self._requests[len(self.seconds)])
 
     def data_received(self, data: bytes) -> None:
-        # The client shares the processors with the server: of a body it looks at nothing but the length.
+        # The client shares the processors with the server, so it reads only the length of a body.
         if self._missing_size_bytes:
             self._missing_size_bytes -= len(data)
         else:

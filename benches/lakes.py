@@ -19,7 +19,7 @@ WARM_CACHE_SIZE_BYTES = 480 << 20
 def table_names(tables: int) -> tuple[list[str], list[str]]:
     """Namespace and name of each table, in key order.
 
-    A namespace has 10,000 tables, or a tenth of all if there are less than 100,000.
+    A namespace has 10,000 tables; in a lakehouse of fewer than 100,000 tables, a tenth of them.
     """
     share = TABLES_PER_NAMESPACE if tables >= 100_000 else max(tables // 10, 1)
     namespaces = [f"namespace_{i // share:05d}" for i in range(tables)]

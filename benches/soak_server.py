@@ -200,7 +200,7 @@ class Attacker(threading.Thread):
             time.sleep(self._pause)
 
     def post(self, path: str, body: bytes, token: str) -> bytes:
-        """The body of the answer, on a connection of its own."""
+        """The body of the response to a POST on a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request("POST", path, body, {"Authorization": f"Bearer {token}"})
@@ -215,19 +215,19 @@ class Attacker(threading.Thread):
 
 
 def _report(attacker: Attacker) -> None:
-    """Reports about a table, each of them another and as large as may be, of a reader."""
+    """Send metrics reports about a table as a reader, each of them different and of the maximum size."""
     report = {"report-type": "scan-report", "number": attacker.random.random(), "text": "x" * REPORT_SIZE_BYTES}
     attacker.post("/v1/latest/namespaces/shared/tables/t0/metrics", json.dumps(report).encode(), READER)
 
 
 def _send_large_body(attacker: Attacker) -> None:
-    """A body that is read whole, parsed, and refused."""
+    """Send a large body, which the server reads and parses completely and then refuses."""
     body = {"namespace": [], "properties": {"note": "x" * LARGE_BODY_SIZE_BYTES}}
     attacker.post("/v1/latest/namespaces", json.dumps(body).encode(), WRITER)
 
 
 def _begin_a_plan(attacker: Attacker) -> None:
-    """A plan that is never the same; of half of them one more part is asked for, of none the last."""
+    """Begin a different scan plan each time. Half of the plans are continued once, and no plan is completed."""
     path = "/v1/latest/namespaces/shared/tables/planned"
     request = {"filter": {"type": "gt", "term": "id", "value": -attacker.random.randrange(1 << 40)}}
     begun = json.loads(attacker.post(f"{path}/plan", json.dumps(request).encode(), READER))
@@ -236,7 +236,7 @@ def _begin_a_plan(attacker: Attacker) -> None:
 
 
 def _send_nonsense(attacker: Attacker) -> None:
-    """JSON that is nested deeply, has numbers of a megabyte, or more values than a body may have."""
+    """Send JSON that is deeply nested, has numbers of a megabyte, or has more values than a body may have."""
     bodies = (
         b'{"namespace":' + b"[" * 50_000,
         b'{"namespace":[' + b"9" * 1_000_000 + b"]}",
@@ -307,7 +307,7 @@ def soak(seconds: float, pause: float, *, attacks: bool) -> int:
 
 
 def _watch(process: psutil.Process, lake: tl.Lakehouse, end: float) -> list[tuple[float, float]]:
-    """Seconds since the start and the memory of a process in MiB, about once a second; and expire old versions."""
+    """Expire old versions once a second, and record the seconds since the start and the memory of a process in MiB."""
     began = expired_at = time.monotonic()
     samples = []
     while (now := time.monotonic()) < end:

@@ -1,4 +1,4 @@
-"""Files that Maven brings, for the runners beside this file."""
+"""Files from Maven for the other scripts of this folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TARGET = HERE.parent / "target" / "compatibility"
 
 
 def fetched(name: str) -> list[Path]:
-    """The dependencies that the POM of that name lists, fetched unless they are there since it was changed last."""
+    """Fetch the dependencies of a POM, unless they were fetched after its last change. Returns their paths."""
     pom, folder = HERE / name, TARGET / "artifacts" / name.removesuffix(".xml")
     stamp = folder / "fetched.xml"
     if not stamp.exists() or stamp.read_bytes() != pom.read_bytes():

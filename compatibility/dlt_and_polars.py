@@ -1,6 +1,6 @@
-"""What `run_dlt_polars.py` starts: dlt and polars as they are released, in an environment without this package.
+"""Program of `run_dlt_polars.py`: released dlt and Polars, in an environment without this package.
 
-python dlt_and_polars.py URL FOLDER WAREHOUSE TOKEN NAME
+    python dlt_and_polars.py URL FOLDER WAREHOUSE TOKEN NAME
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def rows(start: int, end: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def load_with_dlt(folder: str, name: str) -> None:
-    """Appends, a new column, an upsert, and a table that is replaced."""
+    """Append rows, add a column, upsert, and replace a table."""
     pipeline = dlt.pipeline(
         name, destination=filesystem(bucket_url=f"file://{folder}/dlt"), dataset_name=name, pipelines_dir=folder
     )
@@ -59,7 +59,7 @@ def check_dlt(catalog: Catalog, name: str) -> None:
 
 
 def use_polars(catalog: Catalog, name: str) -> None:
-    """Appends, an overwrite, a lazy frame on its way out, and scans by both of its readers."""
+    """Append, overwrite, write a lazy frame, and scan with both readers of Polars."""
     days = [date(2026, 1, day) for day in range(1, 5)]
     frame = pl.DataFrame(
         {"id": [1, 2, 3, None], "city": list("abab"), "x": [1.5, 2.5, float("nan"), None], "day": days}

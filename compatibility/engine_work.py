@@ -1,7 +1,7 @@
-"""What any SQL engine must be able to do as a client of the server, in SQL that all of them understand.
+"""Statements that any SQL engine must be able to run as a client of the server.
 
-An engine attaches catalogs by their warehouse and runs statements. Each step compares what it answers, or what the
-lakehouse has afterwards, with what must be there; PyIceberg is the other client of the same transactions.
+An engine attaches catalogs by their warehouse and runs statements. Each step compares the results, or the content of
+the lakehouse, with expected values. PyIceberg is a second client of the same transactions.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import trinitylake as tl
 from trinitylake.rest import RestServer, serve
 
 TOKEN = "a-token-that-is-long-enough"
-#: What clients say to a change of the past: the server offers it nowhere.
+#: Error messages of clients for a write to an old version: the server offers no write endpoints there.
 READ_ONLY = "Server does not support endpoint"
 Rows = list[tuple[Any, ...]]
 ROW = pa.table({"id": pa.array([9], pa.int64()), "amount": pa.array([9.5], pa.float64())})
 
 
 class StatementFailed(Exception):
-    """What an engine says about a statement that it could not run."""
+    """Error of an engine for a statement."""
 
 
 class Engine(Protocol):
     """A SQL engine that runs."""
 
     def attach(self, name: str, url: str, token: str, warehouse: str) -> None:
-        """A catalog of that name. Raises `StatementFailed`."""
+        """Attach a catalog under this name. Raises `StatementFailed`."""
 
     def run(self, statement: str) -> Rows:
-        """The rows of the answer. Raises `StatementFailed`."""
+        """Run a statement and return its rows. Raises `StatementFailed`."""
 
 
 class Report:
@@ -48,7 +48,7 @@ class Report:
         self._failed = 0
 
     def check(self, what: str, found: object, wanted: object) -> None:
-        """Note whether something is as it must be."""
+        """Record whether a condition holds."""
         if found == wanted:
             self._passed += 1
         else:
@@ -56,7 +56,7 @@ class Report:
             print(f"failed: {what}: found {found!r}, not {wanted!r}", flush=True)
 
     def check_refused(self, what: str, work: Callable[[], object], reason: str) -> None:
-        """Note whether a statement is refused, with that reason in the message."""
+        """Record whether a statement is refused with this reason in the message."""
         try:
             found: object = work()
         except StatementFailed as error:
@@ -64,7 +64,7 @@ class Report:
         self.check(what, found, reason)
 
     def exit_code(self) -> int:
-        """Tell how many there were; 0 if none failed and there were any."""
+        """Print the number of checks. Returns 0 if there was at least one, and none failed."""
         print(f"[ {self._passed} checks successful with {self._engine}, {self._failed} failed ]")
         return int(self._failed > 0 or self._passed == 0)
 
@@ -73,11 +73,11 @@ class Work:
     """The steps, in order, over one server.
 
     Args:
-        engine: who works.
-        server: over an empty lakehouse, with a token.
+        engine: runs the statements.
+        server: a server over an empty lakehouse, with a token.
         lake: the same lakehouse, opened directly.
-        namespace_word: what the engine calls a namespace.
-        report: where the outcome goes.
+        namespace_word: the engine's keyword for a namespace.
+        report: records the results.
     """
 
     def __init__(
@@ -90,7 +90,9 @@ class Work:
         self._report = report
 
     def latest(self) -> int:
-        """Tables are made, written and read at the latest version. Returns a version with two tables of two rows."""
+        """Create, write and read tables at the latest version. Returns the version, which has two tables of two
+        rows.
+        """
         check, run, lake = self._report.check, self._engine.run, self._lake
         self._attach("lake", "@latest")
         run(f"CREATE {self._namespace_word} lake.shop")
@@ -115,7 +117,7 @@ class Work:
         return before
 
     def one_transaction(self) -> None:
-        """Two tables are changed and one is made in a transaction, which becomes one version, or none."""
+        """Change two tables and create one in a transaction, which becomes one version, or none."""
         check, run, lake = self._report.check, self._engine.run, self._lake
         for end in ("rollback", "commit"):
             begun = self._post("", {"message": f"by an engine: {end}"})
@@ -140,7 +142,7 @@ class Work:
                 check("so the engine reads, too", self._rows("lake", table), sorted([*rows, *more]))
 
     def together(self) -> None:
-        """The engine and PyIceberg work in one transaction; each sees what the other wrote."""
+        """The engine and PyIceberg use one transaction; each reads the rows that the other wrote."""
         check, run, lake = self._report.check, self._engine.run, self._lake
         begun, before = self._post("", {"message": "together"}), lake.version
         orders, totals = self._rows_of_lake("orders"), self._rows_of_lake("totals")
@@ -160,7 +162,7 @@ class Work:
         check("and those of both", self._rows_of_lake("totals"), sorted([*totals, (9, 9.5), (11, 11.5)]))
 
     def past(self, version: int) -> None:
-        """An old version is read, and every write to it is refused."""
+        """Read an old version; every write to it is refused."""
         refused, run, before = self._report.check_refused, self._engine.run, self._lake.version
         self._attach("past", f"@version/{version}")
         for table in ("orders", "totals"):
@@ -201,7 +203,7 @@ AnyEngine = TypeVar("AnyEngine", bound=Engine)
 def compare(
     name: str, engine: AnyEngine, namespace_word: str, own_statements: Callable[[AnyEngine, tl.Lakehouse, Report], None]
 ) -> int:
-    """All steps, and those that only this engine has, over a new lakehouse. Returns the exit code."""
+    """Run all steps, and those for this engine only, over a new lakehouse. Returns the exit code."""
     report = Report(name)
     with tempfile.TemporaryDirectory() as folder:
         lake = tl.create(f"{folder}/lake", durability="none")

@@ -43,11 +43,11 @@ NOT_OFFERED = {404, 405, 406, 415, 501}
 
 
 class NotOffered(Exception):
-    """The catalog has no commit over several tables."""
+    """The catalog has no commit of several tables."""
 
 
 class Catalog:
-    """A REST catalog, as far as the tests need it. Safe to share between threads."""
+    """Client of a REST catalog, with the calls that the tests need. Threads can share it."""
 
     def __init__(self, url: str, warehouse: str | None, headers: Mapping[str, str]) -> None:
         self._base = f"{url.rstrip('/')}/v1"
@@ -63,7 +63,7 @@ class Catalog:
     def request(
         self, method: str, path: str, body: Any = None, prefix: str | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """The status and the answer. 0 for a connection that broke: nobody knows what happened."""
+        """Status and body of the response. Status 0 if the connection failed, so that the outcome is unknown."""
         address = self._base + (self._prefix if prefix is None else prefix) + path
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(address, data, self._headers, method=method)
@@ -81,14 +81,14 @@ class Catalog:
             return 0, {"error": {"message": str(error)}}
 
     def expect(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """The answer to a request that has to succeed."""
+        """The body of a response that must be successful."""
         status, answer = self.request(method, path, body)
         if not 200 <= status < 300:
             raise SystemExit(f"{method} {path}: {status} {answer.get('error', answer)}")
         return answer
 
     def create(self, name: str) -> None:
-        """A table with one column, which is no element of its list."""
+        """Create a table with one column, which is not an element of its list."""
         field = {"id": 1, "name": "first", "type": "int", "required": False}
         schema = {"type": "struct", "schema-id": 0, "fields": [field]}
         request = {"name": name, "schema": schema, "stage-create": False}  # Nessie 0.99 requires the field
@@ -101,7 +101,7 @@ class Catalog:
         return State(name, metadata["current-schema-id"], metadata["last-column-id"], current["fields"])
 
     def commit(self, changes: Sequence[Mapping[str, Any]]) -> bool | None:
-        """A commit over several tables: whether it succeeded, or None if nobody knows."""
+        """Commit changes of several tables. Returns whether it succeeded, or None if the outcome is unknown."""
         identified = [{"identifier": {"namespace": [self.namespace], "name": one["table"]}, **one} for one in changes]
         for one in identified:
             del one["table"]
@@ -119,7 +119,7 @@ class Catalog:
 
 
 class State:
-    """What a client saw of a table, and what it can say about it in a commit."""
+    """State of a table as a client read it, and the parts of a commit that follow from it."""
 
     def __init__(self, table: str, schema_id: int, last_column_id: int, fields: Sequence[Mapping[str, Any]]) -> None:
         self.table = table
@@ -139,7 +139,7 @@ class State:
         return {"table": self.table, "requirements": [requirement], "updates": []}
 
     def appended(self, element: str) -> dict[str, Any]:
-        """That the table is unchanged, and gets one more element."""
+        """Requirement that the table is unchanged, and updates that append one element."""
         id = self._last_column_id + 1
         fields = [*self._fields, {"id": id, "name": element, "type": "int", "required": False}]
         schema = {"type": "struct", "schema-id": self._schema_id + 1, "fields": fields}
@@ -151,7 +151,7 @@ class State:
 
 
 def at_once(*calls: Callable[[], bool | None]) -> list[bool | None]:
-    """The results of calls that begin at the same moment."""
+    """Results of calls that start at the same moment."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], bool | None]) -> bool | None:
@@ -163,7 +163,7 @@ def at_once(*calls: Callable[[], bool | None]) -> list[bool | None]:
 
 
 def lost_update(catalog: Catalog, rounds: int, tables: Sequence[str]) -> int:
-    """How often two commits that require the same state of a table both succeeded."""
+    """Number of rounds in which two commits that require the same table state both succeeded."""
     both = 0
     for number in range(rounds):
         state = catalog.load(tables[0])
@@ -173,7 +173,7 @@ def lost_update(catalog: Catalog, rounds: int, tables: Sequence[str]) -> int:
 
 
 def all_or_nothing(catalog: Catalog, rounds: int, tables: Sequence[str]) -> int:
-    """How often a commit of which one requirement did not hold was taken, or changed a table."""
+    """Number of rounds in which a commit with one failed requirement was accepted, or changed a table."""
     wrong = 0
     for number in range(rounds):
         first, second = (catalog.load(name) for name in tables[:2])
@@ -186,7 +186,7 @@ def all_or_nothing(catalog: Catalog, rounds: int, tables: Sequence[str]) -> int:
 
 
 def write_skew(catalog: Catalog, rounds: int, tables: Sequence[str]) -> int:
-    """How often two commits that each require that the other does not happen both succeeded."""
+    """Number of rounds in which two commits that each require the absence of the other both succeeded."""
     both = 0
     for number in range(rounds):
         first, second = (catalog.load(name) for name in tables[:2])
@@ -199,7 +199,7 @@ def write_skew(catalog: Catalog, rounds: int, tables: Sequence[str]) -> int:
 def serializable(
     catalog: Catalog, transactions: int, tables: Sequence[str], clients: int, seed: int
 ) -> tuple[dict[str, list[str]], Counter[str]]:
-    """What a search in a random history finds, by kind, and how many transactions ended how."""
+    """Violations in a random history by kind, and the number of transactions by outcome."""
     history: list[Transaction] = []
     lock = threading.Lock()
 
@@ -257,7 +257,7 @@ def is_clean(result: Mapping[str, Any]) -> bool:
 
 
 def is_conclusive(result: Mapping[str, Any]) -> bool:
-    """Whether enough happened: a catalog that refuses everything isolates well."""
+    """Whether enough commits succeeded: a catalog that refuses every commit has no violations."""
     return result["transactions"].get("committed", 0) * 10 >= sum(result["transactions"].values())
 
 

@@ -1,9 +1,9 @@
-"""dlt and polars as clients of the REST server, unmodified: part of `make compatibility`.
+"""dlt and Polars as unmodified clients of the REST server: part of `make compatibility`.
 
     python compatibility/run_dlt_polars.py PYTHON
 
-They run in an environment of their own (the group `clients`), whose Python is the argument, against a server in this
-process: on the latest version, and in an open transaction, of which nobody sees anything before its commit.
+The argument is the Python of their environment (dependency group `clients`). The server runs in this process. The
+clients work on the latest version, and in an open transaction that no other client sees before its commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLES = ["cities", "frame", "fresh", "trips"]
 
 
 def tables(state: tl.Lakehouse | tl.LakehouseVersion, namespace: str) -> set[str]:
-    """The tables of a namespace, without those that dlt has for itself."""
+    """Tables of a namespace, without the internal tables of dlt."""
     found = state.tables(namespace) if namespace in state.namespaces() else []
     return {name.rpartition(".")[2] for name in found} - {"_dlt_loads", "_dlt_version", "_dlt_pipeline_state"}
 
@@ -33,7 +33,7 @@ def main(python: str) -> None:
     python = str(Path(python).absolute())
     with tempfile.TemporaryDirectory() as folder:
         lake = tl.create(f"{folder}/lake")
-        # dlt writes tables where it keeps its own files, so both lie in the lakehouse.
+        # dlt writes tables to the same place as its own files, so both are in the lakehouse.
         with rest.serve(lake, token=TOKEN) as url:
 
             def run(warehouse: str, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Flink, as it is released, as a client of this server: part of `make compatibility`.
+"""Released Flink as a client of the REST server: part of `make compatibility`.
 
-Its Python package brings Flink, Maven the gateway for SQL, Iceberg and Hadoop (`flink.xml`). The gateway runs jobs in
-its own process, in batch mode. Its log goes to `target/compatibility/flink.log`; the exit code is 0 only if every
-statement gives what it must.
+A Python package contains Flink; Maven fetches the SQL gateway, Iceberg and Hadoop (`flink.xml`). The gateway runs jobs
+in its own process, in batch mode, and logs to `target/compatibility/flink.log`. The exit code is 0 only if every
+statement has the expected result.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from engine_work import Report, Rows, StatementFailed, compare
 import trinitylake as tl
 
 START_SECONDS = 300
-#: What Flink's own scripts open to it of Java 17.
+#: Options of Flink's own start scripts for Java 17.
 OPENED = ("java.lang", "java.util", "java.net", "java.io", "java.nio", "java.text", "java.time", "java.lang.reflect")
 OPENED += ("java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks", "sun.nio.ch")
-#: Why a job failed is in the log of its cluster only.
+#: The reason for a failed job is only in the log of its cluster.
 LOGGING = """rootLogger.level = INFO
 rootLogger.appenderRef.console.ref = Console
 appender.console.name = Console
@@ -42,7 +42,7 @@ appender.console.layout.pattern = %d %p %c %m%n
 
 
 class Flink:
-    """A session of a running gateway, which writes a log."""
+    """Session of a running gateway, which writes a log."""
 
     def __init__(self, url: str, log: Path) -> None:
         self._url = url
@@ -50,20 +50,20 @@ class Flink:
         self._session = f"/v3/sessions/{self._ask('POST', '/v3/sessions', {})['sessionHandle']}"
 
     def attach(self, name: str, url: str, token: str, warehouse: str) -> None:
-        """A catalog of that name. Raises `StatementFailed`."""
+        """Attach a catalog under this name. Raises `StatementFailed`."""
         settings = {"type": "iceberg", "catalog-type": "rest", "uri": url, "token": token, "warehouse": warehouse}
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in settings.items())
         self.run(f"CREATE CATALOG {name} WITH ({listed})")
 
     def run(self, statement: str) -> Rows:
-        """The rows of the answer, when the job is done. Raises `StatementFailed`."""
+        """Run a statement and return its rows after the job has ended. Raises `StatementFailed`."""
         if statement.startswith("SHOW DATABASES IN "):  # Flink's word for it
             statement = statement.replace(" IN ", " FROM ")
         log_size = self._log.stat().st_size
         try:
             return self._result(statement)
         except StatementFailed as error:
-            # The answer about a job that failed says that its cluster has ended; only the log says why.
+            # The response for a failed job says only that its cluster has ended; the reason is in the log.
             with self._log.open("rb") as log:
                 log.seek(log_size)
                 lines = f"{error}\n{log.read().decode()}".splitlines()
@@ -94,7 +94,7 @@ class Flink:
 
 @contextmanager
 def running() -> Iterator[Flink]:
-    """The gateway on a free port, with at most 1.5 GB of heap."""
+    """Run the gateway on a free port, with at most 1.5 GB of heap."""
     java = shutil.which("java")
     if java is None:
         raise SystemExit("Flink needs Java 17")
@@ -132,7 +132,7 @@ def running() -> Iterator[Flink]:
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Until there is an answer. Ends the run if there never is."""
+    """Wait for a response. Ends the program if there is none."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -144,7 +144,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def own_statements(engine: Flink, lake: tl.Lakehouse, report: Report) -> None:
-    """What Flink's SQL can do with Iceberg: keyed tables that are written by upserts, overwrites, changed tables."""
+    """Statements of Flink SQL: tables with a primary key and upserts, overwrites, changed tables."""
     check, run = report.check, engine.run
     run(
         "CREATE TABLE lake.shop.stock (id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED) "

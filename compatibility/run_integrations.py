@@ -1,11 +1,10 @@
-"""The pages of docs/integrations whose tools are too heavy for every run of the tests: `make integrations`.
+"""Run the pages of docs/integrations whose tools have many dependencies: `make integrations`.
 
-    python compatibility/run_integrations.py WHEEL             # all
-    python compatibility/run_integrations.py WHEEL dlt dbt     # some pages
+    python compatibility/run_integrations.py WHEEL
+    python compatibility/run_integrations.py WHEEL dlt dbt # some pages
 
-Tools whose requirements agree share an environment, which is made from its lock file and the wheel of the package and
-removed afterwards. Each page runs from top to bottom in a process and a folder of its own, as the light ones do in the
-tests.
+Tools with compatible requirements share an environment, which is created from a lock file and the wheel of the package,
+and removed afterwards. Each page runs from top to bottom in its own process and folder.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: The pages that run in the environment of each lock file.
+#: Pages by the lock file of their environment.
 ENVIRONMENTS = {
     "integrations": ("daft", "dagster", "datafusion", "dlt", "ibis", "ray", "sqlmesh"),
     "integrations-airflow": ("airflow",),
@@ -44,7 +43,7 @@ def environment(name: str, wheel: str) -> Path:
 
 
 def install_extensions(python: Path, home: Path) -> None:
-    """Put the extensions of DuckDB, which come as packages, to where DuckDB looks for those that it has downloaded."""
+    """Copy DuckDB's extensions from their Python packages to the folder of downloaded extensions."""
     packages = python.parent.parent.glob("lib/*/site-packages")
     extensions = (one for each in packages for one in each.glob("duckdb_extension_*/extensions/*/*.duckdb_extension"))
     asked = [str(python), "-c", "import duckdb; print(duckdb.sql('PRAGMA platform').fetchone()[0])"]
@@ -56,7 +55,7 @@ def install_extensions(python: Path, home: Path) -> None:
 
 
 def run(python: Path, page: str) -> bool:
-    """Run a page; what it printed is shown if it failed."""
+    """Run a page. Prints its output if it failed."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PATH": f"{python.parent}:{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as folder:
         install_extensions(python, Path(folder))

@@ -1,8 +1,8 @@
-"""PyIceberg's own integration tests of REST catalogs against this server: part of `make compatibility`.
+"""Run PyIceberg's own integration tests of REST catalogs against this server: part of `make compatibility`.
 
-They come with the source of the installed version, which pip fetches. The server runs in this process over an empty
-lakehouse in a temporary folder, with the address of the server in place of theirs. What pytest prints goes to
-`target/compatibility/pyiceberg.txt`; the exit code is 0 only if every test that applies has passed.
+The tests are in the source of the installed version, which pip fetches. The server runs in this process over an empty
+lakehouse in a temporary folder, at the address that the tests expect. Output of pytest is written to
+`target/compatibility/pyiceberg.txt`. The exit code is 0 only if every test that applies has passed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trinitylake import rest
 TARGET = Path(__file__).resolve().parent.parent / "target" / "compatibility"
 THEIR_SERVER = "http://localhost:8181"
 
-#: Files with tests of the catalog and of what a commit through it does. The others read what Spark wrote before.
+#: Test files about the catalog and its commits. The others read tables that Spark wrote.
 FILES = (
     "test_catalog.py",
     "test_partition_evolution.py",
@@ -37,12 +37,12 @@ FILES = (
     "test_sort_order_update.py",
     "test_statistics_operations.py",
 )
-#: Parts of names: parameters for other catalogs, and a test that writes with the Spark of their containers.
+#: Parts of the names of skipped tests: parameters for other catalogs, and a test that writes with Spark in a container.
 LEFT_OUT = ("hive", "memory_catalog", "sqlite_catalog", "test_rest_scan_with_deletes")
-#: The table that they expect to be there, with some snapshots.
+#: A table that the tests expect, with some snapshots.
 THEIR_TABLE = "default.test_table_snapshot_operations"
 
-#: Tests that fail, whatever their parameters, and why they may. One that passes after all fails the run.
+#: Tests that may fail with any parameters, and the reasons. The run fails if one of them passes.
 EXPECTED_FAILURES = {
     "test_manage_statistics": "it names a file of statistics outside of the lakehouse",
     "test_namespace_with_dot": "the lakehouse joins the parts of a namespace with dots",
@@ -52,7 +52,7 @@ _OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) tests/integration/(test_\w+\.py(?
 
 
 def tests(release: str) -> Path:
-    """The folder with the source of a release, as far as it is needed: without the package, which is installed."""
+    """Folder with the tests of a source release, without the package, which is installed."""
     folder = TARGET / f"pyiceberg-{release}"
     if not (folder / "tests" / "conftest.py").exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]

@@ -1,8 +1,8 @@
-"""The Iceberg REST Compatibility Kit against this server: `make compatibility`.
+"""Run the Iceberg REST Compatibility Kit against this server: `make compatibility`.
 
-Maven brings the kit, its libraries and JUnit's console launcher (`rck.xml`). The server runs in this process over an
-empty lakehouse in a temporary folder. What the launcher prints goes to `target/compatibility/report.txt`; the exit code
-is 0 only if every test of the kit that applies has passed.
+Maven fetches the kit, its libraries and JUnit's console launcher (`rck.xml`). The server runs in this process over an
+empty lakehouse in a temporary folder. Output of the launcher is written to `target/compatibility/report.txt`. The exit
+code is 0 only if every test of the kit that applies has passed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trinitylake import rest
 KIT = "org.apache.iceberg.rest.RESTCompatibilityKit"
 SUITES = (f"{KIT}CatalogTests", f"{KIT}ViewCatalogTests")
 
-#: What the kit lets a server decide for itself.
+#: Options of the kit for optional behaviour of a server.
 CHOICES = {
     "rck.local": "false",
     "rck.requires-namespace-create": "true",  # a table needs a namespace that is there
@@ -31,7 +31,7 @@ CHOICES = {
     "rck.supports-names-with-dot": "false",  # the lakehouse joins the parts of a namespace with dots
 }
 
-#: Tests that fail, as the launcher names them, and why they may. One that passes after all fails the run.
+#: Tests that may fail, by the launcher's names, and the reasons. The run fails if one of them passes.
 EXPECTED_FAILURES = {
     "testCompleteReplaceTransaction()": "its client itself moves the table out of the lakehouse and writes there",
     "testCompleteCreateOrReplaceTransactionReplace()": "the same",
@@ -53,7 +53,7 @@ def run(uri: str, root: str, arguments: Sequence[str]) -> str:
         raise SystemExit("the kit needs Java 17")
     jars = fetched("rck.xml")
     launcher = next(jar for jar in jars if jar.name.startswith("junit-platform-console-standalone"))
-    # The kit puts a view into a temporary folder, which must lie in the lakehouse.
+    # The kit creates a view in a temporary folder, which must be in the lakehouse.
     properties = {**CHOICES, "uri": uri, "warehouse": "@latest", "java.io.tmpdir": root}
     command = [java, *(f"-D{name}={value}" for name, value in properties.items()), "-jar", str(launcher), "execute"]
     command += ["--class-path", ":".join(str(jar) for jar in jars if jar != launcher)]
@@ -67,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
     TARGET.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         lake = tl.create(f"{folder}/lake", durability="none")
-        # The kit appends files that it has not written, `/path/to/data-a.parquet`: as if the lakehouse had lain there.
+        # The kit appends files that do not exist, `/path/to/data-a.parquet`: allowed as if that folder were a former
+        # root.
         lake.maintenance.relocate(former="file:///path/")
         with rest.serve(lake, options=rest.ServerOptions(overrides_locations=True)) as url:
             text = run(url, f"{folder}/lake", arguments)

@@ -1,8 +1,8 @@
-"""Trino, as it is released, as a client of this server: part of `make compatibility`.
+"""Released Trino as a client of the REST server: part of `make compatibility`.
 
-Maven brings the release (`trino.xml`, 800 MB), a Python package the Java that it needs. A server with nothing but the
-connector to Iceberg runs on this machine for the length of the run. Its log goes to `target/compatibility/trino.log`;
-the exit code is 0 only if every statement gives what it must.
+Maven fetches Trino (`trino.xml`, 800 MB); a Python package contains the Java that it needs. A server with only the
+Iceberg connector runs on this machine during the run, and logs to `target/compatibility/trino.log`. The exit code is 0
+only if every statement has the expected result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_SECONDS = 300
 
 
 def installed() -> Path:
-    """The folder of the release, without the plugins for other systems: they take long to load."""
+    """Folder of the release, without the plugins for other systems, which take long to load."""
     (archive,) = fetched("trino.xml")
     folder = TARGET / archive.name.removesuffix(".tar.gz")
     if not (folder / "plugin").exists():
@@ -53,7 +53,7 @@ class Trino:
         self._connection = trino.dbapi.connect(host="127.0.0.1", port=port, user="test")
 
     def attach(self, name: str, url: str, token: str, warehouse: str) -> None:
-        """A catalog of that name. Raises `StatementFailed`."""
+        """Attach a catalog under this name. Raises `StatementFailed`."""
         settings = {
             "iceberg.catalog.type": "rest",
             "iceberg.rest-catalog.uri": url,
@@ -66,13 +66,13 @@ class Trino:
         self.run(f"CREATE CATALOG {name} USING iceberg WITH ({listed})")
 
     def run(self, statement: str) -> Rows:
-        """The rows of the answer. Raises `StatementFailed`."""
+        """Run a statement and return its rows. Raises `StatementFailed`."""
         cursor = self._connection.cursor()
         try:
             cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()]
         except trino.exceptions.Error as error:
-            # The innermost cause is in the list of causes only.
+            # Only the list of causes contains the innermost cause.
             raise StatementFailed(f"{error} {causes(error)}") from error
 
 
@@ -88,7 +88,7 @@ def causes(error: trino.exceptions.Error) -> str:
 
 @contextmanager
 def running(home: Path) -> Iterator[Trino]:
-    """Trino on a free port, with at most 2 GB of heap."""
+    """Run Trino on a free port, with at most 2 GB of heap."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -118,7 +118,7 @@ def running(home: Path) -> Iterator[Trino]:
 
 
 def wait_for(url: str, text: bytes, process: subprocess.Popen[bytes]) -> None:
-    """Until the answer holds that text. Ends the run if it never does."""
+    """Wait until the response contains a text. Ends the program if it never does."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -132,7 +132,7 @@ def wait_for(url: str, text: bytes, process: subprocess.Popen[bytes]) -> None:
 
 
 def own_statements(engine: Trino, lake: tl.Lakehouse, report: Report) -> None:
-    """What only Trino can do: rows are changed and deleted, tables made from queries and replaced, views."""
+    """Statements that only Trino supports: row changes and deletes, tables created from queries and replaced, views."""
     check, run = report.check, engine.run
     run("CREATE TABLE lake.shop.items AS SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, 'c')) AS t (id, name)")
     check("the lakehouse places the table", Path(lake.table("shop.items").iceberg.location()).parent.name, "shop")

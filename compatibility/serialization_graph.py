@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Transaction:
-    """What a client knows of one transaction.
+    """A transaction as its client knows it.
 
     Attributes:
-        id: what it appends.
-        reads: each list that it read, as it saw it.
-        appends: the lists that it appended to.
+        id: the element that it appends.
+        reads: the content of each list that it read.
+        appends: the lists to which it appended.
         outcome: True if the commit was acknowledged, False if it was refused, None if the answer was lost.
     """
 
@@ -39,7 +39,7 @@ class Transaction:
 
 @dataclass
 class Findings:
-    """What is wrong with a history. Each list holds descriptions; empty lists are what one hopes for."""
+    """Violations in a history, as descriptions. All lists are empty for a serializable history."""
 
     lost_writes: list[str] = field(default_factory=list)
     partial_commits: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Findings:
 
 
 def check(history: Iterable[Transaction], final: Mapping[str, Sequence[str]]) -> Findings:
-    """Hold a history against what all lists hold in the end."""
+    """Compare a history with the final content of all lists."""
     transactions = {one.id: one for one in history}
     findings = Findings()
     for name, elements in final.items():
@@ -106,7 +106,7 @@ def _edges(committed: Mapping[str, Transaction], final: Mapping[str, Sequence[st
 
 
 def _cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """One shortest cycle through each node that no cycle found before goes through."""
+    """A shortest cycle through each node that is not in a cycle found before."""
     found: list[list[str]] = []
     covered: set[str] = set()
     for start in graph:

@@ -1,9 +1,9 @@
-"""Builds the web page into the Python package, if this machine has npm; prints a line if it leaves the page out.
+"""Build the web page into the Python package if npm is installed; otherwise print that the page is left out.
 
-    python scripts/build_page.py               # `make page`
-    python scripts/build_page.py --required    # for what is released: fails instead of leaving the page out
+    python scripts/build_page.py # `make page`
+    python scripts/build_page.py --required # for a release: fails if npm is missing
 
-Only the standard library: this runs before anything is installed.
+It uses only the standard library, because it runs before any package is installed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP = (sys.executable, str(ROOT / "scripts" / "step.py"))
 
 
 def missing() -> str:
-    """What this machine lacks for the build, or nothing. Rust's target for WebAssembly is installed if it can be."""
+    """The programs that are missing for the build, or nothing. Installs Rust's WebAssembly target if possible."""
     for program in ("npm", "node", "cargo"):
         if shutil.which(program) is None:
             return f"{program} is not installed"

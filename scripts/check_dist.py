@@ -1,9 +1,9 @@
-"""Checks what `make dist` has made, as those will meet it who install it.
+"""Check the results of `make dist` as their users get them.
 
     python scripts/check_dist.py dist [PYTHON ...]
 
-The wheel is for an old system, the metadata can be shown, the source distribution builds, and the wheel works,
-installed alone, with the oldest and the newest Python of those that are named or found.
+The wheel must run on old systems, its metadata must render, and the source distribution must build. The wheel must
+work, installed alone, with the oldest and the newest of the given or found Python interpreters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 OLDEST_PYTHON = (3, 11)
-#: The C library of 2018: RHEL 8, Debian 10 and what came after.
+#: glibc of 2018: RHEL 8, Debian 10 and later systems.
 NEWEST_C_LIBRARY = (2, 28)
 
 
@@ -33,15 +33,15 @@ def run(*command: str | Path, **options: object) -> str:
 
 
 def pythons_of_uv() -> list[str]:
-    """The interpreters that uv finds on this machine."""
+    """Interpreters that uv finds on this machine."""
     command = (BIN / "uv", "python", "list", "--only-installed", "--output-format", "json")
-    # It warns of each shim of pyenv for a version that is not chosen.
+    # uv warns about each shim of pyenv whose version is not selected.
     listed = json.loads(run(*command, stderr=subprocess.DEVNULL))
     return [one["path"] for one in listed if one["implementation"] == "cpython" and one["variant"] == "default"]
 
 
 def pythons_of_pyenv() -> list[str]:
-    """All interpreters that pyenv has; uv finds only the one that is chosen."""
+    """All interpreters of pyenv; uv finds only the selected one."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     return [str(path) for path in pyenv.glob("versions/3.*/bin/python")]
 
@@ -52,7 +52,7 @@ def version_of(python: str) -> tuple[int, ...]:
 
 
 def check_platform(wheel: Path) -> None:
-    """The wheel asks for no newer C library than its name says, and for none that is too new."""
+    """Check that the wheel needs no newer glibc than its name says, and that this version is not too new."""
     if sys.platform != "linux":
         return
     report = run(BIN / "auditwheel", "show", wheel)
@@ -73,8 +73,11 @@ def smoke(wheel: Path, python: str, folder: Path) -> None:
 
 
 def build_from_source(source: Path, folder: Path) -> Path:
-    """A wheel from the source distribution and nothing else, in the profile for development: that the sources are all
-    there does not depend on how they are optimised, and what was compiled for the checkout is used again."""
+    """Build a wheel from the source distribution alone, with the development profile.
+
+    Whether all sources are included does not depend on optimization, and this profile reuses compiled libraries of the
+    checkout.
+    """
     environment = {
         **os.environ,
         "CARGO_TARGET_DIR": str(ROOT / "target"),

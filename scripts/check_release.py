@@ -1,4 +1,4 @@
-"""Fails unless a tag, the version of the workspace and the changelog say the same: `make check-release TAG=v0.2.0`."""
+"""Fail unless a tag, the version of the workspace and the changelog agree: `make check-release TAG=v0.2.0`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def faults(tag: str, version: str, changelog: str) -> list[str]:
-    """What is not ready for a release with this tag."""
+    """Reasons why a release with this tag is not ready."""
     found = []
     if tag != f"v{version}":
         found.append(f"the tag {tag} is not that of version {version}, which Cargo.toml has: v{version}")

@@ -23,7 +23,7 @@ OUTPUTS = ("trinitylake_pb2.py", STUB)
 
 
 def generate(directory: Path) -> dict[str, bytes]:
-    """Run protoc into `directory`; file name to content of what it wrote."""
+    """Run protoc in `directory`. Returns the content of each generated file by name."""
     import grpc_tools
     from grpc_tools import protoc
 
@@ -33,7 +33,7 @@ def generate(directory: Path) -> dict[str, bytes]:
     if code := protoc.main(arguments):
         raise SystemExit(code)
     files = {name: (directory / name).read_bytes() for name in OUTPUTS}
-    # The stub generator leaves out the arguments of Mapping, which a strict type check refuses.
+    # The stub generator omits the type arguments of Mapping, which strict type checking refuses.
     files[STUB] = b'# mypy: disable-error-code="type-arg"\n' + files[STUB]
     return files
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-#: Folder of the files that a mistake names, by their extension.
+#: Folder of the files that a bug names, by their extension.
 SOURCES = {".rs": Path("rust"), ".py": Path("python/trinitylake")}
 #: What the crates are built from.
 COPIED = ("Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", "proto", "rust", "page/core")
@@ -33,7 +33,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", 
 TIMEOUT_SECONDS = 900
 CARGO_ENVIRONMENT = {
     **os.environ,
-    # Libraries that the checkout has compiled are used again.
+    # Reuse the compiled libraries of the checkout.
     "CARGO_TARGET_DIR": os.environ.get("PLANTED_BUGS_TARGET", str(ROOT / "target")),
     "TRINITYLAKE_SEEDS": "200",
     "RUST_BACKTRACE": "0",
@@ -41,12 +41,12 @@ CARGO_ENVIRONMENT = {
 
 
 class Unusable(Exception):
-    """The mistake does not apply or compile, or its tests cannot run."""
+    """The bug cannot be applied or compiled, or its tests cannot run."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """One mistake and the tests that must find it.
+    """A planted bug, and the tests of which at least one must find it.
 
     Attributes:
         tests: for Python files or node ids of pytest, for Rust arguments of `cargo test`.
@@ -69,7 +69,7 @@ class Bug:
         return SOURCES[Path(self.file).suffix] / self.file
 
     def plant(self, root: Path) -> str:
-        """Change the source below `root`; returns its previous text."""
+        """Apply the bug to the source below `root`. Returns the previous text."""
         path = root / self.path
         if not path.is_file():
             raise Unusable(f"does not apply: {self.path} does not exist")
@@ -110,7 +110,9 @@ def cargo(work: Path, runs: list[str]) -> str | None:
 
 
 def pytest(work: Path, tests: list[str]) -> str | None:
-    """The first of these tests that fails. `Unusable` if the package cannot be imported or a test does not exist."""
+    """The first of these tests that fails. Raises `Unusable` if the package cannot be imported or a test does not
+    exist.
+    """
     environment = {**os.environ, "PYTHONPATH": str(work / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
     options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "check": False}
     try:
@@ -128,9 +130,9 @@ def pytest(work: Path, tests: list[str]) -> str | None:
 def copy_sources(work: Path) -> None:
     """Copy the crates and the packages to `work`.
 
-    Files get the current time, since cargo compares times. The crates get another version: otherwise a crate with a
-    mistake stays in the target folder as the newest build of the real one. Compiled Python is left out: a mistake of
-    the same length in the same second would not be noticed.
+    Files get the current time, because cargo compares times. The crates get another version; otherwise a crate with a
+    bug would stay in the target folder as the newest build of the original crate. Compiled Python is not copied,
+    because Python would not notice a change of the same length within a second.
     """
     for name in COPIED:
         if (ROOT / name).is_dir():
@@ -148,7 +150,7 @@ def copy_sources(work: Path) -> None:
 
 
 def hunt(work: Path, bug: Bug) -> tuple[bool, str]:
-    """Plant one mistake below `work`, run its tests and remove it; whether it was found, and how."""
+    """Apply one bug below `work`, run its tests and undo it. Returns whether a test failed, and which one."""
     try:
         source = bug.plant(work)
         try:
@@ -161,7 +163,7 @@ def hunt(work: Path, bug: Bug) -> tuple[bool, str]:
 
 
 def control(work: Path, chosen: list[Bug]) -> list[str]:
-    """Failures of the tests without a mistake."""
+    """Failures of the tests without a bug."""
     rust = sorted({test for bug in chosen if not bug.is_python for test in bug.tests})
     python = sorted({test for bug in chosen if bug.is_python for test in bug.tests})
     failures = [cargo(work, rust), pytest(work, python) if python else None]

@@ -1,7 +1,7 @@
-"""A hook of MkDocs: a link of a page that leaves docs/ leads to a copy of the file in the site.
+"""Hook of MkDocs that changes links from pages to files outside of docs/ into links to copies in the site.
 
-The pages are read in the repository as well, where `../SECURITY.md` is right; a site knows only what is in docs/. So
-each file that a page links to comes along below `repository/`, pages among them with their links led on.
+Pages are also read in the repository, where `../SECURITY.md` exists, while the site contains only docs/. So each file
+that a page links to is copied below `repository/`. Links in copied pages are changed in the same way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LINK = re.compile(r"(?<!!)(\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def in_site(path: str) -> str:
-    """Where a file of the repository is in the site."""
+    """Path in the site of a file of the repository."""
     return path.removeprefix(DOCS) if path.startswith(DOCS) else COPIES + path
 
 
@@ -37,14 +37,14 @@ def in_repository(path: str) -> str:
 
 
 def target(path: str, link: str) -> str | None:
-    """The file of the repository that a link of the page `path` names; None for an address elsewhere."""
+    """Path in the repository to which a link on the page `path` leads; None for an external address."""
     if re.match(r"[a-z]+:", link):
         return None
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
 
 
 def lead(path: str, markdown: str) -> str:
-    """The page `path` of the repository with its links as the site needs them."""
+    """The page `path` with its links changed for the site."""
 
     def led(match: re.Match[str]) -> str:
         file = target(path, match[2])
@@ -57,7 +57,7 @@ def lead(path: str, markdown: str) -> str:
 
 
 def copies() -> list[str]:
-    """What the pages name outside of docs/, and what those name, and so on."""
+    """Files outside of docs/ that pages link to, directly or through other such files."""
     pending = sorted(str(page.relative_to(ROOT)) for page in (ROOT / DOCS).rglob("*.md"))
     found: set[str] = set()
     while pending:

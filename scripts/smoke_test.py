@@ -1,6 +1,6 @@
-"""What a wheel must do where nothing but the wheel is installed: create, commit, read, travel, and the command line.
+"""Tests an installed wheel without the checkout: create, commit, read, time travel, and the command line.
 
-cd /somewhere/else && python smoke_test.py
+    cd /somewhere/else && python smoke_test.py
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
         assert lake.table("ns.left").scan().to_arrow()["id"].to_pylist() == [1, 3]
         assert lake.at(1).table("ns.left").scan().to_arrow().num_rows == 3
         command = Path(sys.executable).with_name("trinitylake")
-        # Spark finds the data source by the name of this package.
+        # Spark imports the data source by the name of this package.
         assert find_spec("pyspark_trinitylake") is not None
         listing = subprocess.run([command, "ls", "--root", f"{root}/lake", "--json"], check=True, capture_output=True)
         assert b"ns" in listing.stdout

@@ -21,12 +21,12 @@ SECONDS_BETWEEN_LINES = 20
 SECONDS_BETWEEN_LOOKS = 0.5
 #: Colours and movements of the cursor.
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-#: So that a long compilation tells how many crates are left, also where it does not see a terminal.
+#: Time between two lines, so that a log without a terminal shows the progress of a long compilation.
 ENVIRONMENT = {**os.environ, "CARGO_TERM_PROGRESS_WHEN": "always", "CARGO_TERM_PROGRESS_WIDTH": "70"}
 
 
 class Output:
-    """All that a process prints, and the last line of it."""
+    """Lines that a process prints, and the last of them."""
 
     def __init__(self) -> None:
         self.data = bytearray()

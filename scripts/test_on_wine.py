@@ -20,7 +20,7 @@ __declspec(dllexport) int ProcessPrng(unsigned char *bytes, unsigned long long s
 
 
 def main() -> None:
-    """Run the newest test program of each crate; exit with 1 if one fails."""
+    """Run the newest test program of each crate. Returns 1 if one fails."""
     folder = Path(sys.argv[1])
     source = folder / "random.c"
     source.write_text(RANDOM)

@@ -30,7 +30,7 @@ from trinitylake.definitions import MANIFEST_LIST  # noqa: E402
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "city": ["Zürich", "New York", "東京"]})
 
-#: Lakehouse to its settings and the number of namespaces that make its tree grow.
+#: Settings of each lakehouse, and the number of namespaces that make its tree grow.
 LAKEHOUSES: dict[str, tuple[dict[str, Any], int]] = {
     "order_3": ({"order": 3, "properties": {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "900"}}, 24),
     "order_128": ({"properties": {"owner": "golden"}}, 640),
@@ -38,7 +38,7 @@ LAKEHOUSES: dict[str, tuple[dict[str, Any], int]] = {
 
 
 def write_history(lake: tl.Lakehouse, names: int) -> None:
-    """At least 25 versions with everything that the format has."""
+    """Write at least 25 versions with all features of the format."""
     chosen = random.Random(1)
     spare = [f"space{number:04d}" for number in range(names)]
     with lake.transaction(message="set up", author="golden", properties={"job": "1"}) as txn:
@@ -95,7 +95,7 @@ def root_of(lake: tl.Lakehouse, version: int) -> dict[str, str]:
 
 
 def check_features(lake: tl.Lakehouse) -> None:
-    """Stops if the history did not reach what it is for."""
+    """Raise an error if the history did not use all features."""
     versions = range(lake.version + 1)
     trees = [lake.at(version=version).nodes().to_pylist() for version in range(lake.version + 1)]
     highest = [tree[0]["height"] for tree in trees]
@@ -128,10 +128,10 @@ def check_features(lake: tl.Lakehouse) -> None:
 
 
 def write_lakehouse(name: str) -> dict[str, bytes]:
-    """Write one lakehouse in memory, at a root of its own: its archive and its expectation."""
+    """Write one lakehouse in memory, at a new root: its archive and its expected content."""
     settings, names = LAKEHOUSES[name]
     root = f"memory://golden-{uuid.uuid4()}"
-    # What waits to be resumed can be resumed for ever.
+    # Saved transactions can be resumed without a time limit.
     lake = tl.create(root, name=name, txn_ttl_millis=1000 * 365 * 24 * 3600 * 1000, **settings)
     write_history(lake, names)
     check_features(lake)
@@ -143,7 +143,9 @@ def write_lakehouse(name: str) -> dict[str, bytes]:
 
 
 def write_held_definitions() -> dict[str, bytes]:
-    """Write one lakehouse on a remote store, whose last writer died between a root and the definitions beside it."""
+    """Write a lakehouse on a remote store whose last writer died after the root, before the files of the definitions in
+    it.
+    """
     name = archive.HELD_DEFINITIONS
     prefix = "golden/"
     with stepped_store.running() as store:

@@ -1,10 +1,10 @@
-"""What tests share: an empty lakehouse, on disk and in memory; and which of them a run is about.
+"""Fixtures of all tests, and the selection of the tests of a run.
 
-A test with other parameters runs half of its cases in memory and the other half on disk (decision 0102);
-`TRINITYLAKE_DEEP=1`, or a case that is named on the command line, runs them on both.
+A test with other parameters than `root` runs half of its cases in memory and the other half on disk (decision 0102).
+`TRINITYLAKE_DEEP=1`, or a case that is named on the command line, runs all cases on both.
 
-Tests in a *lane* need something of their own: a Spark session with other jars, a download. Every run collects them, so
-that they cannot rot unseen; `--lane NAME` runs those of that lane and no others.
+Tests in a *lane* need a process of their own, for example a Spark session with other jars. Every run collects them, so
+that an import error is noticed; `--lane NAME` runs only the tests of that lane.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
-# pytest imports readline, which tells every process that is started from here that there is a terminal of 80 columns.
+# pytest imports readline, which sets variables of a terminal with 80 columns for all child processes.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
 
-# A program that a shell starts in the background ignores SIGINT, and so would all processes that tests interrupt.
+# A program that a shell starts in the background ignores SIGINT, and its child processes inherit this. Tests interrupt
+# such processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STORAGES = ("memory", "disk")
 SPARK = "tests/spark/"
 
-# No test fails because a machine is slow: on a busy one, drawing four examples took 1.3 s and counted as a failure.
+# No time limit for examples: on a busy machine, drawing four examples took 1.3 s, and the test failed.
 settings.register_profile("deep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# A pull request is judged by the same examples on every machine; deep runs look for new ones.
+# A pull request runs the same examples on every machine; deep runs draw new ones.
 settings.register_profile("pull-request", settings.get_profile("deep"), derandomize=True)
 settings.load_profile("deep" if os.environ.get("TRINITYLAKE_DEEP") else "pull-request")
 
@@ -66,14 +67,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave thousands of tests and their modules out of later garbage collections, which took 5 % of the time."""
+    """Exclude the objects of collected tests and modules from garbage collection, which took 5 % of the time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """One process runs all tests with Spark: a session takes 15 s of processor time and 1 GiB of memory."""
+    """Run all tests with Spark in one process: a session takes 15 s of processor time and 1 GiB of memory."""
     from xdist.scheduler import LoadFileScheduling
 
     class SparkInOneProcess(LoadFileScheduling):
@@ -84,10 +85,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def _each_case_once(items: list[pytest.Item]) -> set[pytest.Item]:
-    """All items but those of `root` in memory and on disk whose other parameters run on the other one.
+    """The items to run: each case of a test with other parameters than `root` only in memory or only on disk.
 
-    The Thue-Morse sequence chooses: no period of the parameters agrees with it, so that of several parameters each
-    value runs on both.
+    The Thue-Morse sequence chooses the storage. It has no period, so each value of each parameter runs on both.
     """
     chosen, n_cases = set(), Counter[tuple[str, str]]()
     for item in items:
@@ -109,11 +109,11 @@ def _written_manifests_are_readable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=STORAGES)
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A root where nothing is yet."""
+    """The root URI of a lakehouse that does not exist yet."""
     return f"memory://{uuid.uuid4()}" if request.param == "memory" else str(tmp_path / "lake")
 
 
 @pytest.fixture
 def lake(root: str) -> tl.Lakehouse:
-    """An empty lakehouse at version 0, with a tree small enough to split often."""
+    """An empty lakehouse at version 0, with a small order, so that nodes split often."""
     return tl.create(root, name="test", order=5, durability="none")

@@ -1,4 +1,4 @@
-"""The examples of a page of the documentation, and how they are run."""
+"""Runs the examples of documentation pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
-    """Fenced blocks of a language: the number of the first line, and the text."""
+    """The fenced blocks of a language, each with the number of its first line and its text."""
     text = page.read_text()
     fences = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
     return [(text.count("\n", 0, fence.start(1)) + 1, fence[1]) for fence in fences]
@@ -18,14 +18,14 @@ def blocks(page: Path, language: str) -> list[tuple[int, str]]:
 def run_examples(
     page: Path, names: Mapping[str, object] | None = None, places: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run the Python blocks of a page in one namespace. A failure is reported at its line of the page.
+    """Run the Python blocks of a page in one namespace. Tracebacks show the lines of the page.
 
     Args:
-        names: what the page takes for granted.
-        places: addresses of the page to those that are there.
+        names: variables that the page uses without defining them.
+        places: replacements for addresses in the page.
 
     Returns:
-        The namespace afterwards.
+        The namespace after the last block.
     """
     found = blocks(page, "python")
     assert found, f"{page} has no example"
@@ -33,6 +33,6 @@ def run_examples(
     for line, source in found:
         for address, place in (places or {}).items():
             source = source.replace(address, place)
-        # As a reader would run it: without what this module imports from `__future__`.
+        # Compile without the `__future__` imports of this module.
         exec(compile("\n" * (line - 1) + source, str(page), "exec", dont_inherit=True), namespace)
     return namespace

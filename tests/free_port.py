@@ -1,4 +1,4 @@
-"""A port for a server that another process starts later."""
+"""Free ports for servers that another process starts later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """A port on loopback that the system gives neither to an outgoing connection nor to a server without a port."""
+    """A port on loopback that the system assigns neither to outgoing connections nor to servers that ask for any free
+    port.
+    """
     for port in random.sample(range(20_000, 32_000), 100):
         with suppress(OSError), socket.socket() as one:
             one.bind(("127.0.0.1", port))

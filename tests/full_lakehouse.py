@@ -1,4 +1,4 @@
-"""A lakehouse that has all that a garbage collection has to tell apart."""
+"""A lakehouse with all kinds of files that a garbage collection must distinguish."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ ROWS = pa.table({"id": list(range(10)), "day": ["a", "b"] * 5})
 
 
 def full_lakehouse(root: Path) -> tl.Lakehouse:
-    """All that a collection has to tell apart, an hour old: tables and what is left of them, a rollback, a snapshot
-    below the boundary, a table that is somebody else's, files that nobody knows."""
+    """A lakehouse with all kinds of files that a collection must distinguish, each an hour old.
+
+    It has tables with removed files, a dropped table, a rollback, a root below the expiry boundary, an external table,
+    and unknown files.
+    """
     small = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500"}
     lake = tl.create(str(root), durability="none", txn_ttl_millis=1, order=4, properties=small)
     lake.create_namespace("shop")

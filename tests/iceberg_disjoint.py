@@ -1,4 +1,4 @@
-"""What the tests of statements that meet have in common: a table in partitions, statements, and a race."""
+"""Tables, statements and races for the tests of concurrent statements on one table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change = Callable[[Table], object]
 
 
 def filled(store: Store) -> Lake:
-    """Partitioned by city: 1, 2, 3 in "a", 11, 12 in "b" in one file each, 21 in "c"."""
+    """A table partitioned by city: ids 1, 2, 3 in "a" and 11, 12 in "b", one file each, and 21 in "c"."""
     lake = Lake(store, partition_spec=BY_CITY)
     staged = lake.begin()
     staged.table.append(cities(a=[1, 2, 3], b=[11, 12], c=[21]))
@@ -54,7 +54,9 @@ def live_files(staged: StagedTable, branch: str = "main") -> list[DataFile]:
 
 
 def rewrite(staged: StagedTable, city: str, operation: Operation = Operation.REPLACE, **properties: str) -> None:
-    """What an engine sends: the files of one city become a single one, in a snapshot that says no more than that."""
+    """Compact the files of a city into one file, as an engine does: the summary of the snapshot contains only
+    `properties`.
+    """
     table = staged.table
     old = [file for file in live_files(staged) if file.partition[0] == city]
     rewritten = table.scan(EqualTo("city", city)).to_arrow()
@@ -65,7 +67,7 @@ def rewrite(staged: StagedTable, city: str, operation: Operation = Operation.REP
 
 
 def raced(lake: Lake, winner: Change, loser: Callable[[StagedTable], object]) -> StagedTable:
-    """As `race`, for losers that need the staged table."""
+    """Like `race`, but the loser receives its staged table."""
     first, second = lake.begin(), lake.begin()
     loser(second)
     second.finish()
@@ -75,7 +77,7 @@ def raced(lake: Lake, winner: Change, loser: Callable[[StagedTable], object]) ->
 
 
 def land(lake: Lake, staged: StagedTable) -> None:
-    """Rebase and commit; no data file is written again, and unused files are reported."""
+    """Rebase and commit. Checks that no data file is written again, and that files that became unused are reported."""
     data = [path for path in staged.written_paths if path.endswith(".parquet")]
     old = {
         staged.io.path_of(uri)
@@ -102,7 +104,7 @@ def snapshots_of(staged: StagedTable) -> list:
 
 
 def referenced(staged: StagedTable) -> set[str]:
-    """Manifest lists and manifests that the metadata leads to."""
+    """Paths of the manifest lists and manifests that the metadata references."""
     uris = [snapshot.manifest_list for snapshot in staged.metadata.snapshots]
     uris += [one.manifest_path for snapshot in staged.metadata.snapshots for one in snapshot.manifests(staged.io)]
     return {staged.io.path_of(uri) for uri in uris}
@@ -140,9 +142,12 @@ DELETES = pa.schema(
 def delete_first_row(
     staged: StagedTable, city: str, add: pa.Table | None = None, bounds: bool = False, again: bool = False
 ) -> None:
-    """Position deletes, as an engine sends them that merges on read; with rows to add, as its UPDATE does.
+    """Delete the first row of a city by a position delete, as an engine with merge-on-read does.
 
-    With `bounds` the file tells which data file it is about. With `again` it replaces the city's delete file.
+    Args:
+        add: rows to append in the same snapshot, as an UPDATE of an engine does.
+        bounds: whether the bounds of the delete file name its data file.
+        again: whether the delete file replaces the one of the city, and deletes two rows.
     """
     table = staged.table
     (data,) = [

@@ -1,4 +1,4 @@
-"""Storages for the tests of the Iceberg layer: the real one on disk and in memory, and a remote one made of a dict."""
+"""Storages for tests of the Iceberg layer: on disk, in memory, and a simulated remote store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_store(kind: str, folder: Path) -> Store:
 
 
 class RemoteStorage:
-    """Files in a dictionary, as S3 shows them: whole files and ranges. Counts what is asked of it, by verb."""
+    """A remote store as a dictionary of files, which reads whole files and ranges. Counts requests by verb."""
 
     def __init__(self, root: str = "s3://bucket/lake/") -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""Processes that write to one lakehouse and are killed at any moment, forked from a warm process."""
+"""Forked processes that write to one lakehouse and are killed at random moments."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import trinitylake as tl
 from slow_s3 import SlowS3, slow_s3
 
 _FORK = multiprocessing.get_context("fork")
-#: How long no process makes a step, on a machine where other programs leave little of the processors.
+#: Longest time without a step of any process, on a machine that is busy with other programs.
 PATIENCE_SECONDS = 600
 
 
 def kills(short: int, deep: int) -> int:
-    """The number of kills in `make test`, or under `TRINITYLAKE_DEEP`."""
+    """The number of kills, in `make test` and under `TRINITYLAKE_DEEP`."""
     return deep if os.environ.get("TRINITYLAKE_DEEP") else int(os.environ.get("TRINITYLAKE_KILLS", short))
 
 
 class Store(NamedTuple):
-    """Where the lakehouse of a test is."""
+    """The storage of the lakehouse of a test."""
 
     uri: str
     options: dict[str, str]
@@ -49,11 +49,11 @@ def store_on(kind: str, folder: Path) -> Iterator[Store]:
 
 
 class Reaper:
-    """Kills running processes, at random times or, on S3, at random requests.
+    """Kills running processes at random times or, on S3, at random requests.
 
     Args:
-        work: what each process does, with the arguments of `begin`.
-        steps: returns how many steps all processes have made.
+        work: runs in each process, with the arguments of `begin`.
+        steps: returns the number of steps of all processes so far.
         max_steps: the greatest number of steps between two kills.
     """
 
@@ -77,7 +77,7 @@ class Reaper:
         self.running.append(child)
 
     def kill_one(self) -> None:
-        """Kill a process after some more steps, and wait for its end."""
+        """Kill a process after some more steps, and wait until it has ended."""
         enough, latest = self._steps() + self._chance.randrange(self._max_steps) + 1, -1
         while (steps := self._steps()) < enough and self.alive():
             if steps > latest:
@@ -97,7 +97,7 @@ class Reaper:
         self.alive()
 
     def alive(self) -> list[Any]:
-        """The running processes, without those that have ended."""
+        """The processes that are still running."""
         for child in [child for child in self.running if not child.is_alive()]:
             child.join()
             self.running.remove(child)

@@ -1,4 +1,4 @@
-"""Files that a lakehouse on a local disk names by location."""
+"""Files of a lakehouse on a local disk."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SCHEME = "file://"
 def local_path(location: str) -> Path:
     """Path of the file or folder at a `file://` location.
 
-    Raises `ValueError` for every other scheme: a location such as `memory://…` is also a valid relative path, and a
-    test that wrote to one wrote into the checkout.
+    Raises `ValueError` for every other scheme: `memory://…` is also a valid relative path, and a test wrote a file with
+    this name into the checkout.
     """
     if not location.startswith(SCHEME):
         raise ValueError(f"{location!r} is not on a local disk")
@@ -42,7 +42,7 @@ def lake_on_disk(namespace: str) -> Callable[..., tl.Lakehouse]:
 
 
 def age(folder: Path, seconds: float = 3600) -> None:
-    """Let the files below a folder be older by so many seconds, as if that time had passed."""
+    """Set the modification times of all files below a folder back by this number of seconds."""
     for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):  # deleted in the background meanwhile
@@ -51,13 +51,15 @@ def age(folder: Path, seconds: float = 3600) -> None:
 
 
 def age_instead_of_sleep(monkeypatch: pytest.MonkeyPatch, module: ModuleType, folder: Path) -> None:
-    """Let a module that sleeps until files are old enough make them older instead."""
+    """Replace `sleep` of a module that waits until files are old enough: make the files older instead."""
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: age(folder, seconds))
     monkeypatch.setattr(module, "time", clock)
 
 
 def write_parquet_of_size(rows: pa.Table, path: Path, size_bytes: int) -> None:
-    """Write a Parquet file without a schema of Arrow, padded to a size, such as the one that a manifest records."""
+    """Write a Parquet file without an Arrow schema, padded to an exact size in bytes, such as the size in a
+    manifest.
+    """
     padding = 0
     while True:
         with pq.ParquetWriter(path, rows.schema, write_statistics=False, store_schema=False) as writer:

@@ -1,4 +1,4 @@
-"""Data files, manifests and snapshots as an engine may write them, whatever they name."""
+"""Data files, manifests and snapshots with arbitrary content, written as an engine writes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trinitylake.iceberg_storage.manifests.avro_size import _header, _number
 
 
 def data_file(location: str, rows: int = 1, size_bytes: int = 1, format: FileFormat = FileFormat.PARQUET) -> DataFile:
-    """An entry for a file of a table without partitions."""
+    """A manifest entry's data file, for a table without partitions."""
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
@@ -43,7 +43,7 @@ def new_snapshot_id() -> int:
 def manifest_of(
     table: Any, folder: str, id: int, file: DataFile, status: ManifestEntryStatus = ManifestEntryStatus.ADDED
 ) -> ManifestFile:
-    """A manifest below a folder, of one file, written for the snapshot `id` of a table of PyIceberg."""
+    """A manifest in a folder, which lists one file and is written for the snapshot `id` of a PyIceberg table."""
     number = None if status == ManifestEntryStatus.ADDED else 1
     output = table.io.new_output(f"{folder}/metadata/{uuid.uuid4()}-m0.avro")
     version = table.metadata.format_version
@@ -59,7 +59,7 @@ def manifest_of(
 def snapshot_of(
     table: Any, folder: str, id: int, manifests: list[ManifestFile], parent: int | None = None, number: int = 1
 ) -> Snapshot:
-    """A snapshot of such manifests, with the list of them below the folder."""
+    """A snapshot of these manifests, with a manifest list in the folder."""
     uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
     version = table.metadata.format_version
     with write_manifest_list(version, table.io.new_output(uri), id, parent, number, "null") as writer:
@@ -75,12 +75,12 @@ def snapshot_of(
     )
 
 
-#: Of an Avro file: how many entries each has, and their bytes.
+#: Blocks of an Avro file: the number of entries and the bytes of each.
 Blocks = list[tuple[int, bytes]]
 
 
 def avro_parts(data: bytes) -> tuple[dict[bytes, bytes], Blocks]:
-    """The header of an Avro file, and its blocks."""
+    """The header and the blocks of an Avro file."""
     stream = BytesIO(data)
     stream.seek(4)
     header, blocks = _header(stream), []
@@ -93,7 +93,7 @@ def avro_parts(data: bytes) -> tuple[dict[bytes, bytes], Blocks]:
 
 
 def avro_file(header: dict[bytes, bytes], blocks: Blocks) -> bytes:
-    """An Avro file of those parts."""
+    """An Avro file with this header and these blocks."""
     sync = b"as it was chosen"
     named = b"".join(zigzag(len(part)) + part for item in header.items() for part in item)
     text = b"".join(zigzag(entries) + zigzag(len(block)) + block + sync for entries, block in blocks)
@@ -109,7 +109,7 @@ def zigzag(number: int) -> bytes:
 
 
 def list_for(uri: str, id: int) -> str:
-    """The URI of a copy of a manifest list on a disk, made for another snapshot."""
+    """Copy a manifest list on a local disk for another snapshot. Returns the URI of the copy."""
     file = Path(uri.removeprefix("file://"))
     header, blocks = avro_parts(file.read_bytes())
     header[b"snapshot-id"] = str(id).encode()

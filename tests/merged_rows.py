@@ -1,4 +1,4 @@
-"""Tables of numbers by their ids, and what lies in them after a merge."""
+"""Tables of numbers by id, and their content after a merge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def numbers(ids: list[int | None], values: list[Any] | None = None) -> pa.Table:
 
 
 def files(table: tl.Table) -> dict[str, int]:
-    """The data files of a table and their rows."""
+    """The number of rows of each data file of a table, by path."""
     return {task.file.file_path: task.file.record_count for task in table.iceberg.scan().plan_files()}
 
 

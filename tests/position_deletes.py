@@ -1,4 +1,4 @@
-"""Delete files of positions and of values, as engines other than this library write them."""
+"""Position deletes and equality deletes, written as other engines write them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProd
 def delete_values(
     table: tl.Table, keys: pa.Table, task: FileScanTask | None = None, equality_ids: Sequence[int] = ()
 ) -> None:
-    """Delete the rows with the same values as one of `keys`, as Flink does: in the partition of a data file, or in all
-    partitions of a table that has a spec without fields."""
+    """Delete the rows with the values of one of `keys` by an equality delete, as Flink does.
+
+    The delete applies to the partition of a data file, or to all partitions if its spec has no fields.
+    """
     with table._writing() as iceberg:
         fields = [iceberg.schema().find_field(name) for name in keys.column_names]
         metadata = [{"PARQUET:field_id": str(field.field_id)} for field in fields]
@@ -43,7 +45,7 @@ def delete_values(
 
 
 def delete_positions(table: tl.Table, task: FileScanTask, positions: Sequence[int]) -> None:
-    """Add a file that deletes the rows at these positions of a data file, in the partition of that."""
+    """Delete the rows at these positions of a data file by a delete file in the same partition."""
     with table._writing() as iceberg:
         uri = f"{iceberg.location()}/data/deletes-{uuid.uuid4()}.parquet"
         deleted = pa.table(

@@ -1,9 +1,11 @@
-"""An S3 server in this process, whose conditional PUT is what S3 promises: of all creators of an object one wins.
+"""An S3 server in this process, with the conditional PUT of S3: of several creators of an object, one succeeds.
 
-Moto checks `If-None-Match: *` and then stores the object, in two steps that other requests may come between; S3 does
-both at once. TrinityLake's commit *is* that promise, so against plain moto it would lose commits, and refuses to
-create a lakehouse there. `serve` therefore puts a lock around moto's PUT. The two other ways to put are stores that
-break the promise, for the tests that they are found out.
+Moto checks `If-None-Match: *` and then stores the object. Another request can come between these two steps, while S3
+does both atomically. TrinityLake needs this guarantee for its commits: it would lose commits on plain moto, and refuses
+to create a lakehouse there.
+
+So `serve` puts a lock around the PUT of moto. Two further variants do not give the guarantee; tests check that
+TrinityLake detects them.
 """
 
 from __future__ import annotations
@@ -28,23 +30,23 @@ from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 from werkzeug.serving import make_server
 
-#: Values that must never be seen anywhere but in requests.
+#: Values that may appear only in requests.
 ACCESS_KEY = "AKIACANARYACCESSKEY"
 SECRET_KEY = "canarysecret/0123456789abcdefghijklmnopqr"
 SESSION_TOKEN = "canarysessiontoken-0123456789"
 
 Put = Callable[..., Any]
-#: Moto's own, whatever a server that runs already has put in its place.
+#: Moto's own methods, also while a running server has replaced them.
 PLAIN_PUT: Put = S3Response.put_object
 PLAIN_STORE = S3Backend.put_object
 
 
 @dataclass
 class S3Server:
-    """A running server: what a client needs to know."""
+    """A running server, with the settings that its clients need."""
 
     endpoint: str
-    #: A file with the authority that vouches for an https endpoint.
+    #: File with the certificate authority of an https endpoint.
     authority: Path | None = None
 
     @property
@@ -70,7 +72,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The same as variables of a process."""
+        """The storage options as environment variables."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ALLOW_HTTP": "true",
@@ -81,7 +83,7 @@ class S3Server:
         }
 
     def client(self) -> Any:
-        """A client of another make."""
+        """A boto3 client."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -98,7 +100,7 @@ class S3Server:
 
     @contextmanager
     def slow(self, name: str, seconds: float, arrived: Callable[[], None]) -> Iterator[None]:
-        """Objects of that name take so long to be stored; `arrived` is called when the request is there."""
+        """Delay the PUT of each object whose name ends with `name`; `arrived` is called when such a request arrives."""
         put = S3Response.put_object
 
         def slowly(response: S3Response) -> Any:
@@ -111,7 +113,7 @@ class S3Server:
             yield
 
     def files(self, bucket: str) -> dict[str, bytes]:
-        """Every object of a bucket."""
+        """All objects of a bucket, by key."""
         client = self.client()
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
@@ -119,7 +121,7 @@ class S3Server:
 
 
 def atomic(put: Put) -> Put:
-    """As S3 does: nothing comes between the check and the object."""
+    """Like S3: no request comes between the check and the write."""
     lock = threading.Lock()
 
     def locked(response: S3Response) -> Any:
@@ -130,7 +132,7 @@ def atomic(put: Put) -> Put:
 
 
 def unconditional(put: Put) -> Put:
-    """A store that does not know the header."""
+    """A store that ignores the header `If-None-Match`."""
 
     def ignoring(response: S3Response) -> Any:
         response.headers = {name: value for name, value in response.headers.items() if name.lower() != "if-none-match"}
@@ -140,13 +142,13 @@ def unconditional(put: Put) -> Put:
 
 
 def two_steps(put: Put) -> Put:
-    """Plain moto, with a pause between the check and the object that lets others in."""
+    """Plain moto, with a pause between check and write, in which another request can be processed."""
     return put
 
 
 @contextmanager
 def serve(how: Callable[[Put], Put] = atomic) -> Iterator[S3Server]:
-    """A server on a free port of the loopback address; its objects are gone when it ends."""
+    """Run a server on a free port of loopback. Its objects are lost when it stops."""
 
     def slowly(*arguments: Any, **options: Any) -> Any:
         if how is two_steps:
@@ -169,7 +171,7 @@ def serve(how: Callable[[Put], Put] = atomic) -> Iterator[S3Server]:
 
 @contextmanager
 def serve_tls(folder: Path) -> Iterator[S3Server]:
-    """The atomic server, spoken to by https; the folder gets the file of its authority."""
+    """Run the atomic server with https. It writes the certificate of its authority to the folder."""
     authority, certificate = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(certificate)
     trusted = folder / "authority.pem"

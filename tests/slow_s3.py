@@ -1,6 +1,6 @@
-"""An S3 in memory that takes its time for each request and writes down when: so that dependent rounds can be counted.
+"""An S3 server in memory with a delay for each request, which records the times of requests to count dependent rounds.
 
-It knows what the client of the core asks for, and believes every signature.
+It implements the requests of the core's client, and does not verify signatures.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-#: What Amazon S3 takes in its own region, in seconds.
+#: Typical durations of requests to Amazon S3 in its own region.
 WRITE_SECONDS, READ_SECONDS = 0.060, 0.020
-#: Between two bytes of an answer that drips: no limit for silence is ever reached.
+#: Time between two bytes of a slow answer, so short that no read timeout is reached.
 DRIP_SECONDS = 0.1
 
 
 @dataclass
 class Request:
-    """One request: when it came and when it was answered, on the clock of `time.monotonic`."""
+    """A request, with the times of its arrival and answer by `time.monotonic`."""
 
     verb: str
     key: str
@@ -38,7 +38,7 @@ def _no_fault(key: str) -> str:
 
 @dataclass
 class SlowS3:
-    """The bucket `slow`, and all requests so far."""
+    """The server of the bucket `slow`, with its files and all requests so far."""
 
     write_seconds: float = WRITE_SECONDS
     read_seconds: float = READ_SECONDS
@@ -59,7 +59,7 @@ class SlowS3:
 
     @property
     def options(self) -> dict[str, str]:
-        """Storage options that lead here."""
+        """Storage options for this server."""
         return {
             "endpoint": f"http://127.0.0.1:{self.port}",
             "access_key_id": "key",
@@ -69,7 +69,7 @@ class SlowS3:
 
     @property
     def pyiceberg_properties(self) -> dict[str, str]:
-        """The same in PyIceberg's names."""
+        """The storage options under PyIceberg's names."""
         return {
             "s3.endpoint": self.options["endpoint"],
             "s3.region": self.options["region"],
@@ -79,9 +79,10 @@ class SlowS3:
 
     @contextmanager
     def answering_together(self, files: int) -> Iterator[None]:
-        """Answer requests for files other than roots in groups of `files`, after all of a group have arrived.
+        """Answer requests for files other than roots in groups of `files`, after all requests of a group have arrived.
 
-        A client that sends one request after the other is never answered, which raises `AssertionError`.
+        Raises `AssertionError` if the client sends one request after the other, because then the group never becomes
+        full.
         """
         self.gathering = threading.Barrier(files, timeout=60)
         try:
@@ -92,7 +93,7 @@ class SlowS3:
 
     @contextmanager
     def watched(self) -> Iterator[list[Request]]:
-        """The requests that end inside."""
+        """A list that contains the requests that ended within the block, after the block."""
         before = len(self.requests)
         requests: list[Request] = []
         yield requests
@@ -101,8 +102,7 @@ class SlowS3:
 
 
 def rounds(requests: list[Request], *verbs: str) -> int:
-    """How many of these requests were made one after the other: the longest chain of those that began after the one
-    before had been answered."""
+    """The number of dependent requests: the longest chain in which each began after the answer to the previous one."""
     chain, end = 0, float("-inf")
     for one in sorted((one for one in requests if one.verb in verbs), key=lambda one: one.end):
         if one.begin >= end:
@@ -112,7 +112,7 @@ def rounds(requests: list[Request], *verbs: str) -> int:
 
 @contextmanager
 def slow_s3(write_seconds: float = WRITE_SECONDS, read_seconds: float = READ_SECONDS) -> Iterator[SlowS3]:
-    """A server on a port of its own."""
+    """Run a server on a free port."""
     s3 = SlowS3(write_seconds, read_seconds)
     handler = type("Handler", (_Handler,), {"s3": s3})
     server = _Server(("127.0.0.1", 0), handler)

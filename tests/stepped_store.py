@@ -1,11 +1,10 @@
-"""An S3 server whose time passes only while its clients wait for it, so that waiting can be counted, not measured.
+"""An S3 server with a simulated clock, which advances only while all clients wait. So waiting times are exact.
 
-A request takes 20 ms of the store's own time, one that writes 60 ms. That clock stands still as long as a client has
-anything left to do: only when every thread of the client sleeps does it go on, to the moment at which the next answer
-is due. So what a statement costs does not depend on how busy the machine is: a statement of 160 ms has waited for two
-writes and two reads one after the other, however long that took.
+A read takes 20 ms of the simulated clock, a write 60 ms. When all threads of the clients sleep, the clock advances to
+the time of the next answer. So the measured time of a statement does not depend on how busy the machine is: a statement
+of 160 ms has waited for two writes and two reads, one after the other.
 
-Clients are threads of this process, and those of the processes that are named in `watch`.
+Clients are the threads of this process, and those of the processes that are listed in `watch`.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from xml.sax.saxutils import escape
 
 WRITE_MILLIS = 60
 READ_MILLIS = 20
-#: How often in a row everybody must have been found asleep, and the pause in between.
+#: How many times in succession all clients must be seen asleep, and the pause between two looks.
 LOOKS = 4
 PAUSE_SECONDS = 0.002
 
 
 @dataclass
 class Request:
-    """One request. Times are milliseconds of the store's own clock."""
+    """A request, with times in milliseconds of the simulated clock."""
 
     verb: str
     path: str
@@ -65,10 +64,10 @@ class _Pending:
 
 @dataclass(repr=False)
 class Trace:
-    """What a statement asked of the store, in order.
+    """Requests of a statement, in order.
 
     Attributes:
-        millis: from its begin to its end, by the store's clock.
+        millis: duration by the simulated clock.
     """
 
     requests: list[Request] = field(default_factory=list)
@@ -77,7 +76,7 @@ class Trace:
 
     @property
     def put_rounds(self) -> float:
-        """How many writes one after the other would have taken as long."""
+        """The duration in multiples of the time of a write."""
         return self.millis / WRITE_MILLIS
 
     @property
@@ -85,11 +84,11 @@ class Trace:
         return Counter(request.verb for request in self.requests)
 
     def fetched(self, suffix: str = "") -> Counter[str]:
-        """How often each file whose name ends so was fetched, whole or in part."""
+        """How many times each file whose name ends with the suffix was read, completely or in part."""
         return Counter(one.path for one in self.requests if one.verb in ("GET", "RANGE") and one.path.endswith(suffix))
 
     def asked(self, *verbs: str) -> list[str]:
-        """The paths that were asked for with one of these verbs."""
+        """The paths of the requests with one of these verbs."""
         return [one.path for one in self.requests if one.verb in verbs]
 
     def __repr__(self) -> str:
@@ -101,9 +100,9 @@ class Trace:
 
 
 class SteppedStore:
-    """The server; `running` starts one."""
+    """The server. `running` starts it."""
 
-    #: Threads of all such servers in this process, which are no clients.
+    #: Threads of all such servers in this process; they are not clients.
     _threads: ClassVar[set[int]] = set()
 
     def __init__(self) -> None:
@@ -135,7 +134,7 @@ class SteppedStore:
 
     @contextmanager
     def trace(self) -> Iterator[Trace]:
-        """What happens inside, as a `Trace` that is complete when the block ends."""
+        """A `Trace` of the requests within the block, complete when the block ends."""
         self.settle()
         trace = Trace()
         start = len(self._requests)
@@ -146,7 +145,7 @@ class SteppedStore:
         trace.requests = [one for one in self._requests[start:]]
 
     def settle(self) -> None:
-        """Wait until nothing is under way any more: what a statement began and did not wait for."""
+        """Wait until no request is open, also those that a statement sent in the background."""
         while True:
             arrivals = self._arrivals
             if self._asleep(but=threading.get_native_id()) and not self._pending and arrivals == self._arrivals:
@@ -167,7 +166,7 @@ class SteppedStore:
         self._loop.close()
 
     def _tick(self) -> None:
-        """Let time pass when everybody sleeps."""
+        """Advance the clock whenever all clients sleep."""
         self._threads.add(threading.get_native_id())
         while self._is_running:
             arrivals = self._arrivals
@@ -274,7 +273,7 @@ class SteppedStore:
 
 @contextmanager
 def running() -> Iterator[SteppedStore]:
-    """A store on a free port of the loopback address."""
+    """Run a store on a free port of loopback."""
     store = SteppedStore()
     threads = [threading.Thread(target=one, daemon=True) for one in (store._serve, store._tick)]
     for thread in threads:
@@ -308,9 +307,9 @@ def _tag(data: bytes) -> str:
 
 
 def _is_busy(process: int, but: set[int]) -> bool:
-    """Whether a thread of a process runs, waits for a processor or for a disk.
+    """Whether a thread of a process runs, or waits for a processor or a disk.
 
-    It is asked some thousand times in a second, so it takes no more than the system's own calls.
+    It is called some thousand times a second, so it uses only system calls.
     """
     try:
         tasks = os.listdir(f"/proc/{process}/task")
@@ -320,13 +319,13 @@ def _is_busy(process: int, but: set[int]) -> bool:
 
 
 def _state(process: int, task: str) -> bytes:
-    """The letter for what a thread does; `S` if it has ended."""
+    """The state of a thread as a letter of `/proc`; `S` if the thread has ended."""
     try:
         file = os.open(f"/proc/{process}/task/{task}/stat", os.O_RDONLY)
     except OSError:
         return b"S"
     try:
-        # The name before it, in parentheses, may hold anything.
+        # The name of the program precedes the state, in parentheses, and can contain any characters.
         return os.read(file, 1024).rpartition(b")")[2].split(None, 1)[0]
     except (OSError, IndexError):
         return b"S"

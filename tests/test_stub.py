@@ -1,4 +1,4 @@
-"""The stub of the Rust core says what the built module has, and nothing else: names, methods, parameters, defaults."""
+"""The stub `_core.pyi` equals the compiled module: names, methods, parameters and default values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trinitylake import _core
 
 STUB = Path(_core.__file__).with_name("_core.pyi")
 TREE = ast.parse(STUB.read_text())
-#: Written down for the type checker alone.
+#: Names that exist only for type checkers.
 ALIASES = {"Kind", "Isolation"}
 OF_EVERY_MODULE = set(dir(sys)) | {"__file__", "__builtins__", "__all__", "__path__", "__cached__"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-#: Kind of parameter, name, and its default as text.
+#: Kind of a parameter, its name, and its default value as text.
 Parameter = tuple[str, str, str | None]
 
 
@@ -34,7 +34,7 @@ def stub_functions(body: list[ast.stmt]) -> dict[str, Function]:
 
 
 def stub_attributes(node: ast.ClassDef) -> set[str]:
-    """Annotated names and properties."""
+    """Names of annotated attributes and properties."""
     annotated = {
         one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
     }
@@ -72,13 +72,13 @@ def public(names: set[str]) -> set[str]:
 
 
 def same(stub: list[Parameter], built: list[Parameter]) -> bool:
-    """Names, order and kinds are equal; so is whether there is a default, and its value where Rust can show it."""
+    """Whether names, order, kinds and default values of the parameters are equal."""
 
     def shape(parameters: list[Parameter]) -> list[tuple[str, str, bool]]:
         return [(kind, name, default is not None) for kind, name, default in parameters]
 
     def unlike(one: str | None, other: str | None) -> bool:
-        # "..." is what PyO3 shows for a default it cannot write down.
+        # PyO3 shows "..." for a default value that it cannot express.
         return one != other and not {one, other} & {"Ellipsis", "..."}
 
     return shape(stub) == shape(built) and not any(unlike(a[2], b[2]) for a, b in zip(stub, built, strict=True))
@@ -135,13 +135,13 @@ def test_a_property_is_a_property_and_a_method_is_a_method(name: str) -> None:
 
 
 def test_the_type_checker_finds_no_other_difference(tmp_path: Path) -> None:
-    # The stub alone: whether what it imports is right, `make lint` knows.
+    # Checks only the stub; `make lint` checks its imports.
     settings = tmp_path / "mypy.ini"
     settings.write_text("[mypy]\nfollow_imports = skip\nignore_missing_imports = true\n")
-    # The notion of a disjoint base is younger than the Python that the stub is written for.
+    # Disjoint bases are newer than the Python version of the stub.
     command = [sys.executable, "-m", "mypy.stubtest", "trinitylake._core", "--concise", "--ignore-disjoint-bases"]
     command += ["--mypy-config-file", str(settings)]
-    # In its own folder: where the checker does not find the stub it finds nothing to complain of.
+    # Runs in the folder of the stub: if mypy did not find the stub, it would report no difference.
     folder = STUB.parents[1]
     environment = {**os.environ, "MYPYPATH": str(folder)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
@@ -150,7 +150,7 @@ def test_the_type_checker_finds_no_other_difference(tmp_path: Path) -> None:
 
 
 def test_a_difference_would_be_found() -> None:
-    """The control: a renamed, a missing, a reordered and a wrongly defaulted parameter."""
+    """The comparison finds a renamed, a missing and a moved parameter, and a wrong default value."""
     function, built = SIGNATURES["Lakehouse.rollback"]
     actual = [parameter for parameter in built_parameters(built) if parameter[1] != "self"]
     stub = [parameter for parameter in stub_parameters(function) if parameter[1] != "self"]

@@ -1,4 +1,4 @@
-"""Managed tables: creating them from any schema, writing any Arrow data, reading it back, changing the table."""
+"""Managed tables: creating them from any schema, writing any Arrow data, reading it, and changing tables."""
 
 from __future__ import annotations
 
@@ -159,8 +159,9 @@ def test_data_that_does_not_fit_is_refused_by_column(nyc: tl.Lakehouse, data: An
     ],
 )
 def test_parts_that_a_structure_lacks_are_refused(nyc: tl.Lakehouse, row: dict[str, Any], complaint: str) -> None:
-    """A column that the table does not have was refused, and a part of a structure was left out without a word: a part
-    whose name was misspelled was null in the table."""
+    """A part of a struct that the table does not have was dropped without an error: a part whose name was misspelled
+    became NULL. Unknown columns were refused already.
+    """
     parts = "struct<k: int, x: text>"
     schema = {"id": "int", "of": parts, "many": f"list<{parts}>", "deep": f"struct<of: list<list<{parts}>>>"}
     table = nyc.create_table("nyc.parts", schema)
@@ -271,7 +272,7 @@ def test_a_sort_order_in_words_is_recorded(nyc: tl.Lakehouse) -> None:
     [('"q""q"', 'q"q'), ('bucket(3, "q""q")', 'q"q'), ("`q`", "q"), ('"q"', "q"), ("`q``q`", "q`q"), ("qq", "qq")],
 )
 def test_doubled_quote_in_a_partition_expression_is_one_quote(nyc: tl.Lakehouse, expression: str, column: str) -> None:
-    """`"q""q"` partitioned by the column `qq` instead of `q"q`."""
+    """A doubled quote in a partition expression ended the name: `"q""q"` partitioned by the column `qq`."""
     columns = ["q", "qq", 'q"q', "q`q"]
     table = nyc.create_table(
         "nyc.t", dict.fromkeys(columns, "bigint"), partition_spec=expression, sort_order=expression
@@ -313,7 +314,7 @@ def test_a_schema_update_that_fails_changes_nothing(nyc: tl.Lakehouse, flights: 
 
 
 def test_a_table_returns_its_rows_as_a_scan_does(nyc: tl.Lakehouse, flights: tl.Table) -> None:
-    """A user looked for `table.to_pandas()`, and found only `table.scan().to_pandas()`."""
+    """Users looked for `table.to_pandas()`, and found only `table.scan().to_pandas()`."""
     rows = flights.scan().to_arrow()
     with nyc.transaction() as txn:
         for table in (flights, nyc.at().table(flights.name), txn.table(flights.name)):
@@ -335,8 +336,9 @@ def test_properties_are_set_and_removed(nyc: tl.Lakehouse) -> None:
 
 
 def test_a_property_that_is_not_there_is_removed_without_a_version(nyc: tl.Lakehouse) -> None:
-    """Properties are changed without a transaction of PyIceberg, which left out what was not there: a version that says
-    that a table changed would have others do their work again for nothing."""
+    """Removing a property that does not exist created a version without a change. It looked like a change of the table,
+    so other transactions were rebased for no reason.
+    """
     table = nyc.create_table("nyc.t", ROWS, properties={"owner": "ops"})
     before = nyc.version
     nyc.alter_table(table.name, remove_properties=["never-set", "nor-this"])
@@ -447,7 +449,7 @@ def test_nested_and_exact_types_survive(nyc: tl.Lakehouse) -> None:
     ],
 )
 def test_unknown_names_in_a_scan_get_a_suggestion(lake: tl.Lakehouse, arguments: dict[str, Any], message: str) -> None:
-    """Users of PyIceberg passed `row_filter`, and typing errors in a filter showed an error of PyIceberg."""
+    """Users of PyIceberg passed `row_filter`, and a misspelled column in a filter raised an error of PyIceberg."""
     with lake.transaction() as txn:
         txn.create_namespace("n")
         txn.create_table("n.t", {"id": "bigint", "name": "varchar"})
@@ -456,7 +458,7 @@ def test_unknown_names_in_a_scan_get_a_suggestion(lake: tl.Lakehouse, arguments:
 
 
 def test_storage_options_accept_truths_and_numbers(tmp_path: Path) -> None:
-    """`allow_http=True` was refused, because the stores take text."""
+    """`allow_http=True` was refused, because stores accept only strings."""
     uri = str(tmp_path / "lake")
     tl.create(uri, storage_options={"allow_http": True, "max_retries": 3})
     assert tl.open(uri, storage_options={"allow_http": False}).version == 0
@@ -482,7 +484,7 @@ def test_update_schema_accepts_the_type_names_of_create_table(nyc: tl.Lakehouse)
 
 
 def test_a_table_is_created_from_a_schema_of_polars(nyc: tl.Lakehouse) -> None:
-    """A schema of polars was taken for a mapping to SQL types, and a lazy frame had no schema."""
+    """A Polars schema was read as a mapping to SQL types, and lazy frames were refused."""
     frame = polars.DataFrame({"id": [1], "amount": [Decimal("1.5")], "at": [datetime(2020, 1, 1)], "parts": [[1.5]]})
     expected = tl.Schema.of(frame)
     for number, schema in enumerate([frame.schema, dict(frame.schema), frame.lazy(), {"id": polars.Int64}]):

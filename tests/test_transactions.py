@@ -1,4 +1,4 @@
-"""Transactions: all or nothing, own writes visible inside only, and who wins when two want the same."""
+"""Transactions: atomicity, visibility of their own writes, conflicts."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_a_transaction_reads_its_own_writes_and_its_base_version(lake: tl.Lakeho
 def test_rows_of_a_small_append_survive_a_failed_statement(
     lake: tl.Lakehouse, table: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction keeps a few appended rows until its next read or its commit. A read that could not write them, for
-    example to a full disk, lost them: the commit after it succeeded without them.
+    """A transaction keeps a few appended rows until its next read or its commit. If a read could not write them, for
+    example to a full disk, they were lost, and the commit succeeded without them.
     """
     txn = lake.begin()
     changed = txn.table("nyc.t")
@@ -185,7 +185,9 @@ def test_a_conflict_names_winner_and_table_first(
     change: Callable[[tl.Transaction], object],
     isolation: Literal["snapshot", "serializable"],
 ) -> None:
-    """A message began with the loser's id, which says nothing to a user, and did not name the author who won."""
+    """The message of a conflict began with the id of the losing transaction, which does not help a user, and did not
+    name the author of the winner.
+    """
     first, second = lake.begin(message="clean-up", author="ann"), lake.begin(isolation=isolation)
     change(first)
     if isolation == "serializable":
@@ -242,7 +244,7 @@ def test_a_lost_transaction_leaves_no_data_files_behind(tmp_path: Path) -> None:
 
 
 class Interrupted:
-    """A core transaction whose commit sent a root and ends in an error that does not tell whether it happened."""
+    """A core transaction whose commit sends a root and raises an error with an unknown outcome."""
 
     def __init__(self, core: object, error: BaseException) -> None:
         self._core = core
@@ -285,7 +287,9 @@ def test_nothing_is_deleted_when_it_is_not_known_whether_the_commit_happened(
 
 
 def test_write_skew_passes_under_snapshot_and_fails_under_serializable(lake: tl.Lakehouse) -> None:
-    """Each reads what the other writes: the positive control shows that the stronger level is what stops it."""
+    """Each transaction reads the table that the other one writes. Snapshot isolation allows this; the test shows that
+    serializable isolation prevents it.
+    """
     lake.create_namespace("a", {"on_call": "yes"})
     lake.create_namespace("b", {"on_call": "yes"})
     for isolation in ("snapshot", "serializable"):

@@ -1,4 +1,4 @@
-"""Waiting for the work of another thread or process, for as long as it may take on a busy machine."""
+"""Waiting for other threads and processes, with a limit that a busy machine does not exceed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 
 Argument = TypeVar("Argument")
 
-#: Below the time limit of a test, so that the failed test shows what it waited for.
+#: Less than the time limit of a test, so that the failure shows the condition.
 PATIENCE_SECONDS = 200
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    """Raises `AssertionError` if the condition is not true within `PATIENCE_SECONDS`."""
+    """Wait until the condition is true. Raises `AssertionError` after `PATIENCE_SECONDS`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS} s"
@@ -22,7 +22,7 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 
 def in_threads(work: Callable[[Argument], object], arguments: Iterable[Argument]) -> None:
-    """Call `work` for all arguments at once, in as many threads, and raise the first error."""
+    """Call `work` with each argument in a thread of its own, and raise the first error."""
     calls = list(arguments)
     with ThreadPoolExecutor(len(calls)) as threads:
         for one in [threads.submit(work, argument) for argument in calls]:

@@ -1,4 +1,4 @@
-"""Decodes each manifest that is written in a test with our reader and with PyIceberg's, before it is stored."""
+"""Decodes each manifest that a test writes with our reader and with PyIceberg's, before it is stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trinitylake.iceberg_storage.manifests import manifest_file
 
 
 def check_written_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have each manifest decoded twice. A manifest that is not read as it was written raises `AssertionError`."""
+    """Decode each written manifest with both readers. Raises `AssertionError` if a result differs from the entries."""
     encode = manifest_file.avro_bytes
 
     def checked(
@@ -63,7 +63,7 @@ def _by_us(data: bytes) -> list[ManifestEntry]:
 
 
 class _TheirFile(AvroFile[ManifestEntry]):
-    """PyIceberg's file with a cache of its readers: to make one took a quarter of the time of tests that write."""
+    """PyIceberg's Avro file with cached readers: building a reader took a quarter of the time of tests that write."""
 
     def __enter__(self) -> Self:
         with self.input_file.open() as stream:

@@ -1,6 +1,6 @@
-"""A second reader of the format, which shares no code with the first.
+"""A second reader of the format, which shares no code with the library.
 
 `name`, `node`, `definition`, `wire` and `lakehouse` are written from the original documents alone and know no
-extension: a lakehouse that they refuse has changed the format. `extensions` checks what section 11 of docs/format.md
-adds.
+extensions. A lakehouse that they refuse does not follow the original format. `extensions` checks the extensions of
+docs/format.md, section 11.
 """

@@ -1,4 +1,4 @@
-"""The field numbers of definition files (format §6), written down from the page, not from the schema in use."""
+"""Field numbers of definition files (format §6), copied from the page instead of the library's schema."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ VIEW: Message = {
 }
 OBJECTS: dict[str, Message] = {"namespace": NAMESPACE, "table": TABLE, "view": VIEW}
 
-#: What a lakehouse is set to where the file says nothing.
+#: Settings of a lakehouse whose fields are not set.
 DEFAULTS = {
     "order": 128,
     "namespace_name_max_size_bytes": 100,
@@ -84,7 +84,7 @@ DEFAULTS = {
 
 
 def lakehouse_definition(data: bytes) -> dict[str, Any]:
-    """A lakehouse definition with defaults in place."""
+    """A lakehouse definition, with default values for fields that are not set."""
     definition = parse(data, LAKEHOUSE)
     if definition["major_version"] > 0:
         raise ValueError(f"major version {definition['major_version']}")

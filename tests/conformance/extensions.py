@@ -1,4 +1,4 @@
-"""The extensions of docs/format.md, section 11: additions to files that the reader of the origin accepts."""
+"""The extensions of docs/format.md, section 11: additions to files that a reader of the original documents accepts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 CHECKSUM_TAG, PATH_TAG = b"\x81\x3f", b"\x8a\x3f"
 RECORD_KEY = "E==="
 TRANSACTION_FIELDS = {"id", "isolation", "message", "author", "began_at_version", "properties"}
-#: Every kind of file outside of table folders.
+#: Names of all files outside of table folders.
 ALL_FILES = {
     **FILES,
     "boundary": re.compile(r"_expired/[0-9]{20}"),
@@ -49,7 +49,7 @@ def check_extensions(lakehouse: SeedLakehouse, versions: list[SeedVersion]) -> N
 
 
 def check_file_names(files: Mapping[str, bytes]) -> None:
-    """Every file outside of table folders has one of the names that the format knows."""
+    """Check that each file outside of table folders has a name that the format defines."""
     for path in files:
         is_known = any(pattern.fullmatch(path) for pattern in ALL_FILES.values())
         require(is_known or "/metadata/" in path or "/data/" in path, f"{path!r} is a name of the format")
@@ -57,12 +57,12 @@ def check_file_names(files: Mapping[str, bytes]) -> None:
 
 
 def boundary_of(files: Mapping[str, bytes]) -> int:
-    """Roots below it are gone (§7)."""
+    """The expiry boundary: the roots of lower versions have expired (§7)."""
     return max((int(path.rpartition("/")[2]) for path in files if path.startswith("_expired/")), default=0)
 
 
 def definition_message(path: str, data: bytes) -> bytes:
-    """The message in a definition file, whose checksum and path are right (§6)."""
+    """The message in a definition file, after a check of its checksum and path (§6)."""
     require(data[:2] == CHECKSUM_TAG, f"{path} begins with its checksum")
     covered = data[10:]
     require(struct.unpack("<Q", data[2:10])[0] == xxhash.xxh3_64_intdigest(covered), f"the checksum of {path}")
@@ -74,12 +74,12 @@ def definition_message(path: str, data: bytes) -> bytes:
 
 
 def inline_definitions(version: SeedVersion) -> dict[str, bytes]:
-    """Definition files that the root holds, since they may not exist (§4)."""
+    """Definitions that the root contains because their files may not exist (§4)."""
     return _definitions_in(version, "definitions_inline")
 
 
 def copied_definitions(version: SeedVersion) -> dict[str, bytes]:
-    """Copies of definition files that exist (§4)."""
+    """Copies of definitions whose files exist (§4)."""
     return _definitions_in(version, "definitions_copied")
 
 
@@ -89,7 +89,7 @@ def _definitions_in(version: SeedVersion, row: str) -> dict[str, bytes]:
 
 
 def records(version: SeedVersion) -> dict[str, str]:
-    """Id of a transaction to the location of its record (§4)."""
+    """Locations of the records of transactions, by transaction id (§4)."""
     found = {key: location for key, location in version.locations.items() if key.startswith(RECORD_KEY)}
     require(all(len(key) == len(RECORD_KEY) + 100 for key in found), "an id is padded to 100 bytes")
     return {key[len(RECORD_KEY) :].rstrip(" "): location for key, location in found.items()}
@@ -114,10 +114,11 @@ def check_node_file(data: bytes) -> None:
 
 
 def _is_zstd(data: bytes, batch: pa.RecordBatch) -> bool:
-    """Whether each buffer is compressed with ZSTD, or says that it is not: small ones would not become smaller.
+    """Whether each buffer is compressed with ZSTD, or marked as uncompressed, as for small buffers.
 
-    pyarrow does not tell how a batch was compressed, so this looks for each buffer in the file: its uncompressed size,
-    eight bytes, little endian, and then the magic number of a ZSTD frame, or -1 and then its bytes.
+    pyarrow does not return the compression of a batch. Therefore the bytes of each buffer are searched for in the file:
+    its uncompressed size (8 bytes, little endian) and the magic number of a ZSTD frame, or -1 and the uncompressed
+    bytes.
     """
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(
@@ -155,7 +156,7 @@ def _check_version(version: SeedVersion) -> None:
             require(level and level == level.strip(" "), f"{level!r}, a part of {location}, is a name")
     for id, location in records(version).items():
         require(location.startswith(f"_txn/{id}/"), f"{location} is the record of transaction {id}")
-        # An expiry removes records, and a saved state that is one before the key in the newest version.
+        # An expiry deletes records. It deletes a saved state before it removes the key from the tree.
         is_state = int(location.rpartition("/")[2].removesuffix(".binpb")) < 2**63
         is_latest = version.number == version.lakehouse.latest()
         is_kept = boundary_of(files) == 0 or (is_latest and not is_state)
@@ -196,7 +197,7 @@ def _check_pair(before: SeedVersion, after: SeedVersion) -> None:
 
 
 def _check_told(before: SeedVersion, after: SeedVersion, identifiers: set[str]) -> None:
-    """The messages of a version's own transactions have everything that it changed (§5)."""
+    """Check that the messages of a version's own transactions contain all its changes (§5)."""
     recorded = {message.key: message.value for message in after.root.buffer if message.txn in identifiers}
     changed = {
         key: after.locations.get(key)

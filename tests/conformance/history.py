@@ -1,6 +1,6 @@
-"""Random lives of a lakehouse, with a dictionary beside it that knows what every version must hold.
+"""Random histories of a lakehouse, with a dictionary of the objects that each version must contain.
 
-This is the only part of the package that writes with TrinityLake.
+Only this module of the package writes with TrinityLake.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import trinitylake as tl
 from trinitylake.definitions import new_table_def, serialize
 
-#: Object to what identifies it and its state: (kind, namespace, name) -> (id, properties).
+#: Objects of a version: (kind, namespace, name) -> (id, properties).
 State = dict[tuple[str, str, str], tuple[str, dict[str, str]]]
 
 PARTS = ["a", "b", "nyc", "é", "数据", "with-dash", "under_score", "Z9", "a\u0301", "x/y", "back\\slash", "\U0001f600"]
@@ -23,7 +23,7 @@ ROWS = pa.table({"id": [1, 2]})
 
 @dataclass
 class Rates:
-    """How often each kind of statement comes, and what shapes the tree."""
+    """Probabilities of statements, and settings that determine the shape of the tree."""
 
     order: int
     root_buffer_size_bytes: int
@@ -34,7 +34,7 @@ class Rates:
 
 @dataclass
 class History:
-    """A lakehouse and what each of its versions must hold."""
+    """A lakehouse, and the objects that each of its versions must contain."""
 
     lake: tl.Lakehouse
     chosen: random.Random
@@ -46,7 +46,7 @@ class History:
     table_statements: int = 0
 
     def step(self) -> None:
-        """One more version, or two."""
+        """Commit a random statement, as one or two versions."""
         draw = self.chosen.random()
         if draw < 0.06 and len(self.states) > 2:
             self._roll_back()
@@ -71,7 +71,7 @@ class History:
         self._committed(dict(self.states[target]))
 
     def _give_up(self) -> None:
-        """A transaction that was saved is rolled back for everybody, which makes a version of its own."""
+        """Roll back a saved transaction, which creates a version."""
         id = f"given-up-{len(self.states)}"
         txn = self.lake.begin(id=id)
         txn.create_namespace(f"never{len(self.states)}")
@@ -83,7 +83,7 @@ class History:
         self._committed(dict(self.states[-1]))
 
     def _write_real_table(self) -> None:
-        """A managed table with rows, through PyIceberg."""
+        """Create a managed table and append rows to it."""
         state = dict(self.states[-1])
         self.table_statements += 1
         name = f"rows{self.table_statements}"
@@ -140,7 +140,8 @@ class History:
             view = txn.create_view((namespace, name), f"SELECT {len(state)}", properties=properties)
             state["view", namespace, name] = view.id, properties
         else:
-            # A definition without Iceberg metadata: the tree does not mind, and it is a hundred times faster.
+            # A table definition without Iceberg metadata is a hundred times faster, and makes no difference for the
+            # tree.
             definition = new_table_def(properties=properties)
             txn._state().create("table", namespace, name, serialize(definition))
             state["table", namespace, name] = definition.id, properties
@@ -153,7 +154,7 @@ class History:
                 for key in state
                 if key[1].startswith(namespace + ".") or (key[1] == namespace and key[0] != "namespace")
             ]
-            # What is in a namespace goes before it.
+            # The objects in a namespace are dropped before it.
             for key in sorted(below, key=lambda key: (key[0] == "namespace", -len(key[1]))):
                 txn._state().drop(key[0], key[1], key[2])  # type: ignore[arg-type]
             for key in list(state):
@@ -214,7 +215,7 @@ def live(root: str, order: int, seed: int, versions: int) -> History:
     )
     history = History(lake, chosen, rates)
     for number in range(versions):
-        # The tree grows, then shrinks, and in the end holds little that was not replaced.
+        # The tree first grows, then shrinks, until most of its rows have been replaced.
         rates.delete = 0.15 if number < versions * 2 // 3 else chosen.choice([0.45, 0.8])
         history.step()
     return history

@@ -1,4 +1,4 @@
-"""A whole lakehouse, read file by file: its versions, the tree of each, the objects in it, and their rules."""
+"""Reader of a whole lakehouse, file by file: its versions, their trees and objects, and the rules for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conformance.rule import require
 
 @dataclass
 class VisitedNode:
-    """A node as one version's tree reaches it."""
+    """A node in the tree of one version."""
 
     path: str
     parent: str | None
@@ -28,7 +28,7 @@ class VisitedNode:
 
 
 class SeedLakehouse:
-    """A lakehouse as files: path below the root to content. Files that no version names are never looked at."""
+    """Lakehouse as a mapping of paths below the root to content. Files that no version references are not read."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self.files = files
@@ -38,14 +38,14 @@ class SeedLakehouse:
         return names.root_path(version) in self.files
 
     def latest(self) -> int:
-        """Read the hint if it exists, or start from 0; try increasing versions until one is not found."""
+        """The latest version: the highest number of consecutive roots from the hint on, or from 0 without a hint."""
         version = int(self.files.get(names.HINT, b"0").decode())
         while self.has_version(version + 1):
             version += 1
         return version
 
     def versions(self) -> list[SeedVersion]:
-        """All versions, oldest first. Checks each alone and against the one before."""
+        """All versions, oldest first, each checked alone and against the previous version."""
         versions = [SeedVersion(self, self.latest())]
         while (previous := versions[-1].root.system.get("previous_root")) is not None and previous in self.files:
             versions.append(SeedVersion(self, names.root_version(previous)))
@@ -57,7 +57,7 @@ class SeedLakehouse:
         return versions
 
     def read_node(self, path: str, order: int) -> NodeRows:
-        """A node file. They never change, so each is read once."""
+        """The rows of a node file. Each file is read once, because node files never change."""
         require(path in self.files, f"the node {path} exists")
         if (path, order) not in self._nodes:
             self._nodes[path, order] = read_node(self.files[path], order)
@@ -65,7 +65,7 @@ class SeedLakehouse:
 
 
 class SeedVersion:
-    """One version: its root, its tree, the objects in it."""
+    """A version: its root, tree and objects."""
 
     def __init__(self, lakehouse: SeedLakehouse, number: int) -> None:
         self.lakehouse = lakehouse
@@ -74,7 +74,7 @@ class SeedVersion:
 
     @cached_property
     def definition_path(self) -> str:
-        """From the system rows, which can be read before the order is known."""
+        """Path of the lakehouse definition, from the system rows, which can be read without the order."""
         return read_system_rows(self.lakehouse.files[self.path])["lakehouse_def"]
 
     @cached_property
@@ -97,7 +97,7 @@ class SeedVersion:
 
     @cached_property
     def nodes(self) -> list[VisitedNode]:
-        """All nodes, parents first; the rules between nodes are checked on the way."""
+        """All nodes, parents before children. Checks the rules between nodes."""
         visited: list[VisitedNode] = []
         self._visit(self.path, None, self.root, None, None, visited)
         paths = [node.path for node in visited]
@@ -140,7 +140,9 @@ class SeedVersion:
 
     @cached_property
     def locations(self) -> dict[str, str]:
-        """Key to location of every object: each node's messages over its rows over its children."""
+        """Location of each object by key. Messages take precedence over rows of the node, and these over its
+        children.
+        """
         effective: dict[str, str | None] = {}
         for node in sorted(self.nodes, key=lambda node: node.height):
             effective.update(zip(node.rows.keys, node.rows.values, strict=True))
@@ -148,7 +150,7 @@ class SeedVersion:
         return {key: value for key, value in effective.items() if value is not None}
 
     def search(self, key: str) -> str | None:
-        """One key, walking down: the last message, the own row, the child."""
+        """The location of a key, found from the root down: the last message, then the row, then the child."""
         path = self.path
         while True:
             rows = self.lakehouse.read_node(path, self.order)
@@ -163,7 +165,7 @@ class SeedVersion:
 
     @cached_property
     def objects(self) -> dict[ObjectName, str]:
-        """Object to the location of its definition."""
+        """Locations of definitions by object."""
         decoded = ((names.decode_key(key, self.sizes), location) for key, location in self.locations.items())
         return {name: location for name, location in decoded if name is not None}
 
@@ -171,7 +173,7 @@ class SeedVersion:
         return object_definition(name.kind, self.lakehouse.files[self.objects[name]])
 
     def check(self) -> None:
-        """What must hold in this version alone. Raises `BrokenRule`."""
+        """Check the rules for a single version. Raises `BrokenRule`."""
         require(FILES["root"].fullmatch(self.path), f"{self.path!r} is the path of a root")
         require(FILES["lakehouse definition"].fullmatch(self.definition_path), "the path of the lakehouse definition")
         for key, location in self.locations.items():
@@ -190,7 +192,7 @@ class SeedVersion:
             require(ObjectName("namespace", name.namespace, "") in self.objects, f"the namespace of {name} exists")
 
     def check_against(self, before: SeedVersion) -> None:
-        """What must hold between this version and the one before it. Raises `BrokenRule`."""
+        """Check the rules for this version and the previous version. Raises `BrokenRule`."""
         require(self.root.system.get("previous_root") == before.path, "the root names the root before it")
         require(self.number == before.number + 1, f"versions have no gaps: {before.number}, {self.number}")
         rolled_back = self.root.system.get("rollback_from_root")
@@ -199,16 +201,18 @@ class SeedVersion:
             self._check_newest_messages(before)
 
     def is_rebuilt(self) -> bool:
-        """Whether a new tree was built for this version, which has no messages then, as that of a rollback has none.
+        """Whether the version has a newly built tree, and therefore no messages in the buffer of its root.
 
-        The only place where this reader looks at an extension. The origin knows no other way to change many objects.
+        Only here does this reader use an extension, because the original documents have no bulk changes.
         """
         committed = json.loads(self.root.system.get("committed_txns", "[]"))
         operations = {one["properties"].get("trinitylake.operation") for one in committed}
         return not operations.isdisjoint({"register", "export", "repair"})
 
     def _check_newest_messages(self, before: SeedVersion) -> None:
-        """The messages in the latest committed transaction are not flushed: they are the tail of the root's buffer."""
+        """Check that the messages of the latest transactions are not flushed: they are the last rows of the root's
+        buffer.
+        """
         changed = {
             key: self.locations.get(key)
             for key in self.locations.keys() | before.locations.keys()

@@ -1,4 +1,4 @@
-"""File names and keys, built and taken apart (origin: Storage Location, Key Encoding)."""
+"""File names and keys: encoded and decoded by the original documents (Storage Location, Key Encoding)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FILES = {
     "hint": re.compile(r"_latest_hint\.txt"),
 }
 HINT = "_latest_hint.txt"
-#: Schema ids as 4 characters of base64. Keys of other schemas belong to objects that this reader does not know.
+#: Kinds of objects by the first 4 characters of their keys. Keys with other characters are skipped.
 KINDS = {"B===": "namespace", "C===": "table", "D===": "view"}
 
 
 class Sizes(NamedTuple):
-    """The longest names, in bytes."""
+    """Maximum sizes of names in bytes."""
 
     namespace: int
     table: int
@@ -42,7 +42,7 @@ class ObjectName(NamedTuple):
 
 
 def root_path(version: int) -> str:
-    """`_<version_number_binary_reversed>`, as long as in the example."""
+    """The path `_<version_number_binary_reversed>.arrow`, padded to 32 digits."""
     return f"_{format(version, 'b')[::-1].ljust(32, '0')}.arrow"
 
 
@@ -52,23 +52,24 @@ def root_version(path: str) -> int:
 
 
 def optimized(original: str) -> str:
-    """The optimized form of an original path: twenty bits of its hash, then the path with its slashes made dashes."""
+    """The optimized form of an original path: 20 bits of its hash, then the path with dashes instead of slashes."""
     low = mmh3.hash(original.encode(), 0, signed=False) & 0xFFFFF
     digits = format(low, "020b")
     return f"{digits[:4]}/{digits[4:8]}/{digits[8:12]}/{digits[12:]}-{original.replace('/', '-')}"
 
 
 def check_stored_path(path: str, max_size_bytes: int) -> None:
-    """A path that the tree stores: relative, with a maximum size, and the same after a POSIX evaluation."""
+    """Check a path that the tree stores: relative, not too long, and unchanged by POSIX path resolution."""
     require(len(path.encode()) <= max_size_bytes, f"{path!r} has at most {max_size_bytes} bytes")
     for segment in path.split("/"):
         require(segment not in ("", ".", ".."), f"{path!r} has no segment {segment!r}")
 
 
 def check_optimized(path: str, original: str = "") -> None:
-    """The whole path is the optimized form of its original path.
+    """Check that a path is the optimized form of its original path.
 
-    A path whose name is another one, as of an object that was renamed or has a name that was cut, shows no slashes.
+    If the object was renamed, or its name was truncated, the original path is unknown. Then the slashes in it are also
+    unknown, and the path is checked without them.
     """
     flattened = path.split("/", 3)[3].partition("-")[2]
     if original.replace("/", "-") != flattened:
@@ -77,13 +78,13 @@ def check_optimized(path: str, original: str = "") -> None:
 
 
 def original_definition_path(name: ObjectName, path: str) -> str:
-    """`{object-type}-{object-identifier}-` plus the UUID of the file."""
+    """The original path: `{object-type}-{object-identifier}-` and the UUID of the file."""
     identifier = name.namespace if name.kind == "namespace" else f"{name.name}-{name.namespace}"
     return f"{name.kind}-{identifier}-{path[-len('.binpb') - 36 :]}"
 
 
 def decode_key(key: str, sizes: Sizes) -> ObjectName | None:
-    """The object that a key stands for; `None` for a schema that this reader does not know."""
+    """The object of a key; None for an unknown kind of object."""
     kind = KINDS.get(key[:4])
     if kind is None:
         return None

@@ -12,7 +12,7 @@ from conformance.rule import require
 
 @dataclass
 class Message:
-    """A row of the write buffer; a value of None deletes."""
+    """Message in the write buffer; None as the value deletes the key."""
 
     key: str
     value: str | None
@@ -21,10 +21,10 @@ class Message:
 
 @dataclass
 class NodeRows:
-    """The three sections of a node file, top to bottom."""
+    """The three sections of a node file, from top to bottom."""
 
     system: dict[str, str]
-    #: Exactly N rows of key, value, pnode.
+    #: Exactly N rows: key, value, pnode.
     table: list[tuple[str | None, str | None, str | None]]
     buffer: list[Message]
     keys: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class NodeRows:
     children: list[str] = field(default_factory=list)
 
     def last_messages(self) -> dict[str, str | None]:
-        """Key to value of the message that wins: new messages are appended at the bottom."""
+        """Value of the last message of each key: new messages are appended at the bottom."""
         return {message.key: message.value for message in self.buffer}
 
 
@@ -56,7 +56,7 @@ def read_node(data: bytes, order: int) -> NodeRows:
 
 
 def read_system_rows(data: bytes) -> dict[str, str]:
-    """The rows above the first one with neither key nor value, where they end whatever the order is."""
+    """System rows of a node: the rows above the first row without key and value. The order is not needed."""
     rows = _rows(data)
     return _system(rows[: _table_start(rows)])
 
@@ -65,7 +65,7 @@ Row = tuple[str | None, str | None, str | None, str | None]
 
 
 def _table_start(rows: list[Row]) -> int:
-    """The reader skips all rows until it reaches the first row that has a NULL key and NULL value."""
+    """Index of the first row of the key table: the first row whose key and value are NULL."""
     first = next((i for i, (key, value, _, _) in enumerate(rows) if key is None and value is None), None)
     require(first is not None, "a row with neither key nor value begins the key table")
     assert first is not None
@@ -73,7 +73,7 @@ def _table_start(rows: list[Row]) -> int:
 
 
 def _system(rows: list[Row]) -> dict[str, str]:
-    """Key and value are meaningful, and required to be non-null. Keys that are not known are skipped by who asks."""
+    """System rows as a dictionary. Key and value must not be NULL; callers skip unknown keys."""
     require(all(key is not None and value is not None for key, value, _, _ in rows), "system rows have key and value")
     return {str(key): str(value) for key, value, _, _ in rows}
 
@@ -95,7 +95,7 @@ def _check_table(node: NodeRows, order: int) -> None:
 
 
 def _rows(data: bytes) -> list[Row]:
-    """Each file fully describes tabular data using the Apache Arrow IPC format, with four columns."""
+    """The rows of an Arrow IPC file, which must have the four columns."""
     require(data[:6] == b"ARROW1" and data[-6:] == b"ARROW1", "an Arrow IPC file")
     with pa.ipc.open_file(data) as reader:
         table = reader.read_all()

@@ -1,4 +1,4 @@
-"""Node files made row by row with pyarrow, right or wrong, for readers to take or refuse."""
+"""Writes valid and invalid node files row by row with pyarrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def to_rows(data: bytes) -> Rows:
 def to_bytes(
     rows: Rows, compression: str | None = "zstd", ids: bool = True, batches: int = 1, checksum: bool = True
 ) -> bytes:
-    """A node file of these rows, with the checksum that belongs to it."""
+    """A node file with these rows and the correct checksum."""
     names = ("key", "value", "pnode", "txn")
     fields = [pa.field(name, pa.string(), metadata={"id": str(i)} if ids else None) for i, name in enumerate(names, 1)]
     columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(4)]
@@ -48,7 +48,7 @@ def to_bytes(
 
 
 def forget_recorded_root(folder: Path) -> None:
-    """Makes a lakehouse one whose definitions do not record a root, as other implementations write them."""
+    """Remove the recorded root from all definitions of a lakehouse, as if another implementation had written them."""
     for root in folder.glob("_*.arrow"):
         rows = to_rows(root.read_bytes())
         system = {row[KEY]: row for row in rows if row[KEY] is not None}

@@ -1,6 +1,7 @@
-"""What must stay (format §7, garbage collection): found from the page and from Iceberg's specification alone.
+"""Files that a garbage collection must not delete (format §7), found from the page and Iceberg's specification alone.
 
-Nodes are read with pyarrow, metadata as JSON, manifests with PyIceberg's readers. Nothing of TrinityLake is used.
+Nodes are read with pyarrow, metadata as JSON, manifests with PyIceberg's readers. No code of TrinityLake is used,
+except the readers of this package.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from conformance.node import NodeRows, read_node, read_system_rows
 
 
 class _Copy(PyArrowFileIO):
-    """Files by the names that they have elsewhere."""
+    """Reads files of a copied lakehouse by their original URIs."""
 
     def __init__(self, local: Callable[[str], str]) -> None:
         super().__init__()
@@ -31,14 +32,19 @@ class _Copy(PyArrowFileIO):
 
 
 class Reachable:
-    """The files below a local folder that a lakehouse reaches.
+    """The files below a local folder that a lakehouse references.
 
     Attributes:
         files: paths below the root.
     """
 
     def __init__(self, root: Path, uri: str | None = None) -> None:
-        """`uri` is the root as files name it, if that is not the folder, without a `/` at its end."""
+        """Collect the files.
+
+        Args:
+            root: folder of the lakehouse.
+            uri: root URI in the metadata files, without `/` at its end, if the lakehouse was copied to the folder.
+        """
         self.root = root
         self._uri = f"file://{root}" if uri is None else uri
         self.files: set[str] = set()
@@ -110,7 +116,7 @@ class Reachable:
         return str(self.root / unquote(uri).removeprefix(f"{self._uri}/"))
 
     def _add(self, uri: str) -> bool:
-        """Whether a file below the root is new here."""
+        """Add a file below the root. Returns whether it is new."""
         path = unquote(uri)
         if not path.startswith(f"{self._uri}/"):
             return False
@@ -121,6 +127,6 @@ class Reachable:
 
 
 def files_below(root: Path) -> set[str]:
-    """All files but those that the format keeps for itself: the hint, the boundary, saved transactions."""
+    """All files below the root, except the hint, the expiry boundary and saved transactions."""
     paths = (str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
     return {path for path in paths if not path.startswith(("_expired/", "_latest_hint.txt", "_txn/"))}

@@ -1,10 +1,10 @@
-"""What a reader says of a file that contradicts the format."""
+"""The error for a file that violates the format."""
 
 from __future__ import annotations
 
 
 class BrokenRule(AssertionError):
-    """A file contradicts the format."""
+    """A file violates a rule of the format."""
 
 
 def require(condition: object, rule: str) -> None:

@@ -1,4 +1,6 @@
-"""The core agrees on every node with a reader that is written from the origin; its extensions follow the page."""
+"""A reader that is written from the original documents accepts every node of the core; extensions follow the format
+page.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @cache
 def lived(order: int, seed: int, folder: Path) -> tuple[history.History, list[SeedVersion]]:
-    """A lakehouse with a history, and what the second reader finds there after it has checked every rule."""
+    """A lakehouse with a random history, and its content as the second reader found it while it checked every rule."""
     root = folder / f"order-{order}-seed-{seed}"
     lived = history.live(str(root), order, seed, versions=50 if order < 100 else 25)
     lakehouse = SeedLakehouse(files_of(root))
@@ -136,7 +138,7 @@ def test_the_lakehouse_definition_reads_alike(life: tuple[history.History, list[
 
 
 def test_histories_reach_the_hard_parts_of_the_tree(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A reader that agrees on trees of one node proves nothing."""
+    """Without nodes below the root, the agreement of two readers would prove nothing."""
     reached: Counter[str] = Counter()
     for order in ORDERS:
         heights: set[int] = set()

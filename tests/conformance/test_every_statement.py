@@ -1,7 +1,7 @@
-"""Lakehouses made by every kind of statement, on a local disk and on S3, keep the rules of the origin.
+"""Every kind of statement, on a local disk and on S3, writes files that follow the format.
 
-After each statement the second reader reads the whole lakehouse again. So a file that only one kind
-of statement writes is seen in the version in which it appeared.
+After each statement the second reader reads the whole lakehouse again. So a fault in files that only one kind of
+statement writes is found in the version that first contains them.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def place(kind: str, folder: Path) -> Iterator[Place]:
 
 
 def check(files: Mapping[str, bytes]) -> set[ObjectName]:
-    """The objects in the newest version, after all rules were checked in each."""
+    """The objects of the latest version, after every rule was checked in each version."""
     lakehouse = SeedLakehouse(files)
     versions = lakehouse.versions()
     check_extensions(lakehouse, versions)
@@ -166,7 +166,7 @@ def _objects(lake: tl.Lakehouse) -> Iterator[ObjectName]:
 
 
 def test_copies_keep_the_rules(tmp_path: Path) -> None:
-    """Exports, restored lakehouses, relocated copies and repaired ones are lakehouses of the same format."""
+    """Exports, restored, relocated and repaired lakehouses follow the same format."""
     with place("disk", tmp_path / "lake") as (lake, _):
         for name, statement in STATEMENTS.items():
             if name == "expire":

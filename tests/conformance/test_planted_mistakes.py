@@ -1,4 +1,4 @@
-"""The second reader finds mistakes: each rule of the format is broken once in files that are whole otherwise."""
+"""The second reader finds mistakes: each test breaks one rule of the format in otherwise correct files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDER = 3
 
 
 class Patient:
-    """A lakehouse to break: the golden one of order 3, with a way to its nodes."""
+    """The golden lakehouse of order 3 as files to damage, with the paths of an inner node and a leaf."""
 
     def __init__(self) -> None:
         self.files = archive.unpack("0.1/order_3")
@@ -38,14 +38,14 @@ class Patient:
         self.files[path] = to_bytes(rows, **options)
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a definition another name, in all nodes that name it as well."""
+        """Rename a definition, and change all references to it."""
         self.files[new] = self.files[old]
         for node in [node for node in self.files if node.endswith(".arrow")]:
             if any(row[VALUE] == old for row in to_rows(self.files[node])):
                 self.edit(node, lambda rows: [set_value(row, new) for row in rows if row[VALUE] == old])
 
     def rename_leaf(self, path: str) -> None:
-        """Gives the leaf another name, in all nodes that name it as well."""
+        """Rename the leaf, and change all references to it."""
         old, self.leaf = self.leaf, path
         self.files[path] = self.files[old]
         for node in [node for node in self.files if node.endswith(".arrow")]:
@@ -73,7 +73,7 @@ def set_system(name: str, value: str) -> Callable[[Rows], None]:
 
 
 def set_cell(row: int, column: int, value: str | None) -> Callable[[Rows], None]:
-    """A cell of the key table, counted from its first row."""
+    """Set a cell of the key table; its first row has number 0."""
 
     def change(rows: Rows) -> None:
         rows[table_start(rows) + row][column] = value
@@ -95,7 +95,7 @@ def insert_padding(rows: Rows) -> None:
 
 
 def first_becomes_newest(rows: Rows) -> None:
-    """The rows of the version itself move away from the end."""
+    """Move the newest message to the start of the buffer."""
     rows.insert(table_start(rows) + ORDER, rows.pop())
 
 
@@ -203,7 +203,7 @@ def test_a_folder_that_is_not_of_the_hash_is_found() -> None:
 
 
 def test_the_hash_of_a_name_without_its_slashes_is_found() -> None:
-    """A reader took the hash of the flattened name for that of the original path."""
+    """The hash was computed from the path with dashes instead of the original path with slashes."""
     original = "table-a/b-n-6fcb514b-b878-4c9d-95b7-8dc3a7ce6fd8.binpb"
     check_optimized(optimized(original), original)
     with pytest.raises(BrokenRule, match="is its hash"):
@@ -276,7 +276,7 @@ def test_the_latest_version_is_found_from_an_older_hint_and_from_none() -> None:
 
 
 def test_the_hash_is_the_one_that_iceberg_uses() -> None:
-    """Iceberg's object-storage layout takes the same twenty bits of the same hash."""
+    """Iceberg's object storage layout uses the same 20 bits of the same hash."""
     from pyiceberg.table.locations import ObjectStoreLocationProvider
 
     for name in ("a.parquet", "node-x.arrow", "é"):

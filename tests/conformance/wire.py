@@ -1,20 +1,20 @@
-"""Protocol buffers, as far as definition files use them: messages of varints, texts, messages and maps.
+"""Decoder for the parts of Protocol Buffers that definition files use: varints, strings, messages and maps.
 
-Only the wire rules: which number means which field is said by `definition.py`.
+It implements only the wire format. `definition.py` assigns meanings to field numbers.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-#: Field number to what it holds: name, and "text" | "bytes" | "number" | "flag" | a message.
+#: Name and kind of each field by number: "text", "bytes", "number", "flag", or a message.
 Message: TypeAlias = dict[int, "Field"]
 
 VARINT, FIXED_64, LENGTH_DELIMITED, FIXED_32 = 0, 1, 2, 5
 
 
 class Field(NamedTuple):
-    """One field of a message. `map_value` makes it a map from `kind` to that."""
+    """Field of a message. With `map_value` it is a map from `kind` to `map_value`."""
 
     name: str
     kind: str | Message
@@ -23,11 +23,11 @@ class Field(NamedTuple):
 
 
 class NotTheMessage(ValueError):
-    """The bytes are not a message of that shape."""
+    """The bytes do not encode a message with these fields."""
 
 
 def parse(data: bytes, message: Message) -> dict[str, Any]:
-    """The fields by name. Absent ones have the value that proto3 gives them; unknown ones are left out."""
+    """Field values by name. Missing fields have the default of proto3; unknown fields are omitted."""
     values: dict[str, Any] = {field.name: _absent(field) for field in message.values()}
     at = 0
     while at < len(data):

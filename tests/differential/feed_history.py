@@ -1,8 +1,8 @@
-"""A random history of one table with a model of its rows in each version, and what the change feed must return.
+"""Random histories of one table, with a model of its rows in each version and the expected change feed.
 
-The model keeps, for each version, the rows of the table by field id. What the feed must return follows from the rows of
-consecutive versions: rows of the later one alone are inserted, rows of the earlier one alone are deleted, and two of
-them with the same row id or primary key are one update.
+The model keeps the rows of each version by field id. The expected feed follows from the rows of consecutive versions.
+Rows only in the later version are inserted, and rows only in the earlier version are deleted. A deleted and an inserted
+row with the same row id or primary key are one update.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from position_deletes import delete_positions, delete_values
 from trinitylake.tables.change_feed.feed import COLUMNS
 
 MODES = "copy-on-write", "merge-on-read"
-#: Stands for the row id among the fields of a row.
+#: Key of the row id among the fields of a row.
 ROW_ID = -1
-#: A row: values by field id. Rows of a version: in any order.
+#: A row is a mapping of field id to value; the rows of a version have no order.
 Row = dict[int, Any]
 VALUES: dict[str, Callable[[random.Random], Any]] = {
     "double": lambda r: r.choice([0.0, -0.0, math.nan, None, 1.5, float(r.randrange(5))]),
@@ -51,16 +51,16 @@ SCHEMA = {"id": "bigint", "x": "double", "s": "text", "l": "bigint[]", "i": "int
 
 @dataclass
 class State:
-    """What the model has for one version.
+    """Model of one version.
 
     Attributes:
-        rows: of the table; None if the version does not have it.
-        names: its columns by field id.
-        at: its name.
-        snapshots: that led to the rows. Row ids mean the same rows in two states if one descends from the other, and
-            its metadata lists the snapshots in between.
+        rows: rows of the table; None if the version does not have the table.
+        names: column names by field id.
+        at: name of the table.
+        snapshots: the snapshots from which the rows result. Row ids identify the same rows in two states if one of them
+            descends from the other, and its metadata lists the snapshots in between.
         listed: the snapshots that have not expired.
-        has_row_ids: whether the last snapshot gave ids to all rows.
+        has_row_ids: whether the last snapshot assigned ids to all rows.
     """
 
     rows: list[Row] | None = None
@@ -80,17 +80,17 @@ After = tuple["list[Row] | None", dict[int, str], str]
 
 
 class Skipped(Exception):
-    """The statement makes no sense now."""
+    """The statement is not possible in the current state."""
 
 
 class FeedHistory:
     """One random history of one table, with its model.
 
     Args:
-        seed: of all choices.
+        seed: determines all random choices.
         has_key: whether the table has a primary key.
-        format_version: of the table at first; version 2 may be upgraded.
-        folder: for a lakehouse on a disk, which DuckDB reads; None for one in memory.
+        format_version: first format version of the table; version 2 may be upgraded.
+        folder: location of a lakehouse on disk, which DuckDB reads as well; None for a lakehouse in memory.
     """
 
     def __init__(self, seed: int, *, has_key: bool, format_version: int, folder: Path | None = None) -> None:
@@ -116,7 +116,7 @@ class FeedHistory:
         self.states: dict[int, State] = {0: State(), 1: State(), self.lake.version: State([], names)}
         self.log: list[str] = []
         self.source: State | None = None  # the state that a rollback goes back to
-        #: No rollback goes behind this version: it would bring back a column that files written since do not have.
+        #: First version to which a rollback may return: older versions have a column that later files do not have.
         self.oldest = 1
 
     @property
@@ -137,7 +137,7 @@ class FeedHistory:
             self.store(after, action.__name__)
 
     def store(self, after: After, action: str) -> None:
-        """Note the state of the versions that a statement made."""
+        """Record the state of the versions that a statement created."""
         rows, names, at = after
         before = self.now
         then = before if self.source is None else self.source
@@ -278,7 +278,7 @@ class FeedHistory:
         return self.same(self._replaced(changed) + added)
 
     def _merged(self) -> tuple[list[Row], int, list[Row]]:
-        """The source of a merge, the id of a row that it deletes, and the rows after it."""
+        """The source of a merge, the id of a row that the merge deletes, and the expected rows."""
         source = [dict(one) for one in self.random.sample(self.rows(), min(4, len(self.rows())))]
         if not source:
             raise Skipped
@@ -341,7 +341,7 @@ class FeedHistory:
             return self._write_several(txn)
 
     def saved(self) -> After:
-        """A transaction that another process continues."""
+        """Save a transaction and resume it, as another process does."""
         txn = self.lake.begin()
         after = self._write_several(txn)
         txn.save()
@@ -349,9 +349,9 @@ class FeedHistory:
         return after
 
     def lost_race(self) -> After:
-        """A delete that is redone after another append was committed.
+        """Rebase a delete after another append was committed.
 
-        It conflicts if it moved rows of an upgraded table, which have ids since that append.
+        It is a conflict if the delete moved rows of an upgraded table to which the append assigned ids.
         """
         text, matches = self._matching()
         gets_ids = self.now_format > 2 and not self.now.has_row_ids
@@ -379,14 +379,14 @@ class FeedHistory:
         count = self.random.randrange(1, 1 + task.file.record_count)
         before = self.read(self.lake.version)
         delete_positions(table, task, self.random.sample(range(task.file.record_count), count))
-        # Which rows these are only the table tells; the scan of position deletes has its own tests.
+        # Which rows are deleted is read from the table: the scan of position deletes has other tests.
         after = self.read(self.lake.version)
         assert not Counter(map(repr, after)) - Counter(map(repr, before))
         assert len(before) - len(after) == count
         return self.same(after)
 
     def value_delete(self) -> After:
-        """Equality deletes, as Flink writes them."""
+        """Delete rows by equality deletes, as Flink does."""
         if not self.rows() or self.folder is not None:  # DuckDB 1.5.5 reads them wrongly
             raise Skipped
         some = self.random.sample(self.rows(), min(2, len(self.rows())))
@@ -449,7 +449,7 @@ class FeedHistory:
                 del self.states[version]
 
     def export(self) -> After:
-        """Continue in a copy of the lakehouse."""
+        """Export the lakehouse, and continue in the copy."""
         if self.folder is not None:  # our root would be another one than that of DuckDB's paths
             raise Skipped
         target = f"memory://{uuid.uuid4()}"
@@ -470,7 +470,7 @@ class FeedHistory:
         return self.same(self.now.rows)
 
     def other_table(self) -> After:
-        """A version that changes another table, or re-creates one under a name that this one had."""
+        """Commit a version that changes another table, or creates a new table under a former name of this one."""
         name = f"n.o{self.random.randrange(3)}"
         if name == self.now.at:
             raise Skipped
@@ -522,7 +522,7 @@ class FeedHistory:
         return None, self.now.names, self.now.at
 
     def _versions(self, *, with_rows: bool) -> list[int]:
-        """The versions that a rollback may return to."""
+        """Versions to which a rollback may return."""
         found = [
             one for one, state in self.states.items() if one >= self.oldest and not (with_rows and state.rows is None)
         ]
@@ -550,15 +550,17 @@ class FeedHistory:
         then = self.source = self.states[version]
         return then.rows, then.names, then.at
 
-    # What the table and the feed must return
+    # Expected rows and changes
 
     def read(self, version: int) -> list[Row]:
-        """The rows of a version that has the columns of the latest one."""
+        """The rows of a version that has the columns of the latest version."""
         rows = self.lake.at(version).table(self.now.at).scan().to_arrow().to_pylist()
         return [{id: row[name] for id, name in self.now.names.items()} for row in rows]
 
     def check(self, since: int, until: int) -> None:
-        """Compare the feed, the net change and the rows of two versions with the model. Raises `AssertionError`."""
+        """Compare the change feed, the net changes and the rows between two versions with the model. Raises
+        `AssertionError`.
+        """
         state = self.states[until]
         if state.rows is None:
             return
@@ -588,7 +590,7 @@ class FeedHistory:
                 self._check_with_duckdb(version)
 
     def _check_all_tables(self, since: int, until: int) -> None:
-        """The feed of all tables has the changes of this one, with the columns of each version."""
+        """Check that the feed of all tables contains the changes of this table, with the columns of each version."""
         found: dict[int, Counter[tuple[str, str]]] = {}
         for entry in self.lake.changes(since, rows=True, until=until):
             for changed in entry.rows:
@@ -616,7 +618,7 @@ class FeedHistory:
         assert Counter(map(shown, rows)) == expected, f"DuckDB reads version {version}"
 
     def projected(self, version: int, names: dict[int, str]) -> list[tuple[Any, str]]:
-        """The row ids and rows of a version with the columns of another one, as text."""
+        """The row ids and rows of a version, projected to the columns of another version, as text."""
         rows = self.states[version].rows or []
         return [(row.get(ROW_ID), shown({name: row.get(id) for id, name in names.items()})) for row in rows]
 
@@ -649,7 +651,7 @@ class FeedHistory:
 
 
 def _check_order(rows: list[dict[str, Any]]) -> None:
-    """In each version deletes come first, then updates in pairs, then inserts."""
+    """Check the order in each version: deletes, then updates in pairs, then inserts."""
     order = {"delete": 0, "update_preimage": 1, "update_postimage": 1, "insert": 2}
     places = [(row["_version"], order[row["_change_type"]]) for row in rows]
     assert places == sorted(places), "deletes, updates, inserts"

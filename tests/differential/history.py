@@ -1,7 +1,7 @@
-"""Histories of one table, run in the lakehouse and in DuckDB, with a comparison of the rows after each step.
+"""Histories of one table in the lakehouse and in DuckDB. After each step the rows are compared.
 
-The table has a number `k`, the column `v` that the history is about, and a number `w`. Histories that differ only in
-their last statement share what precedes it: the lakehouse is rolled back after each statement.
+The table has a number `k`, the column `v` under test, and a number `w`. Histories that differ only in their last
+statement share the steps before it: the lakehouse is rolled back after each statement.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ STATEMENTS = (
     "relocate",
     "restore",
 )
-#: Filters that are compared after each statement by a scan, and the first ones of them also by a count and in SQL. In
-#: the deep form all of them occur with each type, transform and evolution, in one of about 70 statements and forms.
+#: Filters for the scan after each statement; the first of them are also used in a count and in SQL. In the deep run
+#: each type, transform and evolution occurs in about 70 statements and forms, so with all filters.
 _FILTERS, _FILTERS_IN_SQL = (3, 1) if os.environ.get("TRINITYLAKE_DEEP") else (6, 4)
 _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
     "=": EqualTo,
@@ -87,7 +87,7 @@ class Case:
 
     @property
     def table(self) -> str:
-        """What it has in common with the cases that differ only in their statement."""
+        """The parameters without the statement: cases with equal ones share a table."""
         return "/".join((self.kind, self.transform, self.evolution, self.form)).replace(" ", "")
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Case:
 
 
 def all_cases() -> Iterator[Case]:
-    """Every type with all of its transforms, evolutions, statements, format versions and modes."""
+    """All cases: every type with its transforms and evolutions, every statement, format version and mode."""
     for name, kind in KINDS.items():
         for transform in ("none", *kind.transforms):
             for evolution in EVOLUTIONS:
@@ -120,14 +120,14 @@ NEW_PAIRS = 7
 
 
 def sample(seed: int) -> list[Case]:
-    """A sample in which nearly any two choices of different parameters occur together."""
+    """A sample of the cases in which nearly all pairs of choices for two parameters occur."""
     cases = list(all_cases())
     random.Random(seed).shuffle(cases)
     chosen, seen = [], set()
     for case in cases:
         parts = (case.kind, f"{case.kind} {case.transform}", case.evolution, case.statement, case.form)
         pairs = set(combinations(parts[1:], 2)) | set(combinations((parts[0], *parts[2:]), 2))
-        # A lower number of new pairs makes the sample much larger: it has to run in a minute.
+        # A lower limit makes the sample much larger, and it must run within a minute.
         if len(pairs - seen) >= NEW_PAIRS:
             chosen.append(case)
             seen |= pairs
@@ -143,7 +143,7 @@ class StockReader:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def rows(self, metadata_location: str) -> pa.Table:
-        """The rows of a table. Raises `AssertionError` for a table that PyIceberg cannot read."""
+        """The rows of a table. Raises `AssertionError` if PyIceberg cannot read it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(metadata_location, self._target, sep="\t", file=self._process.stdin, flush=True)
@@ -159,12 +159,12 @@ class StockReader:
 
 
 class History:
-    """A table and its oracle, with rows that were written before and after the evolution of the case.
+    """A table and its oracle in DuckDB, with rows written before and after the schema evolution of the case.
 
     Args:
-        case: whose table it is, up to the statement.
+        case: determines the table and all steps before the statement.
         folder: for the lakehouse.
-        stock: reads the table, too.
+        stock: unmodified PyIceberg, which reads the table as well.
     """
 
     def __init__(self, case: Case, folder: Path, stock: StockReader) -> None:
@@ -195,7 +195,7 @@ class History:
         return self._lake.table("n.t")
 
     def begin(self) -> None:
-        """Run everything before the statement. Raises `AssertionError` for different rows, as `run` does."""
+        """Run all steps before the statement. Raises `AssertionError` if rows differ."""
         values = [*self._kind.values, None]
         for start in (0, 1):  # two files, each with values from the whole range
             rows = self._rows(start, values[start::2])
@@ -215,7 +215,7 @@ class History:
         self._oracle.execute("CREATE TABLE begun AS FROM t")
 
     def run(self, case: Case) -> None:
-        """Run the statement of a case on the rows of `begin`."""
+        """Run the statement of a case on the table of `begin`. Raises `AssertionError` if rows differ."""
         self.case = case
         if self._lake is not self._begun or self._lake.version != self._version:
             self._lake = self._begun
@@ -241,7 +241,7 @@ class History:
         self._oracle.unregister("given")
 
     def _text(self, value: Any) -> str:
-        """A value as SQL writes it."""
+        """A value as an SQL literal."""
         if value is None:
             return f"CAST(NULL AS {self._kind.duckdb})"
         if isinstance(value, bytes):
@@ -305,7 +305,7 @@ class History:
         self._insert(rows)
 
     def _condition(self, number: int) -> tuple[BooleanExpression, str]:
-        """A condition on `v`, or on `k` if `v` is dropped or nested, for both sides."""
+        """A condition on `v`, or on `k` if `v` is dropped or nested, for the lakehouse and for DuckDB."""
         if self._v is None or self._kind.is_nested:
             return LessThan("k", 2), "k < 2"
         value = self._kind.compared[number % len(self._kind.compared)]
@@ -417,11 +417,11 @@ class History:
 
     @property
     def metadata_location(self) -> str:
-        """The URI of the metadata file of the table."""
+        """URI of the current metadata file of the table."""
         return self._table.iceberg.metadata_location
 
     def compare(self, found: Mapping[str, pa.Table], after: str) -> None:
-        """Compare rows, by the name of their reader, with those of DuckDB. Raises `AssertionError`."""
+        """Compare the rows of each reader, by its name, with those of DuckDB. Raises `AssertionError`."""
         expected = _canonical(self._oracle.execute("SELECT * FROM t").to_arrow_table(), self._types())
         for reader, rows in found.items():
             there = _canonical(rows, self._types())
@@ -432,8 +432,8 @@ class History:
         found = {"scan": table.scan().to_arrow()}
         if self._v is None or self._kind.is_in_sql:
             found["sql"] = self._lake.sql("SELECT * FROM n.t").to_arrow()
-        # Unmodified PyIceberg cannot read manifests with partition values in nanoseconds, and reads a list of structs
-        # that is NULL as an empty one.
+        # Unmodified PyIceberg cannot read manifests with nanosecond partition values, and reads a NULL list of structs
+        # as an empty list.
         is_partitioned = {"v", "respecified"} & {self.case.transform, self.case.evolution}
         if self.case.kind != "nested" and not (self.case.kind in ("timestamp_ns", "timestamptz_ns") and is_partitioned):
             found["PyIceberg"] = self._stock.rows(table.iceberg.metadata_location)
@@ -478,7 +478,9 @@ class History:
 
 
 def _for_duckdb(rows: pa.Table) -> pa.Table:
-    """Rows as DuckDB takes them: bytes of a fixed length, UUIDs, and zoned nanoseconds are of other types there."""
+    """Rows with the types of DuckDB, which has other types for fixed-length binaries, UUIDs and nanoseconds with a time
+    zone.
+    """
     for number, field in enumerate(rows.schema):
         other = {pa.timestamp("ns", "UTC"): pa.timestamp("ns")}.get(field.type)
         if pa.types.is_fixed_size_binary(field.type):
@@ -489,7 +491,7 @@ def _for_duckdb(rows: pa.Table) -> pa.Table:
 
 
 def _canonical(rows: pa.Table, types: dict[str, pa.DataType]) -> list[tuple[str, ...]]:
-    """Rows without order, so that equal ones have equal texts."""
+    """Rows as sorted texts, to compare them regardless of order."""
     assert sorted(rows.column_names) == sorted(types), f"columns {rows.column_names}"
     columns = [_texts(rows.column(name).combine_chunks(), kind) for name, kind in sorted(types.items())]
     return sorted(zip(*columns, strict=True))

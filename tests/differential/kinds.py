@@ -1,4 +1,4 @@
-"""Iceberg types with boundary values, the transforms that partition by them, and wider types."""
+"""Iceberg types with boundary values, partition transforms, and the types to which Iceberg widens them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from pyiceberg.types import (
 
 NAN, INF = float("nan"), float("inf")
 _DAY = 86_400_000_000
-#: Microseconds of 0001-01-01, 9999-12-31, a day in the year 12000, and one 1200 years before year 1.
+#: Microseconds of 0001-01-01, of 9999-12-31, of a day in year 12000, and of a day 1200 years before year 1.
 _MOMENTS = [
     -62_135_596_800_000_000,
     253_402_300_799_999_999,
@@ -65,14 +65,14 @@ _NANOSECONDS = [-9_000_000_000_000_000_001, 9_000_000_000_000_000_001, 0, -1, 1_
 
 @dataclass(frozen=True)
 class Kind:
-    """A column type.
+    """Column type.
 
     Attributes:
-        iceberg, arrow, duckdb: the type.
-        values: boundary values, as Arrow takes them.
-        transforms: that partition by it, as `create_table` takes them for the column `v`.
-        wider: the name of the kind that Iceberg widens it to.
-        format_version: the first one with the type.
+        iceberg, arrow, duckdb: the type in these systems.
+        values: boundary values, as accepted by Arrow.
+        transforms: partition expressions of `create_table` for the column `v`.
+        wider: name of the kind to which Iceberg widens the type.
+        format_version: first format version with the type.
         is_in_sql: whether DuckDB has the type.
     """
 
@@ -87,12 +87,12 @@ class Kind:
 
     @property
     def is_nested(self) -> bool:
-        """Whether filters and keys cannot use the column."""
+        """Whether the type is nested, so that filters and keys cannot use the column."""
         return not isinstance(self.iceberg, PrimitiveType)
 
     @property
     def compared(self) -> list[Any]:
-        """The values that filters compare with. PyIceberg has no literal for NaN."""
+        """Values for comparisons in filters. PyIceberg has no literal for NaN."""
         return [] if self.is_nested else [value for value in self.values if value == value]
 
     def array(self, values: Sequence[Any]) -> pa.Array:
@@ -106,7 +106,7 @@ class Kind:
         return pa.array(values, self.arrow)
 
     def literal(self, value: Any) -> Literal[Any]:
-        """A value as a literal of Iceberg's filters."""
+        """A value as a literal for Iceberg's filters."""
         made: type[Any] = _LITERALS[type(self.iceberg)]
         literal: Literal[Any] = made(value.bytes if isinstance(value, uuid.UUID) else value)
         return literal

@@ -1,6 +1,7 @@
 """Reads tables with unmodified PyIceberg, in a process that does not import this library.
 
-One line of standard input names a metadata file and a file for the rows, in Arrow's IPC format; one line answers.
+Each line of standard input contains the path of a metadata file and the path of an Arrow IPC file to which the rows are
+written. Each line is answered by one line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Differential test: a table of any type, partition transform and evolution has the rows of DuckDB after any statement.
+"""Differential test: after any statement, a table of any type, transform and evolution has the same rows as in DuckDB.
 
-A scan, SQL and unmodified PyIceberg read the rows. `make test` runs a sample in which nearly any two parameters occur
-together. `TRINITYLAKE_DEEP=1` runs all cases, and reads a sample of the tables with Spark. A test has the cases of one
-table; a failure names its case. `TRINITYLAKE_CASE=<name>` runs one case, and `TRINITYLAKE_SEED` draws another sample.
+A scan, SQL and unmodified PyIceberg read the rows. `make test` runs a sample in which nearly all pairs of parameters
+occur. `TRINITYLAKE_DEEP=1` runs all cases, and reads a sample of the tables with Spark. A test contains the cases of
+one table; a failure names its case. `TRINITYLAKE_CASE=<name>` runs one case, and `TRINITYLAKE_SEED` draws another
+sample.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 
 from .history import Case, History, StockReader, all_cases, sample
 
-#: Types that Spark reads as other types or not at all.
+#: Types that Spark reads as other types, or cannot read.
 _UNKNOWN_TO_SPARK = ("time", "uuid", "timestamp_ns", "timestamptz_ns", "map", "nested")
 SEED = int(os.environ.get("TRINITYLAKE_SEED", "36"))
 
@@ -36,7 +37,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockReader]:
 
 
 def _tables() -> list[list[Case]]:
-    """Cases that share a table."""
+    """Cases by the table that they share."""
     tables: dict[str, list[Case]] = {}
     for case in _cases():
         tables.setdefault(case.table, []).append(case)
@@ -63,7 +64,9 @@ if os.environ.get("TRINITYLAKE_DEEP"):  # it starts Spark
 
     @pytest.mark.timeout(1800)
     def test_spark_reads_the_rows_of_duckdb(tmp_path: Path, stock: StockReader) -> None:
-        """Also tables with a column that has the name of a partition field whose source column was dropped."""
+        """The sample includes tables with a column that has the name of a partition field whose source column was
+        dropped.
+        """
         from pyspark.sql import SparkSession
 
         from trinitylake.spark.runtime import package

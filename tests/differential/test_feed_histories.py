@@ -1,6 +1,7 @@
-"""Base + feed = result: the change feed of random histories of a table against a dict of its rows.
+"""The rows of a version and its change feed result in the rows of a later version, in random histories of a table.
 
-`make test` runs a few histories, `TRINITYLAKE_DEEP=1` runs 50,000. `TRINITYLAKE_SEED=n` runs one of them.
+The model is a dictionary of rows. `make test` runs a few histories, `TRINITYLAKE_DEEP=1` runs 50,000, and
+`TRINITYLAKE_SEED=n` runs one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def test_base_and_feed_are_the_result(seeds: range, tmp_path: Path, monkeypatch:
 
 
 def run_seed(seed: int, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """One history. Every fiftieth is on a disk, and DuckDB reads its versions, too."""
+    """Run a history. Every fiftieth history is on a disk, and DuckDB reads its versions as well."""
     if seed % 8 in (0, 3):  # rows are compared in parts, and files are looked up in several pages
         patch.setattr(row_comparison, "MEMORY_MAX_SIZE_BYTES", 100)
         patch.setattr(row_comparison, "_PARTS", 3)

@@ -1,4 +1,4 @@
-"""The change feed of a table against DuckLake's `table_changes`, after the same SQL statements on both."""
+"""The change feed of a table equals DuckLake's `table_changes` after the same SQL statements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ducklake(tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _statement(choice: random.Random) -> str:
-    """A statement on `n.t`. Keys repeat, and some statements find no row."""
+    """A random statement on `n.t`. Keys repeat, and some statements match no rows."""
     limit = choice.randrange(20)
     condition = choice.choice([f"id = {limit}", f"id < {limit}", f"x > {limit}", "s IS NULL", f"id % 5 = {limit % 5}"])
     number = choice.choice(["NULL", "'nan'::DOUBLE", "0.5", str(limit)])
@@ -69,9 +69,8 @@ def _ours(lake: tl.Lakehouse, since: int, until: int) -> Counter[str]:
 
 
 def _theirs(ducklake: duckdb.DuckDBPyConnection, since: int, until: int) -> Counter[str]:
-    """DuckLake's changes after a snapshot, without rows that an UPDATE set to the values that they had.
-
-    DuckLake includes both bounds.
+    """DuckLake's changes after a snapshot, without updates that did not change a value. DuckLake includes both
+    bounds.
     """
     changes: Counter[str] = Counter()
     for snapshot in range(since + 1, until + 1):

@@ -1,4 +1,4 @@
-"""Golden lakehouses as files: packing one, unpacking one, and telling what a lakehouse holds."""
+"""Archives of golden lakehouses: packing, unpacking, and describing their content."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from trinitylake import _core
 from trinitylake.definitions.sql_types import parse_type
 
 FOLDER = Path(__file__).resolve().parent
-#: Its last root holds definitions whose files do not exist.
+#: A lakehouse whose last root contains definitions without files.
 HELD_DEFINITIONS = "held_definitions"
 
 
 def names() -> list[str]:
-    """All golden lakehouses with a long history, such as `0.1/order_3`."""
+    """Names of all golden lakehouses with a long history, such as `0.1/order_3`."""
     return sorted(str(path.relative_to(FOLDER))[: -len(".tar.gz")] for path in FOLDER.glob("*/order_*.tar.gz"))
 
 
 def held_definitions(system: dict[str, str]) -> dict[str, bytes]:
-    """The definitions in the system rows of a root: path to bytes (format, section 4)."""
+    """Definitions in the system rows of a root, by path (format §4)."""
     lines = (line.split("\t") for line in system.get("definitions_inline", "").splitlines())
     return {path: bytes.fromhex(data) for path, data in lines}
 
 
 def expectation(name: str) -> dict[str, Any]:
-    """What the writer knew about a golden lakehouse when it wrote it; see `describe`."""
+    """The content of a golden lakehouse when it was written; see `describe`."""
     expected: dict[str, Any] = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
     for one in (one for version in expected["versions"] for one in version["objects"]):  # spelled as in that release
         if "columns" in one:
@@ -39,7 +39,7 @@ def expectation(name: str) -> dict[str, Any]:
 
 
 def pack(files: dict[str, bytes]) -> bytes:
-    """A tar.gz of files; equal files give equal bytes."""
+    """A tar.gz archive of files; equal files give equal bytes."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=9) as zipped,
@@ -53,14 +53,14 @@ def pack(files: dict[str, bytes]) -> bytes:
 
 
 def unpack(name: str) -> dict[str, bytes]:
-    """The files of a golden lakehouse: path below the root to content."""
+    """Files of a golden lakehouse, by path below the root."""
     with tarfile.open(FOLDER / f"{name}.tar.gz", "r:gz") as archive:
         members = {member.name: archive.extractfile(member) for member in archive.getmembers()}
         return {path: member.read() for path, member in members.items() if member is not None}
 
 
 def unpack_into(name: str, folder: Path) -> Path:
-    """The files of a golden lakehouse, below a folder of the local disk."""
+    """Write the files of a golden lakehouse to a folder on the local disk."""
     for path, data in unpack(name).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def unpack_into(name: str, folder: Path) -> Path:
 
 
 def describe(lake: tl.Lakehouse) -> dict[str, Any]:
-    """What every version of a lakehouse holds, as JSON."""
+    """The content of every version of a lakehouse, as JSON."""
     oldest = lake.log(None)[-1].version
     return {
         "name": lake.name,
@@ -79,7 +79,9 @@ def describe(lake: tl.Lakehouse) -> dict[str, Any]:
 
 
 def describe_version(lake: tl.Lakehouse, number: int) -> dict[str, Any]:
-    """One version: its entry in the log, every object with the id of its definition and what tells it, every node."""
+    """The content of a version: its log entry, every object with the id and content of its definition, and every
+    node.
+    """
     at = lake.at(number)
     entry = at.entry
     objects: list[dict[str, Any]] = []
@@ -119,7 +121,7 @@ def describe_version(lake: tl.Lakehouse, number: int) -> dict[str, Any]:
 
 
 def describe_rows(lake: tl.Lakehouse) -> dict[str, dict[str, list[list[Any]]]]:
-    """The rows of every table in every version, sorted. Only where the lakehouse lies at the root it was written at."""
+    """Sorted rows of every table in every version. The lakehouse must be at the root at which it was written."""
     rows: dict[str, dict[str, list[list[Any]]]] = {}
     for number in range(lake.log(None)[-1].version, lake.version + 1):
         at = lake.at(number)
@@ -129,7 +131,7 @@ def describe_rows(lake: tl.Lakehouse) -> dict[str, dict[str, list[list[Any]]]]:
 
 
 def put_in_memory(name: str, root: str) -> tl.Lakehouse:
-    """A golden lakehouse in the memory of this process, at the root it was written at."""
+    """Copy a golden lakehouse into memory, at the root at which it was written."""
     storage = _core.Storage(root)
     storage.put_many(list(unpack(name).items()))
     return tl.open(root)

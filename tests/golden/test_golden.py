@@ -1,4 +1,4 @@
-"""Lakehouses of releases read as they were written, and damage in them is found."""
+"""Golden lakehouses have the content with which they were written, and damage in them is found."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ NAMES = archive.names()
 
 @cache
 def in_memory(name: str) -> tl.Lakehouse:
-    """Read-only, at the root that its tables' metadata was written for."""
+    """Read-only lakehouse at the root for which the metadata of its tables was written."""
     return archive.put_in_memory(name, archive.expectation(name)["root"])
 
 
 def copy(name: str, files: dict[str, bytes]) -> str:
-    """The root of a copy of its own with these files."""
+    """Root of a new copy with these files."""
     root = f"memory://{uuid.uuid4()}"
     _core.Storage(root).put_many(list(files.items()))
     return root
 
 
 def newest_nodes(name: str) -> list[str]:
-    """The node files of the latest version, the root first."""
+    """Node files of the latest version, the root first."""
     return [node["path"] for node in archive.expectation(name)["versions"][-1]["nodes"]]
 
 
@@ -100,7 +100,7 @@ def test_a_copy_on_disk_reads_the_same_and_takes_new_commits(name: str, tmp_path
 
 @pytest.mark.parametrize("name", NAMES)
 def test_extensions_read_as_they_were_written(name: str) -> None:
-    """Rows of roots, the recorded place, names with spaces, and records of transactions."""
+    """System rows of roots, the recorded root, names with spaces, and records of transactions are as written."""
     lake, root = in_memory(name), archive.expectation(name)["root"]
     rollback = None
     for entry in reversed(lake.log(None)):
@@ -140,7 +140,9 @@ def test_definitions_name_the_manifest_list_of_the_current_snapshot(name: str) -
 
 
 def test_a_root_may_hold_definitions_whose_files_are_missing(tmp_path: Path) -> None:
-    """A writer died between its root and the definitions that belong to it. The next commit creates them."""
+    """A writer died after it created a root and before it created the definitions in it. The next commit creates
+    them.
+    """
     name = f"0.1/{archive.HELD_DEFINITIONS}"
     files, expected = archive.unpack(name), archive.expectation(name)
     held = archive.held_definitions(core.read_node(files[core.root_path(expected["latest"])]).system)
@@ -167,7 +169,7 @@ def test_every_node_file_reads_alone_and_was_written_for_a_reason(name: str) -> 
     nodes = {path: core.read_node(data, path) for path, data in files.items() if path.endswith(".arrow")}
     order = int(name.rpartition("_")[2])
     reached = {node["path"] for version in archive.expectation(name)["versions"] for node in version["nodes"]}
-    # Each save left a root that shows the tree as the transaction saw it.
+    # Each save wrote a root with the tree that the transaction saw.
     saves = 3
     assert reached <= set(nodes)
     assert len(set(nodes) - reached) == saves

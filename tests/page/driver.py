@@ -1,4 +1,4 @@
-"""A browser without a window, driven by the W3C's WebDriver protocol: JSON over HTTP, which needs no library."""
+"""Driver of a headless browser by the W3C WebDriver protocol, JSON over HTTP, without a library."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-#: Under which an element is named in answers (W3C).
+#: Key of an element's id in answers (W3C).
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Shift": "\ue008"}
 
 
 def missing() -> str:
-    """What is not installed of what this needs; "" if all of it is."""
+    """The programs that are not installed, or ""."""
     absent = [] if any(map(shutil.which, _BROWSERS)) else ["chromium"]
     return ", ".join(absent + ([] if shutil.which("chromedriver") else ["chromedriver"]))
 
@@ -36,15 +36,15 @@ class Browser:
         self._path = f"/session/{session}"
 
     def go(self, url: str) -> None:
-        """Open a page, and wait until it is loaded."""
+        """Open an address, and wait until the page is loaded."""
         self.command("POST", "/url", {"url": url})
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """The result of a piece of JavaScript, such as `return document.title`."""
+        """Execute JavaScript, such as `return document.title`, and return the result."""
         return self.command("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def wait(self, script: str, *arguments: Any, seconds: float = 60.0) -> Any:
-        """The first result of a piece of JavaScript that is neither false, null nor empty."""
+        """Execute JavaScript repeatedly until its result is neither false, null nor empty. Returns the result."""
         return until(lambda: self.run(script, *arguments), lambda: f"{script!r} on:\n{self.text()}", seconds)
 
     def text(self, selector: str = "body") -> str:
@@ -52,7 +52,7 @@ class Browser:
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
     def wait_for_text(self, text: str, selector: str = "main", seconds: float = 60.0) -> str:
-        """Wait until an element holds a text; returns all that it holds."""
+        """Wait until an element contains a text. Returns the whole text of the element."""
         return until(
             lambda: found if text in (found := self.text(selector)) else "",
             lambda: f"{text!r} in:\n{self.text()}",
@@ -60,7 +60,7 @@ class Browser:
         )
 
     def press(self, *keys: str) -> None:
-        """Press keys, one after the other: characters, or names of `KEYS`."""
+        """Press keys in sequence: characters, or names of `KEYS`."""
         actions = [{"type": kind, "value": KEYS.get(key, key)} for key in keys for kind in ("keyDown", "keyUp")]
         self.command("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
 
@@ -74,16 +74,16 @@ class Browser:
         self.command("POST", "/window/rect", {"width": width, "height": height})
 
     def emulate(self, **features: str) -> None:
-        """Let the page see features of a screen, such as `prefers_color_scheme="dark"`."""
+        """Emulate media features, such as `prefers_color_scheme="dark"`."""
         media = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self.devtools("Emulation.setEmulatedMedia", {"features": media})
 
     def devtools(self, method: str, parameters: dict[str, Any]) -> Any:
-        """A command of the browser's own protocol."""
+        """Execute a command of the DevTools protocol."""
         return self.command("POST", "/goog/cdp/execute", {"cmd": method, "params": parameters})
 
     def screenshot(self, file: Path, *, whole: bool = False) -> None:
-        """Write what is shown to a PNG file; all of the page if it is longer than the window."""
+        """Save a screenshot as PNG; the whole page if it is longer than the window."""
         if whole:
             size = self.devtools("Page.getLayoutMetrics", {})["cssContentSize"]
             shot = self.devtools(
@@ -94,7 +94,7 @@ class Browser:
         file.write_bytes(base64.b64decode(shot))
 
     def log(self) -> list[str]:
-        """What the page has written to the console since the last call, errors of the browser itself included."""
+        """Console messages since the last call, including those of the browser itself."""
         return [str(one["message"]) for one in self.command("POST", "/se/log", {"type": "browser"})]
 
     def command(self, method: str, path: str, body: Any = None) -> Any:
@@ -104,7 +104,7 @@ class Browser:
 
 @contextmanager
 def browsing(*options: str) -> Iterator[Browser]:
-    """A browser for the length of a block, with further options of its command line."""
+    """Run a browser within the block, with additional command line options."""
     browser = next(path for name in _BROWSERS if (path := shutil.which(name)))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -128,7 +128,7 @@ def browsing(*options: str) -> Iterator[Browser]:
 
 
 def until(ask: Callable[[], Result], what: Callable[[], str], seconds: float) -> Result:
-    """The first answer that is true. Raises `AssertionError` at the deadline."""
+    """Call repeatedly until the result is true. Returns the result; raises `AssertionError` at the deadline."""
     deadline = time.monotonic() + seconds
     while not (found := ask()):
         if time.monotonic() > deadline:

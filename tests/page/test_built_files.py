@@ -21,14 +21,14 @@ from trinitylake.cli.app import app
 from trinitylake.page import POLICY, assets, index_of_files, index_of_server, is_built, write_files
 from trinitylake.rest import RestServer
 
-#: What a browser loads before it shows anything, at most.
+#: Maximum size of the files that are loaded before the first view appears.
 FIRST_PAINT_SIZE_BYTES = 300_000
-#: All files: the editor of queries takes 370 kB, charts 55 kB, the reader of Parquet files 65 kB.
+#: Maximum size of all files: the query editor has 370 kB, charts 55 kB, the Parquet reader 65 kB.
 TOTAL_SIZE_BYTES = 850_000
-#: Of which the files of a lakehouse with a million tables take about 26 kB (docs/performance.md).
+#: The files of a lakehouse with a million tables are about 26 kB of it (docs/performance.md).
 LAKEHOUSE_SIZE_BYTES = 28_000
 IMPORTS = re.compile(r"""(?:\bfrom|\bimport)\s*["'](\.\.?/[^"']+)["']""")
-#: What reads the files of a lakehouse in a browser.
+#: Files that read a lakehouse in the browser.
 CORE = "ui/core.bin"
 PAGE = Path(__file__).resolve().parents[2] / "page"
 SOURCES = sorted((PAGE / "src").rglob("*.js"))
@@ -84,7 +84,7 @@ def test_a_browser_may_run_nothing_but_files_of_the_page() -> None:
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
-    """A font or a script from another host tells that host who looks at which lakehouse."""
+    """A font or script from another host would reveal to it which lakehouse a user views."""
     namespaces = ("http://www.w3.org/2000/svg",)
     for one in (index_of_server(), *assets()):
         if one.path in (CORE, "ui/licenses.txt"):
@@ -95,7 +95,7 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
 
 
 def test_scripts_make_no_markup_of_text() -> None:
-    """Neither in the sources nor in the libraries that are bundled with them."""
+    """This holds for our sources and for the bundled libraries."""
     built = {one.path: one.content.decode() for one in assets() if one.path.endswith(".js")}
     for name, text in {**{str(path): path.read_text() for path in SOURCES}, **built}.items():
         for bad in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "new Function", "DOMParser"):
@@ -112,7 +112,7 @@ def test_the_core_imports_nothing_and_tells_nothing_of_the_machine_that_made_it(
     [packed] = [one.content for one in assets() if one.path == CORE]
     core = gzip.decompress(packed)
     assert core.startswith(b"\0asm\1\0\0\0")
-    # Sections are a number and a length; that of imports, the second, is not there.
+    # A section begins with its number and its length. The import section (number 2) must be absent.
     sections, at = [], 8
     while at < len(core):
         kind, size, shift = core[at], 0, 0
@@ -157,7 +157,7 @@ def test_a_page_of_files_has_its_policy_in_it(tmp_path: Path) -> None:
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
     rules = dict(rule.strip().split(" ", 1) for rule in unescape(policy).split(";"))
     assert rules["connect-src"] == "'self' https://data.example"
-    # What compiles WebAssembly may do so here, and where there is a server nowhere.
+    # The static page may compile WebAssembly; the page of a server may not.
     assert rules["script-src"] == "'self' 'wasm-unsafe-eval'"
     assert rules["require-trusted-types-for"] == "'script'"
     assert 'name="trinitylake-root" content="https://data.example/lake/"' in text
@@ -167,7 +167,7 @@ def test_a_page_of_files_has_its_policy_in_it(tmp_path: Path) -> None:
 
 
 def _package(folder: Path, **described: str) -> Path:
-    """A package as npm writes it, whose DuckDB does nothing."""
+    """An npm package whose DuckDB does nothing."""
     (folder / "dist").mkdir(parents=True)
     wanted = {"name": "@duckdb/duckdb-wasm", "version": "1.32.0", "license": "MIT", **described}
     (folder / "package.json").write_text(json.dumps(wanted))
@@ -177,7 +177,7 @@ def _package(folder: Path, **described: str) -> Path:
 
 
 def test_duckdb_lies_beside_a_page_that_is_given_it(tmp_path: Path) -> None:
-    """Queries without a server need DuckDB, which is not fetched from a third party."""
+    """Queries without a server need DuckDB, which must not be loaded from a third party."""
     package = _package(tmp_path / "project" / "node_modules" / "@duckdb" / "duckdb-wasm")
     with tarfile.open(tmp_path / "duckdb.tgz", "w:gz") as archive:
         archive.add(package, "package")
@@ -191,7 +191,7 @@ def test_duckdb_lies_beside_a_page_that_is_given_it(tmp_path: Path) -> None:
         text = (site / "index.html").read_text()
         [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
         rules = dict(rule.strip().split(" ", 1) for rule in unescape(policy).split(";"))
-        # One script more may be made of text, a worker of the page's own.
+        # Only one more script may be created from text: the worker of the page.
         assert rules["trusted-types"] == "trinitylake-sql"
         assert rules["worker-src"] == rules["connect-src"] == "'self'"
         assert rules["require-trusted-types-for"] == "'script'"
@@ -200,7 +200,9 @@ def test_duckdb_lies_beside_a_page_that_is_given_it(tmp_path: Path) -> None:
 
 
 def test_the_worker_of_queries_has_its_walls() -> None:
-    """DuckDB's own refusal is one wall, which browsers try; a version that leaves a hole in it runs into this one."""
+    """DuckDB refuses external access itself, which browser tests check. The worker has a second check, in case a
+    version of DuckDB does not refuse some access.
+    """
     worker = (PAGE / "src/files/sql/worker.js").read_text()
     assert "if (String(address.url ?? address) !== program) throw" in worker
     for way_out in ("XMLHttpRequest", "WebSocket", "WebTransport", "EventSource", "importScripts", "Worker"):
@@ -211,7 +213,7 @@ def test_the_worker_of_queries_has_its_walls() -> None:
 
 
 def test_a_page_takes_no_duckdb_that_nobody_has_tried(tmp_path: Path) -> None:
-    """The messages of DuckDB's worker are its own business: with another version queries would fail one by one."""
+    """The page depends on undocumented messages of DuckDB's worker, so queries would fail with an untested version."""
     other = _package(tmp_path / "other", version="1.33.0")
     named = _package(tmp_path / "named", name="left-pad")
     lacking = _package(tmp_path / "lacking")

@@ -1,4 +1,4 @@
-"""The page for browsers in a real one: hostile names, tokens, addresses, keys, very many tables, and who cannot see."""
+"""The web page in a real browser: hostile names, tokens, addresses, keyboard, many tables, accessibility."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trinitylake.definitions import new_table_def, serialize
 
 pytestmark = pytest.mark.lane("browser")
 
-#: Each would run a script, leave its place, or hide what comes after it, if it were taken for more than text.
+#: Texts that would run a script, break out of their element, or hide the text after them if they were read as markup.
 HOSTILE = (
     "<img src=x onerror=pwned()>",
     "</script><script>pwned()</script>",
@@ -35,7 +35,7 @@ HOSTILE = (
     "名前 🦆",
     "x" * 90,
 )
-#: Pictures of all views, to look at after a change.
+#: Screenshots of all views, for a review after a change.
 SCREENSHOTS = Path(__file__).parents[2] / "target" / "screenshots"
 READY = (
     "return document.querySelector('main h1') !== null && document.querySelector('.waiting, main[aria-busy]') === null"
@@ -97,7 +97,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_nothing_keeps_anybody_from_using_a_view(browser: Browser, url: str, axe: str, view: str) -> None:
-    """By the rules of WCAG 2.2 and good practice, in light and dark, on a screen and on a phone."""
+    """All views follow WCAG 2.2 and best practices, in light and dark colours, on a desktop and on a phone."""
     for scheme, width in (("light", 1280), ("dark", 1280), ("light", 400), ("dark", 400)):
         browser.resize(width, 900)
         browser.emulate(prefers_color_scheme=scheme)
@@ -110,7 +110,9 @@ def test_nothing_keeps_anybody_from_using_a_view(browser: Browser, url: str, axe
 
 
 def test_nothing_keeps_anybody_from_using_dialogs_and_results(browser: Browser, lake: tl.Lakehouse, axe: str) -> None:
-    """What appears only after a click: the timeline, a row, the history of queries, rows and charts; the sign-in."""
+    """The same for elements that appear only after a click: timeline, row, query history, result rows, charts,
+    sign-in.
+    """
     query = quote("SELECT id, id * 2 AS twice, NULL AS nothing FROM shop.orders")
     steps = {
         "time": ("#/", ["button.version"], "dialog .sparkline"),
@@ -143,7 +145,7 @@ def test_nothing_keeps_anybody_from_using_dialogs_and_results(browser: Browser, 
 
 
 def found_by(axe: str, browser: Browser) -> list[Any]:
-    """What axe finds. It comes by the browser's own protocol, since the page lets no other script in."""
+    """Violations that axe finds. It is injected by the DevTools protocol, because the page forbids other scripts."""
     call = "axe.run(document, {resultTypes: ['violations']}).then(found => JSON.stringify(found.violations.map("
     call += "one => [one.id, one.help, one.nodes.slice(0, 3).map(node => node.html)])))"
     browser.devtools("Runtime.evaluate", {"expression": axe})
@@ -160,8 +162,9 @@ def test_axe_would_find_something(browser: Browser, url: str, axe: str) -> None:
 
 
 def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:
-    """Names, comments, properties, messages, authors, SQL, columns and values are written by others than those who look
-    at them. A script in one of them would act with the token of the viewer."""
+    """Names, comments, properties, messages, authors, SQL, columns and values come from other people than the viewer. A
+    script in one of them would act with the viewer's token.
+    """
     lake = tl.create(str(tmp_path / "lake"), name=HOSTILE[0], properties={HOSTILE[1]: HOSTILE[0]}, durability="none")
     names = [text for text in HOSTILE if "\u200b" not in text]
     columns = list(dict.fromkeys(names))
@@ -194,7 +197,7 @@ def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path
 
 
 def test_a_wrong_element_is_refused_before_it_is_made(browser: Browser, url: str) -> None:
-    """The functions that make all elements refuse what would run code, so that a mistake in a view is harmless."""
+    """All elements are created by functions that refuse executable content, so a mistake in a view is harmless."""
     opened(browser, url)
     script = """
         const [attribute, value] = arguments;
@@ -415,7 +418,7 @@ def test_rows_are_sorted_filtered_and_widened(browser: Browser, url: str) -> Non
 
 
 def test_views_take_few_requests(browser: Browser, url: str) -> None:
-    """Each is a round trip to the server; the names in the sidebar are read once."""
+    """Each request is a round trip to the server. The names in the sidebar are read once."""
     asked = "return performance.getEntriesByType('resource').filter(one => one.name.includes('/v1/')).length"
     opened(browser, url)
     browser.wait("return document.querySelector('.overview .sortable td.number') !== null")
@@ -443,7 +446,7 @@ def test_upkeep_is_estimated_when_it_is_asked_for(browser: Browser, url: str) ->
 
 
 def test_a_namespace_of_very_many_tables(browser: Browser, tmp_path: Path) -> None:
-    """All in one list, a page would hold 100,000 elements, and its first answer all names."""
+    """In one list, the page would contain 100,000 elements, and the first response all names."""
     number = 100_000
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("big")

@@ -1,4 +1,4 @@
-"""The page without a server: a browser reads the files of a lakehouse from any server of files."""
+"""The static page: a browser reads the files of a lakehouse from any file server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.lane("browser")
 
 
 class FileServer:
-    """Files below a folder, and which of them were asked for."""
+    """File server for a folder, which records the requested files."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -42,14 +42,14 @@ class FileServer:
 
 
 class Listening(http.server.ThreadingHTTPServer):
-    """All files that a list needs are asked for at once; with Python's own five that may wait, some were reset."""
+    """A listing requests all its files at once; with Python's default backlog of five, some connections were reset."""
 
     request_queue_size = 64
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[FileServer]:
-    """A server that knows nothing of lakehouses."""
+    """Run a file server that knows nothing about lakehouses."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
@@ -69,7 +69,7 @@ def serving(folder: Path) -> Iterator[FileServer]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    """A lakehouse with some history beside the page."""
+    """A lakehouse with some history, next to the page."""
     lake = tl.create(str(tmp_path / "lake"), name="The shop", order=8, durability="none")
     with_tables(lake, "shop.orders", "shop.till.orders", "payroll.wages")
     lake.create_view("shop.top", "SELECT id\nFROM shop.orders", dialect="duckdb")
@@ -117,9 +117,8 @@ def test_a_browser_reads_the_files_of_a_lakehouse(
 
 
 def test_types_are_named_as_in_the_library(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """The page named Iceberg's types, and differently with and without a server.
-
-    The static page still did so above rows, where it sorted numbers as texts.
+    """The page showed Iceberg's names of types, and different names with and without a server. Above rows, the static
+    page did so until later, and sorted numbers as text.
     """
     types = ["boolean", "int", "bigint", "real", "double", "decimal(10,2)", "date", "time", "timestamp", "timestamptz"]
     types += ["varchar", "uuid", "fixed(7)", "binary", "array<int not null>", "map<varchar,array<bigint>>"]
@@ -142,7 +141,9 @@ def test_types_are_named_as_in_the_library(browser: Browser, lake: tl.Lakehouse,
 
 
 def test_names_are_those_that_the_library_reads(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """The core in the browser fetches nodes one after the other: buffers, splits and deletes must come to the same."""
+    """The core in the browser reads nodes one after the other. It must find the same names as the library in trees with
+    buffers, splits and deletes.
+    """
     for number in range(0, 300, 3):
         if lake.exists(f"shop.t{number:03}"):
             lake.drop_table(f"shop.t{number:03}")
@@ -172,7 +173,7 @@ def test_names_are_those_that_the_library_reads(browser: Browser, lake: tl.Lakeh
 
 
 def test_nodes_are_read_however_they_are_compressed(browser: Browser, tmp_path: Path) -> None:
-    """Nodes with LZ4 could not be read, and the names beside `a` were left out where something was nested in it."""
+    """Nodes with LZ4 could not be read, and names next to `a` were omitted if a namespace was nested in `a`."""
     names = ["a", "a-b", "a.c", "a.c.d", "b"]
     with serving(tmp_path) as server:
         for compression in ("zstd", "lz4", "none"):
@@ -190,7 +191,7 @@ def test_nodes_are_read_however_they_are_compressed(browser: Browser, tmp_path: 
 def test_the_newest_version_is_found_from_an_old_hint_and_without_one(
     browser: Browser, lake: tl.Lakehouse, tmp_path: Path
 ) -> None:
-    """A store of files lists nothing for a browser, and the hint may be old (format §7)."""
+    """A browser cannot list the files of a store, and the hint may be old (format §7)."""
     hint = tmp_path / "lake" / "_latest_hint.txt"
     with serving(tmp_path) as server:
         for text in (str(lake.version), "1", "nonsense", None):
@@ -205,7 +206,7 @@ def test_the_newest_version_is_found_from_an_old_hint_and_without_one(
 def test_the_version_of_a_moment_is_the_one_that_the_library_finds(
     browser: Browser, lake: tl.Lakehouse, tmp_path: Path
 ) -> None:
-    """The page had a second implementation of the search, and showed no date where it found nothing."""
+    """The page had its own search for a version by time, and showed no date if it found no version."""
     ask = """
         const [root, moment] = arguments;
         return import(new URL("ui/files/source.js", document.baseURI)).then(async ({ FilesSource }) => {
@@ -241,7 +242,7 @@ def test_the_version_of_a_moment_is_the_one_that_the_library_finds(
 def test_versions_that_expired_while_the_page_was_open_are_left(
     browser: Browser, lake: tl.Lakehouse, tmp_path: Path
 ) -> None:
-    """The page believed that what it had found was still there, and showed what the browser had kept of it."""
+    """The page assumed that versions it had found still existed, and showed their files from the browser cache."""
     ask = """
         const [root] = arguments;
         return import(new URL("ui/files/source.js", document.baseURI)).then(async ({ FilesSource }) => {
@@ -280,8 +281,8 @@ def test_hostile_files_end_in_words(browser: Browser, lake: tl.Lakehouse, tmp_pa
 
 
 def test_definitions_that_a_root_holds_are_shown(browser: Browser, tmp_path: Path) -> None:
-    """Where a writer had died between his root and the definitions beside it, the page said that they were not there,
-    until somebody committed again.
+    """A writer died after it had created the root and before it had created the definitions. The page showed them as
+    missing until the next commit.
     """
     name = f"0.1/{archive.HELD_DEFINITIONS}"
     folder = archive.unpack_into(name, tmp_path / "lake")
@@ -296,15 +297,15 @@ def test_definitions_that_a_root_holds_are_shown(browser: Browser, tmp_path: Pat
         assert browser.wait_for_text("research")
         opened(browser, url, "#/latest/view/before/big")
         assert "SELECT * FROM cities" in browser.wait_for_text("SELECT id FROM cities")
-        # A definition of the version before, which has a file.
+        # A definition of the previous version, whose file exists.
         opened(browser, url, "#/version~2/namespace/before")
         assert browser.text("main h1") == "before"
-        # Nothing was asked for that is not there.
+        # No missing file was requested.
         assert not [path for _, path in server.of_lakehouse() for one in held if path.endswith(one)]
 
 
 def test_the_log_goes_on_behind_a_damaged_root(browser: Browser, tmp_path: Path) -> None:
-    """The log ended at a root that was damaged or missing, as if all before it had expired."""
+    """The log ended at a damaged or missing root, as if all versions before it had expired."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     for name in "abcdefgh":
         with lake.transaction(message=f"made {name}") as txn:
@@ -325,7 +326,9 @@ def test_the_log_goes_on_behind_a_damaged_root(browser: Browser, tmp_path: Path)
 
 
 def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:
-    """What a server leaves out or writes down for its page, files hold as it is: names, messages, rows, properties."""
+    """A server omits or escapes some text for its page, but files contain it unchanged: names, messages, rows,
+    properties.
+    """
     lake = tl.create(str(tmp_path / "lake"), name=HOSTILE[0], properties={HOSTILE[1]: HOSTILE[0]}, durability="none")
     columns = [text for text in HOSTILE if "\u200b" not in text]
     rows = pa.table({name: [HOSTILE[number % len(HOSTILE)]] for number, name in enumerate(columns)})

@@ -1,4 +1,4 @@
-"""First rows of a table in the page without a server: manifests and Parquet files, read in the browser."""
+"""The first rows of a table in the static page: the browser reads manifests and Parquet files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ ROWS = pa.table(
 
 @contextmanager
 def serving_ranges(folder: Path) -> Iterator[FileServer]:
-    """A server of files that knows ranges, as buckets do."""
+    """Run a file server that supports range requests, as object stores do."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -172,7 +172,9 @@ def test_only_ranges_of_large_files_are_fetched(
 
 
 def test_columns_are_found_by_their_ids(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """By its name, a renamed column is empty in old files, and one that took its name holds the other's values."""
+    """Found by name, a renamed column would be empty in old files, and a new column with the former name would have its
+    values.
+    """
     table = lake.create_table("shop.renamed", {"id": "int", "a": "varchar(9)"})
     table.append({"id": pa.array([1], pa.int32()), "a": ["old"]})
     with table.update_schema() as update:

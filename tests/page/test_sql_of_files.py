@@ -1,4 +1,4 @@
-"""Queries in SQL in the page without a server, by a DuckDB that lies beside it."""
+"""SQL queries in the static page, by a DuckDB next to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ASK = """
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page, with DuckDB as npm brought it: made once, since that compresses 34 MB."""
+    """The static page with DuckDB's npm package. It is built once, because the build compresses 34 MB."""
     folder = tmp_path_factory.mktemp("page") / "site"
     write_files(folder, "../lake", Path(__file__).parents[2] / "page")
     return folder
@@ -77,7 +77,7 @@ def test_queries_join_what_tables_and_views_hold(browser: Browser, lake: tl.Lake
         assert rows(browser, query) == [["1", "3.00"], ["2", "8.00"], ["5", "8.00"]]
         assert rows(browser, query, "version~1") == [["1", "3.00"], ["2", "8.00"]]
         assert rows(browser, "FROM raw.top ORDER BY total") == [["pen", "17.25"], ["ink", "125.5"]]
-        # A namespace in a namespace, a count, which needs no column, and a whole row.
+        # A nested namespace, a count, which reads no column, and a row with all columns.
         assert rows(browser, "SELECT count(*), (SELECT id FROM shop.old.orders) FROM shop.orders") == [["5", "9"]]
         assert rows(browser, "SELECT o FROM raw.items o ORDER BY price LIMIT 1") == [["{'item': pen, 'price': 1.50}"]]
         assert rows(browser, "SELECT shop.orders.id FROM shop.orders WHERE item IS NULL -- FROM shop.none") == [["4"]]
@@ -119,7 +119,7 @@ def test_values_have_their_types(browser: Browser, lake: tl.Lakehouse, tmp_path:
 
 
 def test_only_the_columns_of_a_query_are_read(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """A page that reads whole tables for each query takes a minute where a second would do."""
+    """If the page read whole tables, a query would take a minute instead of a second."""
     table = lake.create_table("shop.wide", {"id": "bigint", "text": "varchar(600)", "other": "bigint"})
     table.append({"id": range(20_000), "text": [os.urandom(150).hex() for _ in range(20_000)], "other": [7] * 20_000})
     [size] = [size for path, size, _ in lake._storage.list("") if path.endswith(".parquet") and size > 1_000_000]
@@ -131,7 +131,9 @@ def test_only_the_columns_of_a_query_are_read(browser: Browser, lake: tl.Lakehou
 
 
 def test_a_query_reaches_nothing_but_the_lakehouse(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """Any client may write the text of a view: one that read from another address revealed its readers to that."""
+    """Any client may write the SQL of a view. A view that read from another address revealed its readers to that
+    host.
+    """
     with serving(tmp_path) as elsewhere, serving(tmp_path) as server:
         (tmp_path / "stolen.csv").write_text("a,b\n1,2\n")
         lake.create_view("shop.spy", f"SELECT * FROM read_csv('{elsewhere.url}/stolen.csv')", dialect="duckdb")
@@ -164,7 +166,7 @@ def test_a_query_reaches_nothing_but_the_lakehouse(browser: Browser, lake: tl.La
         assert browser.run(script) == 1
         with pytest.raises(Exception, match=r"TrustedScriptURL|Trusted Type"):
             browser.run('new Worker("ui/worker.js")')
-        # The browser tells its log of what the policy has refused.
+        # The browser logs what the content security policy blocked.
         assert any("TrustedScriptURL" in line or "Trusted" in line for line in browser.log())
 
 

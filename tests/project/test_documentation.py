@@ -1,4 +1,4 @@
-"""The documentation is true: its examples run, its links lead somewhere, the commands and rules that it names exist."""
+"""The documentation is correct: its examples run, and its links, commands and rule numbers exist."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ README = ROOT / "README.md"
 FORMAT = ROOT / "docs" / "format.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 COMMAND_LINE = ROOT / "docs" / "reference" / "command-line.md"
-#: Pages whose Python blocks run from top to bottom with nothing but the package.
+#: Pages whose Python blocks run from top to bottom with only the package.
 RUNNABLE = [README, FORMAT] + [
     ROOT / "docs" / f"{name}.md"
     for name in (
@@ -62,7 +62,8 @@ RUNNABLE = [README, FORMAT] + [
         "integrations/openlineage",
     )
 ]
-#: Pages whose Python blocks need something to work on: here, in tests/lakehouse/test_tracing.py, and in tests/spark.
+#: Pages whose Python blocks need other data or programs. They run here, in tests/lakehouse/test_tracing.py or in
+#: tests/spark.
 PREPARED = [
     ROOT / "docs" / f"{name}.md"
     for name in (
@@ -74,7 +75,7 @@ PREPARED = [
         "spark",
     )
 ]
-#: Pages for tools that are too heavy for here: `make integrations` runs them in environments of their own.
+#: Pages about tools with many dependencies: `make integrations` runs them in separate environments.
 ELSEWHERE = [ROOT / "docs" / "integrations" / f"{name}.md" for names in ENVIRONMENTS.values() for name in names]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benches").rglob("*.md")])
 RECORD_PARTS = ["Status", "Context", "Decision", "Alternatives", "Consequences"]
@@ -91,13 +92,13 @@ def without_blocks(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What `#…` may point to on a page, by the rule of the usual Markdown viewers."""
+    """Anchors of the headings of a page, by the rules of GitHub and MkDocs."""
     headings = re.findall(r"^#+ (.+)$", without_blocks(page), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def commands(group: Any, name: str = "") -> Iterator[str]:
-    """The commands below a group of the application, such as "log" and "txn ls", and the groups themselves."""
+    """The commands and groups of commands below a group, such as "log" and "txn ls"."""
     if not hasattr(group, "list_commands"):
         return
     for command_name in group.list_commands(None):
@@ -137,7 +138,7 @@ def test_the_examples_for_the_server_run(shop: tl.Lakehouse) -> None:
 
 
 def test_the_examples_of_a_migration_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing ran the move from Delta and DuckLake."""
+    """No test ran the examples of the migration from Delta and DuckLake."""
     from deltalake import write_deltalake
 
     monkeypatch.chdir(tmp_path)
@@ -178,7 +179,7 @@ def test_listed_commands_run_on_the_readme_example(tmp_path: Path, monkeypatch: 
 
 
 def test_commands_for_messy_files_run(tmp_path: Path) -> None:
-    """The page is a script of bash; a command that has to fail begins with `!`."""
+    """Run the page as a bash script. A command after `!` must fail."""
     script = "\n".join(re.findall(r"^\$ (.*)$", (ROOT / "docs" / "guide" / "messy-files.md").read_text(), re.M))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     run = subprocess.run(
@@ -281,7 +282,7 @@ def test_the_system_rows_of_the_format_are_those_that_are_written(tmp_path: Path
     lake.create_namespace("a")
     lake.rollback(0)
     node = tl.core.read_node(lake._storage.get(tl.core.root_path(2)))
-    # Nothing was collected, and on a disk definitions are in their files before a root is there (test_requests.py).
+    # Nothing was collected, and on a disk the files of definitions exist before the root (test_requests.py).
     assert set(node.system) == documented - {"gc_before_millis", "definitions_inline", "definitions_copied"}
 
 

@@ -16,7 +16,7 @@ from trinitylake.errors import InvalidArgument
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
 
-#: Runs statements in an interpreter that finds none of the libraries; prints what each raises.
+#: Program that runs statements with these libraries hidden, and prints the error of each statement.
 PROGRAM = """
 import json, sys
 from importlib.machinery import PathFinder
@@ -46,7 +46,7 @@ for statement in statements:
         found.append(None)
 print(json.dumps(found))
 """
-#: What needs a library, and what somebody who lacks it is to install.
+#: Statements that need a library, and the package that the error must name.
 NEEDS = {
     "import trinitylake.rest": "'trinitylake[rest]'",
     "from trinitylake.rest import serve": "'trinitylake[rest]'",
@@ -68,7 +68,7 @@ NEEDS = {
 
 
 def test_missing_library_error_names_the_package_to_install(tmp_path: Path) -> None:
-    """`trinitylake.rest.serve` without its extra raised "No module named 'uvicorn'", and nothing else."""
+    """`trinitylake.rest.serve` without its extra raised only "No module named 'uvicorn'"."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "lake")],
         input=json.dumps([list(_EXTRA_OF), list(NEEDS)]),

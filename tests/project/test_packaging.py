@@ -1,4 +1,4 @@
-"""What is set up and handed out: lock files, the version, the steps that `make` shows."""
+"""Packaging: lock files, versions, the source distribution, and the steps that `make` prints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def test_the_lock_file_holds_hashes_and_public_addresses() -> None:
-    """A lock file that was generated behind a mirror names the mirror, which other users cannot reach."""
+    """The lock file named the package mirror of the machine that generated it, which other users cannot reach."""
     assert len(LOCK["package"]) > 300
     for package in LOCK["package"]:
         if package["name"] == "trinitylake":
@@ -40,7 +40,7 @@ def test_the_lock_file_holds_hashes_and_public_addresses() -> None:
 
 
 def test_the_lock_file_is_of_these_requirements() -> None:
-    """After a change of dependencies: `make locks`."""
+    """If it fails after a change of dependencies, run `make locks`."""
     [own] = [package["metadata"] for package in LOCK["package"] if package["name"] == "trinitylake"]
     extras, groups = PYPROJECT["project"]["optional-dependencies"], PYPROJECT["dependency-groups"]
     wanted = [*PYPROJECT["project"]["dependencies"], *(text for texts in extras.values() for text in texts)]
@@ -75,7 +75,7 @@ def test_the_version_stands_in_one_place() -> None:
 
 
 def test_the_source_distribution_contains_what_its_build_reads(tmp_path: Path) -> None:
-    """A build failed because `proto/`, which no crate contains but one includes, was missing."""
+    """A build failed because `proto/` was missing: it is outside of all crates, but one of them includes it."""
     maturin = Path(sys.executable).with_name("maturin")
     subprocess.run([maturin, "sdist", "--out", tmp_path], cwd=ROOT, check=True, capture_output=True)
     [source] = tmp_path.glob("*.tar.gz")
@@ -97,7 +97,9 @@ def test_the_source_distribution_contains_what_its_build_reads(tmp_path: Path) -
 
 
 def test_a_wheel_is_tried_with_the_interpreters_of_pyenv_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make dist` tried the wheel with one Python alone, since uv sees only the interpreter that pyenv has selected."""
+    """`make dist` tested the wheel with only one Python, because uv finds only the interpreter that pyenv has
+    selected.
+    """
     python = tmp_path / "versions" / "3.99.0" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
@@ -119,7 +121,9 @@ def test_changelog_has_an_unreleased_section() -> None:
 
 
 def test_workflows_call_make_and_nothing_else() -> None:
-    """What runs on a forge is what a developer can run; no test would cover a step of its own. Windows has no make."""
+    """A developer can run every step of CI locally only if each workflow calls `make`. Windows has no make, so it is
+    exempt.
+    """
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     assert [path.stem for path in workflows] == ["release", "test", "wheels"]
     texts = [path.read_text().partition("\n  windows:\n")[0] for path in workflows]
@@ -151,8 +155,9 @@ def test_step_prints_its_output_only_if_it_failed() -> None:
 
 
 def test_the_image_of_the_server_is_built_by_make_from_the_lock() -> None:
-    """It installed with pip what was newest on that day, so an image had versions that no test had seen; and it copied
-    the environment and the build of the machine that it was built on."""
+    """The image installed the newest versions with pip, which no test had used, and contained the environment and the
+    build of the machine that built it.
+    """
     commands = re.findall(r"^RUN (?!apt-get)(.*)$", (ROOT / "deploy" / "Containerfile").read_text(), re.M)
     assert commands == ["make server SERVER=/opt/trinitylake"]
     [recipe] = re.findall(r"^server:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)

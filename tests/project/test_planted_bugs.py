@@ -1,4 +1,4 @@
-"""The planted mistakes apply to the sources and name tests that exist; `make planted-bugs` runs those tests."""
+"""The planted bugs apply to the sources, and the tests that they name exist. `make planted-bugs` runs these tests."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def test_a_planted_bug_is_found_only_if_a_test_ran_and_failed(
 
 
 def test_the_copied_crates_differ_from_the_checkout_in_their_version_only(planted: ModuleType, tmp_path: Path) -> None:
-    """The last mistake stayed in the target folder as the newest build of the crate; `cargo test` tested it."""
+    """`cargo test` tested the crate with the previous planted bug, because that build was the newest in the target
+    folder.
+    """
     planted.copy_sources(tmp_path)
     copy, checkout = (tomllib.loads((root / "Cargo.toml").read_text()) for root in (tmp_path, ROOT))
     assert copy["workspace"]["package"].pop("version") != checkout["workspace"]["package"].pop("version")

@@ -1,4 +1,4 @@
-"""The public surface: every name that `dir()` shows is in the API reference, and only these."""
+"""The API reference lists exactly the public names, as shown by `dir()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import trinitylake as tl
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "api"
-#: The largest number of public members of the classes that users see most.
+#: Maximum number of public members of the most used classes.
 MOST_MEMBERS = {"Lakehouse": 40, "Transaction": 34, "Table": 30}
 
 
@@ -22,14 +22,14 @@ def public(of: object) -> list[str]:
 
 
 def documented_members() -> dict[str, list[str]]:
-    """The members of each class and module, from the table in the index of the API reference."""
+    """Members of each class and module, from the table in the index of the API reference."""
     rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", (REFERENCE / "index.md").read_text(), re.M)
     return {name: re.findall(r"`(\w+)`", members) for name, members in rows}
 
 
 @cache
 def handles() -> list[Any]:
-    """One object of each class that users get from a lakehouse, and the classes that they construct."""
+    """One object of each class that a lakehouse returns, and the classes that users construct."""
     lake = tl.create("memory://public-names")
     lake.create_namespace("n")
     lake.create_table("n.t", {"id": "bigint"})
@@ -50,7 +50,7 @@ def handles() -> list[Any]:
 
 
 def name_of(handle: object) -> str:
-    """The class that is documented, which may be a base of the one in use."""
+    """Name of the documented class, which may be a base class."""
     known = documented_members()
     classes = handle.__mro__ if isinstance(handle, type) else type(handle).__mro__
     return next((one.__name__ for one in classes if one.__name__ in known), classes[0].__name__)

@@ -1,4 +1,4 @@
-"""The tests themselves: each of them can fail, and each of them is collected."""
+"""Checks of the tests: each test can fail, and each is collected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 FILES = sorted(path for path in TESTS.rglob("*.py"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-#: Of pytest and unittest.mock: they fail if something does not happen.
+#: Names of assertion helpers of pytest and unittest.mock.
 EXPECTING = {"raises", "warns", "fail", "assert_called_once"}
 
 
@@ -33,14 +33,14 @@ def names_called(node: ast.AST) -> set[str]:
 
 
 def expects(node: Function, helpers: set[str]) -> bool:
-    """Whether a function can fail by what it expects, itself or by a helper."""
+    """Whether a function has an assertion, directly or in a helper that it calls."""
     if any(isinstance(one, ast.Assert) for one in ast.walk(node)):
         return True
     return bool(names_called(node) & (helpers | EXPECTING))
 
 
 def expecting_helpers(trees: list[ast.AST]) -> set[str]:
-    """The names of all functions that expect something, directly or through others of them."""
+    """Names of all functions with an assertion, directly or in a function that they call."""
     known: set[str] = set()
     everything = [node for tree in trees for node in functions(tree)]
     while True:
@@ -61,7 +61,7 @@ def without_expectation(trees: dict[str, ast.AST]) -> list[str]:
 
 
 def unreachable(tree: ast.AST) -> list[int]:
-    """Lines behind one that always leaves their block."""
+    """Lines after a statement that always leaves their block."""
     return [
         behind.lineno
         for node in ast.walk(tree)
@@ -73,14 +73,14 @@ def unreachable(tree: ast.AST) -> list[int]:
 
 
 def over_nothing(tree: ast.AST) -> list[int]:
-    """Loops and parameters that are written down as empty."""
+    """Loops and parametrizations over a literal that is empty."""
     loops = [node.iter for node in ast.walk(tree) if isinstance(node, ast.For | ast.comprehension)]
     return [one.lineno for one in loops if isinstance(one, ast.List | ast.Tuple | ast.Set) and not one.elts]
 
 
 @cache
 def trees() -> dict[str, ast.AST]:
-    """Each file of tests, parsed: by the process that runs these tests, not by each that collects them."""
+    """Syntax trees of all test files, parsed only in the process that runs these tests."""
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}
 
 
@@ -94,7 +94,7 @@ def test_tests_have_no_unreachable_lines() -> None:
 
 
 def test_every_test_is_in_a_file_that_pytest_collects() -> None:
-    """The tests of Spark on S3 stood in a file of another name for months, and nobody saw whether they still ran."""
+    """The tests of Spark on S3 were in a file with another name for months, so pytest did not collect them."""
     elsewhere = [
         name
         for name, tree in trees().items()
@@ -104,7 +104,9 @@ def test_every_test_is_in_a_file_that_pytest_collects() -> None:
 
 
 def test_nothing_is_skipped_because_something_is_missing() -> None:
-    """In the project's own environment a package that is missing is a mistake, and must fail."""
+    """All packages are installed in the project's environment, so a missing package must fail a test and not skip
+    it.
+    """
     skipping = {"importorskip", "skip", "skipif"}
     found = {
         name: skipping & {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
@@ -121,7 +123,7 @@ def test_each_lane_is_run_by_a_command() -> None:
 
 
 def test_commands_name_tests_that_exist() -> None:
-    """A file of tests was deleted, and `make test-lowest`, which named it, ran no test for a day."""
+    """A test file was deleted, but `make test-lowest` still named it, and ran no test for a day."""
     lanes = ["test-lowest", "test-spark-3.5", "test-spark-4.3", "test-duckdb-2", "test-browser", "soak"]
     printed = subprocess.run(["make", "--dry-run", *lanes], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     named = set(re.findall(r"(?<=\s)tests/[\w./*-]+", printed))

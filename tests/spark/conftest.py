@@ -1,4 +1,4 @@
-"""What Spark tests share: a local session in each process of tests, and a lakehouse on disk that its workers open."""
+"""Fixtures of Spark tests: a local session in each test process, and a lakehouse on disk that its workers open."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trinitylake.spark import connect, disconnect
 from trinitylake.spark.runtime import EXTENSIONS, package, use_this_python
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", "AA"]})
-#: For a JVM that runs small jobs and ends: its compiler optimizes little, its collector has one thread.
+#: Options for a JVM that runs small jobs and then ends: little compilation, a collector with one thread.
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with Iceberg's runtime, which only the tests of SQL need; the data source is plain PySpark."""
+    """A session with Iceberg's runtime, which only tests of SQL need; the data source needs only PySpark."""
     use_this_python()
     builder = (
         SparkSession.builder.master("local[2,2]")  # a task that failed is tried once more
@@ -41,14 +41,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.python.daemon.module", "trinitylake.spark.worker_daemon")
     )
-    # Of several processes one resolves the jars at a time: their cache is not made for more.
+    # Only one of several processes resolves the jars at a time, because their cache does not support concurrent use.
     with (tmp_path_factory.getbasetemp().parent / "spark-starts").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         try:
             session = builder.config("spark.jars.packages", package()).getOrCreate()
         except (PySparkRuntimeError, InvalidArgument):
-            # No repository in reach, or a Spark that Iceberg has no runtime for: the tests of SQL fail, and say what
-            # they miss; the others need no jar.
+            # Without a repository, or with a Spark version that Iceberg does not support, only the tests of SQL fail;
+            # the others need no jar.
             session = builder.config("spark.jars.packages", "").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
@@ -72,7 +72,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @pytest.fixture
 def catalog(spark: SparkSession, shop: tl.Lakehouse) -> Iterator[str]:
-    """The lakehouse as a catalog of the session, which never forgets a catalog's name."""
+    """The lakehouse as a catalog of the session, under a new name, because a session never forgets a catalog."""
     name = f"lake{next(_numbers)}"
     assert connect(shop.uri, name, spark=spark, durability="none") is spark
     yield name

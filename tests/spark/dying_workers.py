@@ -1,4 +1,4 @@
-"""Workers of Spark that die in the middle of a task."""
+"""Spark workers that die during a task."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 
 
 def let_workers_die(monkeypatch: pytest.MonkeyPatch, module: ModuleType, tasks: list[str], folder: Path) -> None:
-    """Each of these functions of a module kills its worker once, after its first batch. A file in the folder, with its
-    name, records that."""
+    """Make each of these functions of a module kill its worker once, after its first batch.
+
+    A file with the name of the function in the folder records that it has done so.
+    """
     for name in tasks:
         original, marker = getattr(module, name), str(folder / name)
 

@@ -12,7 +12,7 @@ def rows(*ids: int) -> pa.Table:
 
 
 def flights(lake: tl.Lakehouse) -> tl.Table:
-    """Rows 0 to 3 in four files, of versions 3 to 6."""
+    """A table with rows 0 to 3 in four files, added by versions 3 to 6."""
     lake.create_namespace("nyc")
     table = lake.create_table("nyc.flights", rows())
     for id in range(4):

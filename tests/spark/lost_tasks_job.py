@@ -1,8 +1,8 @@
-"""A Spark application whose tasks fail, lose their executor, or are slow, while it writes, consumes and merges.
+"""A Spark application whose tasks fail, lose their executor or are slow, while it writes, consumes and merges.
 
-Run by `test_retries.py` in a process of its own. The arguments are the root of the lakehouse, the folder in which each
-attempt of a task leaves a file, `<job>-<partition>-<attempt>-<what>`, and the master of a cluster for a slow task,
-without which the application starts its own for the other faults.
+`test_retries.py` runs it in a process of its own. Its arguments are the root of the lakehouse and the folder in which
+each attempt of a task creates a file, `<job>-<partition>-<attempt>-<what>`. A third argument is the master of a cluster
+for a slow task; without it, the application starts its own master for the other faults.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ SPECULATION = {
 
 
 def unreliable(job: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of four tasks one fails and one loses its executor, or one is slow, at the first attempt, after their rows."""
+    """Run a task that fails or is slow at its first attempt, after it has read its rows.
+
+    Of four tasks one fails and one loses its executor, or one is slow.
+    """
     context = TaskContext.get()
     assert context is not None
     partition, attempt = context.partitionId(), context.attemptNumber()

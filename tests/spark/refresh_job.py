@@ -1,7 +1,7 @@
-"""A Spark application that refreshes orders and their items as TPC-H does: new ones in and old ones out at once.
+"""A Spark application with the refresh functions of TPC-H: it inserts new orders with their items and deletes old ones.
 
-Run by `test_refresh.py` in a process of its own, and killed by it; started again, it goes on where it was. The
-arguments are the root of the lakehouse, the master, and how many refreshes there are in all. It says on standard output
+`test_refresh.py` runs it in a process of its own, and kills it. When it is started again, it continues after the last
+committed refresh. Its arguments are the root of the lakehouse, the master and the total number of refreshes. It prints
 when a refresh begins and when it is committed.
 """
 
@@ -16,7 +16,7 @@ from trinitylake.spark import connect, transaction
 from trinitylake.spark.runtime import EXTENSIONS, package, use_this_python
 
 ROOT, MASTER, REFRESHES = sys.argv[1], sys.argv[2], int(sys.argv[3])
-#: How many orders a refresh brings, and how many refreshes stay.
+#: Number of orders in a refresh, and number of refreshes whose orders remain.
 ORDERS, KEPT = 60, 3
 
 
@@ -66,7 +66,7 @@ def refresh(spark: SparkSession, lake: tl.Lakehouse, number: int) -> None:
                 tx.sql(f"DELETE FROM tpch.lineitem WHERE key < {(number - KEPT + 1) * ORDERS}")
                 tx.sql(f"DELETE FROM tpch.orders WHERE refresh <= {number - KEPT}")
     say("committed", number)
-    # And once more by the data source, in Python workers: a write with an id is done once.
+    # The same write again by the data source, in Python workers: a write with an id is done once.
     keys = spark.range(number * ORDERS, (number + 1) * ORDERS, 1, 4).withColumnRenamed("id", "key")
     writer = keys.write.format("trinitylake").option("root", ROOT).option("id", f"keys-{number}")
     writer.mode("append").save("tpch.keys")

@@ -1,7 +1,7 @@
-"""A Spark application that has secrets of every kind, and then collects all that Spark wrote or shows of it.
+"""A Spark application with all kinds of secrets, which then collects everything that Spark wrote or shows.
 
-Run by `test_secrets.py` in a process of its own: the event log and the pages are chosen before a session starts.
-The secrets come in the environment of this process; the first argument is the folder for all that is written.
+`test_secrets.py` runs it in a process of its own, because the event log and the web UI must be configured before a
+session starts. The secrets are in its environment. Its first argument is the folder for the collected output.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def _session() -> SparkSession:
 
 
 def _use_sql(spark: SparkSession) -> None:
-    """DDL, a stage with a shuffle, a transaction, a stream and the session that Spark makes for its batches."""
+    """DDL, a stage with a shuffle, a transaction, a stream, and the session that Spark creates for the batches of the
+    stream.
+    """
     spark.sql("CREATE NAMESPACE lake.nyc")
     spark.sql("CREATE TABLE lake.nyc.flights (id bigint, carrier string)")
     spark.sql("CREATE TABLE lake.nyc.copy (id bigint, carrier string)")
@@ -138,7 +140,7 @@ def _use_data_source(spark: SparkSession) -> None:
 
 
 def _collect(spark: SparkSession) -> None:
-    """What the pages, the API, the processes and the driver's folders show while the application runs."""
+    """Collect the content of web UI, REST API, process list and driver folders while the application runs."""
     base = spark.sparkContext.uiWebUrl
     application = f"{base}/api/v1/applications/{spark.sparkContext.applicationId}"
     for name in (
@@ -168,7 +170,9 @@ def _collect(spark: SparkSession) -> None:
 
 
 def _collect_history(number: str) -> None:
-    """What Spark's history server shows of the application, which has ended: it has the event log and nothing else."""
+    """Collect the content of Spark's history server after the end of the application, which reads only the event
+    log.
+    """
     jars = Path(pyspark.__file__).parent / "jars"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
