@@ -1,6 +1,6 @@
 """Program of `run_dlt_polars.py`: released dlt and Polars, in an environment without this package.
 
-    python dlt_and_polars.py URL FOLDER WAREHOUSE TOKEN NAME
+Usage: `python dlt_and_polars.py URL FOLDER WAREHOUSE TOKEN NAME`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tests an installed wheel without the checkout: create, commit, read, time travel, and the command line.
 
-    cd /somewhere/else && python smoke_test.py
+Usage: `cd /somewhere/else && python smoke_test.py`.
 """
 
 from __future__ import annotations
