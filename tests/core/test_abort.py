@@ -109,9 +109,8 @@ def test_a_conflict_deletes_the_files_of_the_loser_and_no_others(lake: tl.Lakeho
 def test_the_limits_bound_how_often_a_table_is_redone(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, limits: dict[str, float], least: int, most: int
 ) -> None:
-    """`commit(max_attempts=3)` rebased its table sixty times, once for each concurrent change.
-
-    One root is always attempted, so an outdated table is rebased once.
+    """`commit(max_attempts=3)` rebased its table sixty times, once for each concurrent change. One root is always
+    attempted, so an outdated table is rebased at least once.
     """
     rival, redone = tl.open(lake.uri), 0
     reapply = StagedTables.rebase

@@ -38,8 +38,9 @@ def puts(requests: list[Request]) -> list[str]:
 
 
 def test_an_append_waits_for_the_store_twice(s3: SlowS3, lake: tl.Lakehouse) -> None:
-    """It waited for its data file, the manifest, the manifest list, the metadata, the definition and the root, one by
-    one."""
+    """An append waited for its data file, manifest, manifest list, metadata, definition and root, one after the
+    other.
+    """
     table = lake.create_table("a.t", {"id": "int8"})
     table.append(ROWS)
     with s3.watched() as requests, s3.answering_together(5):

@@ -1,4 +1,6 @@
-"""Folders that may not be written or read, a full disk, no descriptors left: a typed error, and nothing is lost."""
+"""Folders without read or write permission, a full disk, and too few file descriptors: a typed error, and no lost
+data.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ def refused(call):
         return
     raise SystemExit("not refused")
 
-# Nothing fits; a definition fits, but no root; data does not fit. What had fitted is removed again.
+# Sizes at which nothing fits, only a definition fits, and only data does not fit. Written files are removed again.
 before = files()
 for size in (0, 100, 1000):
     fill(size)
@@ -202,7 +204,9 @@ def test_a_full_disk_ends_a_vacuum_and_an_export_without_any_loss(tmp_path: Path
 
 @pytest.mark.parametrize("durability", ["fsync", "none"])
 def test_a_full_disk_is_a_storage_error_and_leaves_the_lakehouse_whole(tmp_path: Path, durability: str) -> None:
-    """A limit on the size of files simulates the full disk: a write stops in the middle."""
+    """A limit on the size of files simulates the full disk: a write stops in the middle, and the lakehouse is
+    unchanged.
+    """
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "lake"), durability]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr

@@ -1,7 +1,7 @@
-"""Bad input from outside: hints, roots, names, locations and disks. Each raises the typed error with object and reason.
+"""Invalid input: hints, roots, names, locations and disks. Each raises a typed error with object and reason.
 
-After each of them the lakehouse is unchanged: no new version, every old one readable. `test_damaged_files.py` tests
-damaged and hostile *files*.
+After each error the lakehouse is unchanged: it has no new version, and every old version is readable.
+`test_damaged_files.py` tests damaged and hostile *files*.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    """On disk; version 2 has `nyc` and the view `nyc.v`."""
+    """A lakehouse on disk; version 2 has `nyc` and the view `nyc.v`."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("nyc", {"owner": "ops"})
     lake.create_view("nyc.v", "SELECT 1")
@@ -38,7 +38,9 @@ def folder(lake: tl.Lakehouse) -> Path:
 
 @contextmanager
 def unchanged(lake: tl.Lakehouse) -> Iterator[None]:
-    """Whatever happens inside: no version more, and all versions read as before, here and through a fresh handle."""
+    """Check that the block adds no version, and that all versions can be read as before, by this handle and by a new
+    one.
+    """
 
     def state(handle: tl.Lakehouse) -> list[Any]:
         versions = [entry.version for entry in handle.log(None)]
@@ -136,7 +138,7 @@ def test_folder_at_the_path_of_the_hint_is_ignored(lake: tl.Lakehouse) -> None:
 @pytest.mark.parametrize("start", [2**32 - 2, 2**40 + 7, 2**62])
 @pytest.mark.parametrize("hinted", [True, False])
 def test_versions_beyond_32_bits_can_be_committed(lake: tl.Lakehouse, start: int, hinted: bool) -> None:
-    """A lakehouse that has seen that many commits: all but the last have expired."""
+    """A lakehouse in which all versions before 2³² have expired."""
     rows = to_rows((folder(lake) / core.root_path(2)).read_bytes())
     for row in rows:
         if row[KEY] == "version":
@@ -458,7 +460,7 @@ def test_a_table_property_cannot_send_files_out_of_the_root(lake: tl.Lakehouse, 
 
 @pytest.mark.parametrize("property", ["write.data.path", "write.metadata.path", "write.object-storage.path"])
 def test_a_table_property_cannot_send_files_beside_the_table(lake: tl.Lakehouse, property: str) -> None:
-    """A folder whose name begins like the table's is not inside of it."""
+    """A folder whose name begins with the name of the table's folder is outside of the table."""
     table = lake.create_table("nyc.t", ROWS)
     for location in (f"{table.location.rstrip('/')}-beside", f"{lake.uri}nyc/other"):
         with pytest.raises(tl.InvalidLocation, match="outside of the table"):
@@ -480,7 +482,7 @@ def test_an_external_table_over_an_unqualified_location_is_refused(lake: tl.Lake
 
 
 def test_a_symbolic_link_out_of_the_root_is_not_followed(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """A copied lakehouse may contain symbolic links: here a folder and a file that are elsewhere."""
+    """A copied lakehouse may contain symbolic links: in this test a folder and a file outside of the root."""
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "file.txt").write_text("secret")
@@ -523,7 +525,9 @@ def test_a_root_that_is_itself_a_link_works(lake: tl.Lakehouse, tmp_path: Path) 
 
 @pytest.mark.parametrize("place", ["_txn", "_txn/id/0", "_expired", "_queue/deep/er", "_anything"])
 def test_no_lakehouse_is_created_in_an_internal_folder_of_another(tmp_path: Path, place: str) -> None:
-    """A lakehouse at `<lakehouse>/_txn` looked like saved transactions, which the outer one deletes some day."""
+    """A lakehouse at `<lakehouse>/_txn` looked like saved transactions of the outer lakehouse, which deletes them
+    later.
+    """
     outer = tl.create(tmp_path / "lake")
     with pytest.raises(tl.InvalidLocation, match="in an internal folder of the lakehouse"):
         tl.create(tmp_path / "lake" / place)

@@ -23,7 +23,7 @@ def lake(root: str) -> tl.Lakehouse:
 
 
 def thin(root: str) -> tl.Lakehouse:
-    """Sixty namespaces were made and forty dropped: thin leaves, full buffers."""
+    """A lakehouse in which sixty namespaces were created and forty dropped: leaves with few rows, full buffers."""
     lake = tl.create(root, durability="none", order=4, properties=SMALL_NODES, txn_ttl_millis=1)
     for number in range(60):
         lake.create_namespace(f"n{(number * 37) % 60:02}")

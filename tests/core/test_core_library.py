@@ -1,8 +1,7 @@
-"""The core as a library that the system loads.
+"""The core as a shared library.
 
-An allocator took memory of each thread by the quickest way: of the little that the loader keeps for libraries
-that are loaded later. Other packages do so, too, and an import that finds nothing left fails: "cannot allocate memory
-in static TLS block".
+An allocator stored data of each thread in the static TLS block, which the loader shares among all libraries that are
+loaded later. If other packages have used the block up, the import fails: "cannot allocate memory in static TLS block".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that are damaged, foreign or hostile: a typed error names the file, and whatever does not need it works."""
+"""Damaged, foreign or hostile files: a typed error names the file, and operations that do not need the file succeed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOLDEN = "0.1/order_3"
 FILES = archive.unpack(GOLDEN)
 LATEST: int = archive.expectation(GOLDEN)["latest"]
 ROOT = core.root_path(LATEST)
-#: Peak memory that refusing any one file may cost.
+#: Limit of the peak memory for refusing one file.
 MEMORY_LIMIT_BYTES = 64 << 20
 
 
@@ -32,7 +32,7 @@ def highest_version() -> dict[str, Any]:
     return max(versions, key=lambda version: (version["nodes"][0]["height"], version["version"]))
 
 
-#: The version with the highest tree, an inner node of it that is no root, that one's parent, and a leaf below.
+#: The version with the highest tree, an inner node in it below the root, the parent of this node, and a leaf below it.
 HIGHEST = highest_version()
 INNER = next(node for node in HIGHEST["nodes"] if node["parent"] and node["height"] == 1)
 LEAF = next(
@@ -52,7 +52,7 @@ def placed(files: dict[str, bytes]) -> str:
 
 
 def read_latest(root: str) -> None:
-    """Read the newest version, which opening leaves alone if it is damaged."""
+    """Read the latest version. Opening succeeds even if it is damaged."""
     tl.open(root).namespaces()
 
 
@@ -63,7 +63,7 @@ def rewritten(path: str, change: Callable[[Rows], Any]) -> bytes:
 
 
 def set_system(name: str, value: str | None) -> Callable[[Rows], None]:
-    """Give a system row another value, or take it out."""
+    """Set a system row, or remove it."""
 
     def change(rows: Rows) -> None:
         kept = [row for row in rows if row[KEY] != name]
@@ -233,13 +233,13 @@ def batch_of(columns: list[pa.Array]) -> bytes:
 
 
 def decompression_bomb() -> bytes:
-    """Half a gigabyte of zeros, honestly compressed."""
+    """Half a gigabyte of zeros, correctly compressed."""
     zeros = pa.array(["\0" * (1 << 29)], pa.string())
     none = pa.array([None], pa.string())
     return batch_of([zeros, none, none, none])
 
 
-#: Nodes without a checksum, so that it is not the checksum that finds what is done to them.
+#: Nodes without a checksum, so that other checks must find the damage.
 SMALL: Rows = [["n_keys", "0", None, None], *[[None] * 4 for _ in range(3)]]
 PLAIN_NODE = to_bytes(SMALL, compression=None, checksum=False)
 PACKED_NODE = to_bytes([["long", "x" * 5000, None, None], *SMALL], checksum=False)
@@ -250,13 +250,13 @@ def as_bytes(*numbers: int, size: int = 4) -> bytes:
 
 
 def lying_size() -> bytes:
-    """A buffer that says it decompresses to 2^40 bytes."""
+    """A buffer whose header states a decompressed size of 2^40 bytes."""
     assert PACKED_NODE.count(as_bytes(5001, size=8)) == 1
     return PACKED_NODE.replace(as_bytes(5001, size=8), as_bytes(1 << 40, size=8))
 
 
 def many_rows() -> bytes:
-    """A thousand million rows without a byte behind them."""
+    """A batch that states a thousand million rows without data."""
     assert PLAIN_NODE.count(as_bytes(4, size=8)) >= 5, "rows of the batch and of each column"
     return PLAIN_NODE.replace(as_bytes(4, size=8), as_bytes(10**9, size=8))
 
@@ -307,7 +307,7 @@ def test_a_node_that_is_its_own_child_is_corrupt() -> None:
 
 
 def test_a_cycle_of_nodes_without_heights_ends_in_an_error() -> None:
-    """Another writer need not record heights; without them only a limit on the depth ends the descent."""
+    """Another writer need not store heights. Without them, only a limit on the depth ends the search."""
     root = HIGHEST["nodes"][0]["path"]
     nodes = {path: rewritten(path, set_system("height", None)) for path in FILES if path.endswith(".arrow")}
     rows = to_rows(nodes[INNER["path"]])
@@ -470,7 +470,7 @@ BAD_DEFINITIONS = {
 
 @pytest.mark.parametrize("kind", BAD_DEFINITIONS)
 def test_a_bad_lakehouse_definition_is_a_corrupt_file(kind: str) -> None:
-    """The root holds a copy of the definition, which the test removes so that the file itself is read."""
+    """The root contains a copy of the definition, which the test removes so that the file is read."""
     path = lakehouse_definition_path()
     root = rewritten(ROOT, set_system("lakehouse_def_inline", None))
     assert tl.open(lakehouse(**{ROOT: root})).version == LATEST

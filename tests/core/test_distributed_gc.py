@@ -1,6 +1,6 @@
-"""A collection in pieces, as an engine shares them among its executors: the same files as in one piece.
+"""A distributed garbage collection, as on the executors of an engine, deletes the same files as a local one.
 
-Here one process plays the engine: it moves lists between the pieces and decides nothing.
+This process plays the engine: it only passes lists between the steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from conformance.reachable import Reachable, files_below
 from full_lakehouse import ROWS, full_lakehouse
 from trinitylake import _core
 
-#: Sorts of files in the order in which they are read.
+#: Kinds of files in the order in which they are read.
 SORTS = ("root", "node", "table", "metadata", "external metadata", "manifest list", "manifest")
 
 
@@ -37,7 +37,9 @@ def links(storage: _core.Storage, sort: str, names: set[str]) -> set[tuple[str, 
 class Engine:
     """Simulates an engine, and counts the reads of each file.
 
-    Attributes: `files` and `folders` are the reachable ones.
+    Attributes:
+        files: the reachable files.
+        folders: their folders.
     """
 
     def __init__(self, lake: tl.Lakehouse, *, dry_run: bool = False) -> None:
@@ -81,7 +83,7 @@ class Engine:
         return "foreign" if "foreign" in lies else "table" if lies else ""
 
     def sweep(self, judged: dict[str, str]) -> tuple[int, int]:
-        """The version of the fence, and how many files went."""
+        """Collect garbage. Returns the version of the fence and the number of deleted files."""
         garbage = [path for path, verdict in judged.items() if verdict == "garbage"]
         version, fresh = self.collection.fence(True)
         return version, _core.delete_garbage(self.storage, pa.array(garbage, pa.string()), fresh)
@@ -136,7 +138,7 @@ def test_files_committed_after_the_mark_are_not_deleted(full: tl.Lakehouse, root
 
 
 def test_missing_manifest_aborts_gc(full: tl.Lakehouse) -> None:
-    """A missing manifest ends the collection before any deletion, because it may have named any file."""
+    """A missing manifest stops the collection before any deletion, because it may have listed any file."""
     table = full.table("shop.orders").iceberg
     snapshot = table.current_snapshot()
     assert snapshot is not None

@@ -1,4 +1,4 @@
-"""The error tree: documented, stable, picklable, and really raised."""
+"""The exception classes: documented, stable, picklable, and each raised by some call."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_error_is_exported_and_has_its_own_kind() -> None:
 
 
 def test_errors_print_no_control_characters_of_terminals(lake: tl.Lakehouse) -> None:
-    """The traceback of an error changed the colour of the terminal: DuckDB quotes rows, and messages quote names."""
+    """A traceback changed the colour of the terminal, because messages contain names, and rows that DuckDB quotes."""
     hostile = "\x1b[31mred\u202e"
     for statement, parameters in (
         (f'SELECT * FROM shop."{hostile}"', None),
@@ -219,10 +219,8 @@ def test_importing_loads_neither_pyiceberg_nor_the_command_line_nor_a_thread() -
 
 
 def test_opening_a_table_imports_no_pandas(tmp_path: Path) -> None:
-    """Arrow imports pandas when it converts its first Python value.
-
-    An import at the top of the compaction module cost a second for each process that opened a table, Spark's workers
-    included.
+    """Arrow imports pandas when it converts its first Python value. An import at the top of the compaction module cost
+    a second in each process that opened a table, also in Spark's workers.
     """
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("nyc")

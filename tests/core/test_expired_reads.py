@@ -1,4 +1,4 @@
-"""Missing files: an error of an expired version is `VersionExpired`, one of a retained version is damage."""
+"""Missing files: an expired version raises `VersionExpired`, a retained version raises `CorruptFile`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pickled(lake: tl.Lakehouse) -> Reading:
     return rows_of(copy)
 
 
-#: How one gets at a table, which is read later.
+#: Ways to get a table that is read later.
 WAYS: dict[str, Callable[[tl.Lakehouse], Reading]] = {
     "latest": lambda lake: rows_of(lake.table("shop.orders")),
     "written": after_writing,
@@ -72,7 +72,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 def collect(lake: tl.Lakehouse) -> None:
-    """Let all but the latest version expire, whose table has none of the files that it had before."""
+    """Expire all versions but the latest, whose table has none of its former files, and collect garbage."""
     lake.drop_table("shop.orders")
     lake.create_table("shop.orders", ROWS).append(ROWS)
     lake.maintenance.expire(keep=1)

@@ -1,4 +1,4 @@
-"""Large files of a transaction on a local disk: written part by part, so that none is in memory as a whole."""
+"""Large files of a transaction on a local disk are written in parts, so that no file is in memory as a whole."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 def rows(count: int) -> pa.Table:
-    """Eight bytes of each row that nothing makes smaller."""
+    """Rows of eight bytes that cannot be compressed."""
     values = pa.array(memoryview(os.urandom(8 * count)).cast("q"), pa.int64())
     return pa.table({"value": values})
 
 
 def begun(txn: tl.Transaction) -> tuple[FileWriter, LakehouseFileIO, Path]:
-    """A large file of an open transaction, all of which but the end is written; and where it is."""
+    """A large file of an open transaction, written except for its end, and its path."""
     io = txn.table("ns.t").iceberg.io
     assert isinstance(io, LakehouseFileIO)
     stream = io.new_output(io.uri_of("ns/t/data/large.parquet")).create(overwrite=True)

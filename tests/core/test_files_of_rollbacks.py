@@ -1,4 +1,4 @@
-"""Files of transactions that ended without effect: only those are kept that another process could still reference."""
+"""Files of transactions without effect are deleted, except files that another process could still reference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 def files(lake: tl.Lakehouse) -> set[str]:
-    """Paths of data, manifests and metadata of tables."""
+    """Paths of the data files, manifests and metadata files of tables."""
     root = Path(lake.uri.removeprefix("file://"))
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.suffix in (".parquet", ".avro", ".json")}
 
@@ -93,7 +93,7 @@ def test_an_exception_in_the_block_leaves_no_file(
 
 
 class Failing:
-    """A storage on which one write fails while others are under way, which go on when it has failed."""
+    """A storage on which one write fails while others are in progress; these continue after the failure."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.put = LakehouseFileIO.put
@@ -116,7 +116,7 @@ class Failing:
 
 
 def settled(lake: tl.Lakehouse) -> set[str]:
-    """The files after all writers have finished."""
+    """The files after all writers have ended."""
     before: set[str] = set()
     while (now := files(lake)) != before:
         before = now
@@ -156,7 +156,9 @@ def test_threads_that_still_write_after_a_rollback_leave_no_file(
 def test_few_rows_that_cannot_all_be_written_leave_no_file(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, append: Callable[[tl.Lakehouse], None]
 ) -> None:
-    """One of the files of few rows cannot be written. A thread that still writes another one deletes it later."""
+    """If one file of an append of few rows cannot be written, the other files are deleted, also those that threads
+    finish later.
+    """
     before, put, puts = files(lake), LakehouseFileIO.put, itertools.count(1)
 
     def failing(io: LakehouseFileIO, *args: Any) -> None:

@@ -1,4 +1,4 @@
-"""Every file of a small lakehouse is damaged in turn: fsck finds it, and repair never makes anything worse."""
+"""fsck finds damage in every file of a small lakehouse, and a repair loses nothing that was readable."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from trinitylake.lakehouse.fsck import FsckReport, fsck
 from trinitylake.lakehouse.reader import Reader
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
-#: Files of tables, whose bytes carry no checksum: that they are there, with their size, is what is looked at.
+#: Files of tables have no checksum, so fsck checks only that they exist with the right size.
 TABLE_FILES = ("shop/",)
 
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tree of several levels, tables with some history, a saved transaction and a chosen id."""
+    """A lakehouse with a tree of several levels, tables with some history, a saved transaction and a chosen id."""
     root = tmp_path_factory.mktemp("pristine") / "lake"
     lake = tl.create(root, order=4, durability="none", properties={"root.buffer-size-bytes": "600"})
     with lake.transaction(id="first") as txn:
@@ -53,7 +53,7 @@ def _files(root: Path) -> list[str]:
 
 @pytest.fixture
 def copied(pristine: Path, tmp_path: Path) -> Iterator[Callable[[], Path]]:
-    """A fresh copy of the lakehouse, at the place that it records, each time."""
+    """Copy the lakehouse again to the root that it records."""
     backup = tmp_path / "backup"
     shutil.copytree(pristine, backup)
 
@@ -73,7 +73,7 @@ def _checked(root: Path) -> FsckReport:
 
 
 def _contents(reader: Reader, with_rows: bool = True) -> dict[str, str]:
-    """What can be read, object by object; of a table its rows, or the location of its metadata."""
+    """The readable content by object: the rows of a table, or the location of its metadata."""
     contents = {}
     for kind, names in (("namespace", reader.namespaces()), ("table", reader.tables()), ("view", reader.views())):
         for name in names:
@@ -92,7 +92,7 @@ def _contents(reader: Reader, with_rows: bool = True) -> dict[str, str]:
 
 
 def _versions(root: Path, with_rows: bool = True) -> dict[int, dict[str, str]]:
-    """What can be read of each version."""
+    """The readable content of each version."""
     cache.clear()
     found = {}
     try:
@@ -190,7 +190,7 @@ def test_each_damaged_file_is_found_and_repair_makes_nothing_worse(
 
 
 def test_swapped_files_are_found(copied: Callable[[], Path]) -> None:
-    """A definition with the bytes of another one can be decoded: only its name shows that it is the wrong one."""
+    """A definition with the bytes of another one can be decoded. Only the path in it shows the exchange."""
     names = [name for name in _files(copied()) if not name.startswith(("_txn/", "_latest", *TABLE_FILES))]
     for one, other in zip(names, names[1:] + names[:1], strict=True):
         root = copied()
@@ -336,7 +336,8 @@ def test_swapped_nodes_raise_corrupt_file(tmp_path: Path) -> None:
         for finding in opened.maintenance.fsck().findings
         if "another name" in finding.message
     }
-    # Nobody reads them where they lie, so they are as good as damaged; the page on fsck called them misplaced.
+    # No reader looks for exchanged files at their new places, so they count as damaged; the page on fsck called them
+    # misplaced.
     assert found == {(str(path.relative_to(tmp_path / "lake")), "damaged") for path in (first, second)}
     assert opened.maintenance.fsck(repair=True).repair is not None
     assert tl.open(lake.uri).namespaces() == names

@@ -1,4 +1,4 @@
-"""Real processes that export and vacuum, on a disk and on an S3 server, and are killed at any moment."""
+"""Processes that export and vacuum, on a disk and on an S3 server, and are killed at random moments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDS = 12
 
 @pytest.fixture(params=["disk", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A folder for lakehouses, and how to reach it."""
+    """A folder for lakehouses, with its storage options."""
     if request.param == "disk":
         yield str(tmp_path), {}
         return
@@ -31,7 +31,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 
 def killed_after(seconds: float, work: Callable[[], object]) -> None:
-    """Run `work` in a process, and kill that after so long, if it has not ended by then."""
+    """Run `work` in a process, and kill the process after some seconds if it is still running."""
 
     def run() -> None:
         work()
@@ -48,8 +48,9 @@ def killed_after(seconds: float, work: Callable[[], object]) -> None:
 def test_a_mirror_shows_the_old_or_the_new_state_whenever_its_export_is_killed(
     place: tuple[str, dict[str, str]],
 ) -> None:
-    """A mirror shows the old or the new state, at whatever moment its export is killed: the new root is written after
-    all files."""
+    """A mirror whose export is killed shows the old or the new state, because the new root is written after all other
+    files.
+    """
     folder, options = place
     root, target = f"{folder}/lake", f"{folder}/mirror"
     lake = tl.create(root, storage_options=options, durability="none")
@@ -117,7 +118,7 @@ def test_a_vacuum_that_is_killed_again_and_again_leaves_what_is_reached_and_noth
     assert fresh.table("shop.a").scan().to_arrow()["id"].to_pylist() == [100]
     assert fresh.at("tag:named").table("shop.a").scan().to_arrow().num_rows > 0
     root = copied(uri, options, tmp_path / "copy") if options else Path(uri)
-    # The newest fence may have replaced what was the latest when the last vacuum looked.
+    # The newest fence may have become the latest version after the last vacuum read it.
     assert Reachable(root, uri if options else None).files <= files_below(root)
     fresh.maintenance.expire(keep=1)
     time.sleep(2.5)

@@ -72,7 +72,7 @@ def change_for_ever(lake: tl.Lakehouse, key: str) -> None:
 
 
 def watched(work: Any, key: str, reports: Path) -> None:
-    """Run the work of a thread, and report its error."""
+    """Run the work of a thread, and report its exception."""
     try:
         work(key)
     except BaseException:
@@ -112,7 +112,7 @@ class Observer:
                 self.lake.maintenance.expire(keep=50)
 
     def groups(self) -> list[list[str]]:
-        """The messages of each version with several transactions."""
+        """Commit messages of each version with several transactions."""
         return [messages for messages in self.log.values() if len(messages) > 1]
 
     def has_shared_groups(self) -> bool:
@@ -191,7 +191,7 @@ def begun(store: Store, coordination: str) -> tl.Lakehouse:
 
 
 def reported(reports: Path) -> int:
-    """The number of acknowledgements so far."""
+    """Number of acknowledgements so far."""
     return sum(path.stat().st_size for path in reports.iterdir()) // LINE_SIZE_BYTES
 
 
@@ -257,7 +257,9 @@ def _ids_in_groups(lake: tl.Lakehouse) -> list[str]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("coordination", "on"), [("none", "disk"), ("queue", "s3")])
 def test_an_id_that_many_processes_begin_commits_once(tmp_path: Path, coordination: str, on: str) -> None:
-    """Also in a group, whose log has the id as a companion of the leader's transaction, and with killed processes."""
+    """This also holds in a group, whose log has the id as a companion of the leader's transaction, and with killed
+    processes.
+    """
     reports = tmp_path / "reports"
     reports.mkdir()
     with store_on(on, tmp_path) as store:

@@ -1,4 +1,4 @@
-"""PyIceberg's tables that are kept after the transaction that they came from."""
+"""PyIceberg tables that are used after the end of their transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def state(lake: tl.Lakehouse) -> tuple[object, ...]:
 
 
 def ended(lake: tl.Lakehouse, end: str, has_written: bool) -> tuple[Any, tl.Transaction]:
-    """A table of PyIceberg, and its transaction, which has ended."""
+    """A PyIceberg table, and its transaction, which has ended."""
     txn = lake.begin()
     table = txn.table("a.t").iceberg
     if has_written:
@@ -81,7 +81,7 @@ def test_nothing_is_written_to_a_table_that_the_transaction_dropped(lake: tl.Lak
 
 
 def test_changes_that_were_begun_before_the_end_are_refused_after_it(lake: tl.Lakehouse) -> None:
-    """The transaction is checked at the commit of a change, too, not only at its beginning."""
+    """A change checks at its commit, and not only at its start, that the transaction is open."""
     txn = lake.begin()
     change = txn.table("a.t").iceberg.transaction()
     change.append(ROWS)

@@ -106,7 +106,9 @@ def test_root_behind_a_symbolic_link_is_the_same_root(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_release_wrote_through_a_link_is_read(first: Path, tmp_path: Path) -> None:
-    """Metadata of a lakehouse that never recorded its root may name files through a link that still leads there."""
+    """In a lakehouse that never recorded its root, metadata may name files through a symbolic link that still
+    exists.
+    """
     lake = tl.open(str(first), durability="none")
     (tmp_path / "link").symlink_to("first")
     path = lake._storage.root[len("file://") :]
@@ -161,7 +163,7 @@ def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first:
 
 
 def test_moved_back_without_relocating_a_saved_transaction_is_refused(first: Path, tmp_path: Path) -> None:
-    """The base of the transaction records this root, and later commits another one."""
+    """The saved transaction began at this root, and would record another one when it commits."""
     txn = tl.open(str(first), durability="none").begin(id="job")
     txn.create_namespace("b")
     txn.save()

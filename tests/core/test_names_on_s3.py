@@ -1,4 +1,4 @@
-"""Names of files on a store of objects: what readers and a collection of garbage do not take alike is not committed."""
+"""File names on an object store: a commit refuses names that readers and garbage collection interpret differently."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_vacuum_keeps_files_named_in_another_spelling(server: S3Server, monkeypa
 
 
 def test_an_outdated_scheme_is_not_committed(server: S3Server) -> None:
-    """Many readers do not find such a file, or find another one."""
+    """Many readers do not find a file with an outdated scheme, or find another file."""
     bucket = server.new_bucket()
     lake = tl.create(f"s3://{bucket}/the/lake", storage_options=server.storage_options)
     lake.create_namespace("shop")

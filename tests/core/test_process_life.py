@@ -1,4 +1,4 @@
-"""What happens to processes: fork, many threads, Ctrl-C at any moment, pickling, importing."""
+"""Processes: fork, threads, Ctrl-C at random moments, pickling, imports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def server() -> Iterator[s3_server.S3Server]:
 
 @pytest.fixture(params=["disk", "s3"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> tl.Lakehouse:
-    """A lakehouse that other processes can see, and that this one has used."""
+    """A lakehouse on disk that this process has used."""
     if request.param == "disk":
         lake = tl.create(str(tmp_path / "lake"), order=4)
     else:
@@ -51,7 +51,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> tl.Lakehouse:
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """Result of `work` in a forked child; its error, with the traceback, fails the test."""
+    """Result of `work` in a forked child. An error of the child fails the test, with its traceback."""
     receiver, sender = FORK.Pipe(duplex=False)
 
     def run() -> None:
@@ -74,7 +74,7 @@ def in_child(work: Callable[[], Any]) -> Any:
 
 @contextmanager
 def threads_at_work(work: Callable[[int, int], object]) -> Iterator[None]:
-    """Three threads repeat work during the block. It gets the number of its thread and of the repetition."""
+    """Repeat work in three threads during the block. `work` gets the numbers of its thread and of the repetition."""
     stop = threading.Event()
 
     def repeat(worker: int) -> None:
@@ -169,7 +169,9 @@ def test_a_transaction_that_the_child_committed_is_not_committed_twice(lake: tl.
 
 
 def test_a_fork_while_other_threads_are_busy_leaves_the_child_free(tmp_path: Path) -> None:
-    """A lock that another thread holds in the moment of the fork is never released in the child."""
+    """A lock that another thread holds at the moment of the fork is never released in the child, so the child must not
+    need it.
+    """
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("nyc")
 
@@ -191,9 +193,7 @@ def test_a_fork_while_other_threads_are_busy_leaves_the_child_free(tmp_path: Pat
 
 
 def test_a_child_forked_while_others_commit_through_its_handle_commits_too(tmp_path: Path) -> None:
-    """The child inherited a commit queue with a leader, a thread that exists only in the parent, and waited for it for
-    ever.
-    """
+    """The child inherited a commit queue whose leader is a thread of the parent, and waited for this leader forever."""
     lake = tl.create(str(tmp_path / "lake"))
     with threads_at_work(lambda worker, number: lake.create_namespace(f"w{worker}.n{number}")):
         for number in range(7):
@@ -309,7 +309,7 @@ for round in range(25):
         if name:
             unsure.add(name)
     timer.join()
-    # The same handle goes on, and a fresh one agrees with it.
+    # The handle can still be used, and a new handle reads the same.
     found = set(lake.namespaces())
     assert found == set(tl.open(root).namespaces()), round
     whole = {name for name in found if not name.endswith(".twin")}
@@ -444,11 +444,11 @@ def test_a_process_killed_by_the_default_signal_leaves_the_lakehouse_whole(tmp_p
         for _ in range(5 + round):
             acknowledged.add(process.stdout.readline().strip())
         process.send_signal(signal.SIGTERM)
-        # Not `communicate`: it does not see the lines that `readline` has read ahead.
+        # `communicate` would miss the lines that `readline` has already buffered.
         acknowledged |= set(process.stdout.read().split())
         process.wait(PATIENCE_SECONDS)
         lake = tl.open(str(tmp_path / "lake"))
-        # A line may have been cut off by the signal, or one commit not acknowledged.
+        # The signal may have truncated the last line, or stopped the process before it acknowledged a commit.
         whole = {name for name in acknowledged if name in lake.namespaces()}
         assert len(whole) >= len(acknowledged) - 1 - round
         assert len(lake.namespaces()) - len(whole) <= round + 1

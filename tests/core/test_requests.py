@@ -1,8 +1,8 @@
-"""What statements ask of a remote store: no file twice, the newest version once, and all that can be at the same time.
+"""Requests of statements on a remote store: no file is read twice, one lookup of the latest version, parallel requests.
 
-An append of ten rows took ten requests that waited for each other, and a transaction of three statements fetched the
-manifests that it had just written three times over. Requests and rounds are counted on a store whose clock stands still
-while its client works (`stepped_store.py`), so no test depends on how fast the machine is.
+An append of ten rows made ten requests one after the other, and a transaction of three statements fetched the manifests
+that it had just written three times. Requests and rounds are counted on a store with a simulated clock
+(`stepped_store.py`), so no test depends on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def store() -> Iterator[SteppedStore]:
 
 @dataclass
 class Shop:
-    """A lakehouse with tables `n.t`, of one file, and `n.six`, of six, that this process has written."""
+    """A lakehouse with tables `n.t`, of one file, and `n.six`, of six files, which this process has written."""
 
     store: SteppedStore
     lake: tl.Lakehouse
     root: str
 
     def elsewhere(self) -> tl.Lakehouse:
-        """The lakehouse, as a process opens it that has read nothing yet."""
+        """The lakehouse as opened by a process that has read nothing yet."""
         metadata.cache.clear()
         return tl.open(self.root, storage_options=self.store.storage_options)
 
@@ -80,7 +80,7 @@ def looks(trace: Trace) -> int:
 
 
 def files_read(trace: Trace) -> list[str]:
-    """The files of tables and definitions that were asked for, with repetitions."""
+    """Requested files of tables and definitions, with repetitions."""
     paths = trace.asked("GET", "RANGE", "HEAD")
     return sorted(path for path in paths if path.endswith((".json", ".avro", ".parquet", ".binpb")))
 
@@ -144,7 +144,7 @@ def test_no_file_is_fetched_twice(shop: Shop, name: str) -> None:
     assert read
     assert len(set(read)) == len(read), trace
     assert not [path for path in trace.asked("HEAD") if "/n/" in path], trace
-    # The hint may tell of commits before, too, a second later.
+    # The hint of an earlier commit may be written a second later.
     written = [path for path in trace.asked("PUT") if "hint" not in path]
     assert not set(written) & set(read), trace
     assert len(set(written)) == len(written), trace
@@ -183,18 +183,18 @@ def test_a_scan_of_six_small_files_waits_only_for_what_it_cannot_know(shop: Shop
     """A scan by a process that wrote all files needs only requests for what it cannot know."""
     trace = shop.traced(lambda: shop.lake.table("n.six").scan().to_arrow())
     assert trace.millis == READ_MILLIS, trace
-    # The hint of an earlier commit may be written only now: at most once in a second.
+    # The hint of an earlier commit may be written at this time, because it is written at most once a second.
     assert len([request for request in trace.requests if request.verb != "PUT"]) <= 4, trace
 
     lake = shop.elsewhere()
-    # The newest version, which has the definition, metadata, manifest list, manifests, data files.
+    # The latest version with the definition; metadata; manifest list; manifests; data files.
     trace = shop.traced(lambda: lake.table("n.six").scan().to_arrow())
     assert trace.millis <= 6 * READ_MILLIS, trace
     assert len(files_read(trace)) == 2 + 6 + 6, trace
 
     shop.lake.table("n.six").append(ROWS)
     metadata.cache.clear()
-    # Of what another process has added: metadata, manifest list, one manifest, one data file.
+    # Only files that another process has added: metadata, manifest list, one manifest, one data file.
     trace = shop.traced(lambda: lake.table("n.six").scan().to_arrow())
     assert len(files_read(trace)) == 4, trace
 
@@ -261,7 +261,9 @@ def test_delete_removes_rows_appended_since_the_lookup(shop: Shop) -> None:
 
 
 def test_nothing_that_is_read_is_older_than_what_was_committed(shop: Shop) -> None:
-    """No cached file depends on the latest version: writes of others, rollbacks, tables that are created again."""
+    """No cached file depends on the latest version: reads see writes of others, rollbacks, and tables that are created
+    again.
+    """
     here, there = shop.lake, shop.elsewhere()
     version = here.version
 
@@ -350,17 +352,17 @@ def test_a_manifest_with_a_wrong_file_size_raises_corrupt_file(shop: Shop, size_
 
 
 def test_delete_without_caches_reads_files_in_parallel(shop: Shop) -> None:
-    """It read the manifests in sequence, three times, and then the data files in sequence."""
+    """A delete read the manifests one after the other, three times, and then the data files one after the other."""
     lake = shop.elsewhere()
     trace = shop.traced(lambda: lake.table("n.six").delete("id = 5"))
     reads = [one for one in trace.requests if one.verb in ("GET", "RANGE") and "/n/six" in one.path]
-    # Metadata and manifest list, manifests, data files.
+    # Metadata and manifest list; manifests; data files.
     assert len({one.began for one in reads}) == 3, trace
     assert lake.table("n.six").scan().count() == 54
 
 
 def test_many_files_are_fetched_at_once_on_a_machine_with_few_processors(shop: Shop) -> None:
-    """PyIceberg has about as many threads as there are processors, and each waited for one file."""
+    """PyIceberg has about as many threads as there are processors, and each thread waited for one file."""
     table = shop.lake.create_table("n.many", {"id": "bigint", "part": "int"}, partition_spec=["part"])
     table.append(pa.table({"id": pa.array(range(100), pa.int64()), "part": pa.array([i % 50 for i in range(100)])}))
     for lake in (shop.elsewhere(), shop.elsewhere()):
@@ -382,7 +384,7 @@ def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop
     table.scan().iceberg.plan_files()
     found = []
     trace = shop.traced(lambda: found.append(table.scan(columns=["c1", "c6"]).to_arrow()))
-    # The hint of the append may be written only now, a second later on a busy machine.
+    # On a busy machine, the hint of the append may be written only now, a second later.
     assert [one.verb for one in trace.requests if "hint" not in one.path] == ["RANGE", "RANGE", "RANGE"], trace
     assert trace.millis == 2 * READ_MILLIS, trace
     assert found[0].sort_by("c1") == rows.select(["c1", "c6"]).sort_by("c1")
@@ -396,7 +398,7 @@ def test_scan_of_uncached_files_needs_four_rounds_of_requests(shop: Shop) -> Non
     trace = shop.traced(lambda: found.append(other.table("n.six").scan().to_arrow()))
     assert trace.millis == 4 * READ_MILLIS, trace
     assert found[0].num_rows == 60
-    # What nobody else wrote is not fetched twice, and what others changed is seen.
+    # A process does not fetch again the files that only it has written, and it reads changes of others.
     lake = shop.elsewhere()
     writer = shop.elsewhere()
     lake.table("n.six").scan().to_arrow()
@@ -408,7 +410,7 @@ def test_scan_of_uncached_files_needs_four_rounds_of_requests(shop: Shop) -> Non
 
 
 def test_an_old_hint_of_the_manifest_list_costs_a_request_and_nothing_else(shop: Shop) -> None:
-    """A writer that does not know the hint copies it from the previous definition."""
+    """A writer that does not know the property `manifest_list` copies it from the previous definition."""
     old = parse_table_def(shop.lake._read_definition("table", "n", "six"))
     stale = old.format_properties[MANIFEST_LIST]
     shop.lake.table("n.six").append(ROWS)
@@ -438,7 +440,7 @@ def test_prefetch_waits_for_memory() -> None:
     ahead = Prefetch(small.extend, [(f"f{i}", 1) for i in range(1000)])
     ahead.fetch_more()
     assert len(small) == MAX_FILES
-    # One that is larger than all the room goes alone.
+    # A file that is larger than the limit is fetched alone.
     large: list[str] = []
     Prefetch(large.extend, [("huge", 10 * MAX_SIZE_BYTES), ("next", 1)]).fetch_more()
     assert large == ["huge"]
@@ -456,7 +458,7 @@ def test_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
     """Creating a namespace takes one round of writes: the definition and the root are written at the same time, without
     look-ups before or after."""
     shop.lake.create_namespace("first")
-    # Where it takes half a second, as on a machine that is busy, it does look at the boundary.
+    # On a busy machine a commit may take half a second, and then it lists the boundary.
     traces = [shop.traced(lambda name=name: shop.lake.create_namespace(name)) for name in ("second", "third", "fourth")]
     trace = min(traces, key=lambda trace: trace.millis)
     assert trace.millis == WRITE_MILLIS, trace
@@ -498,12 +500,12 @@ def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Sho
         loaded = shop.traced(lambda: catalog.load_table("n.t"))
         catalog.load_table("n.six")
     for verb in ("PUT", "RANGE"):
-        # The hint is written about once a second, by any of the writers.
+        # Any writer may write the hint, about once a second.
         asked = [[path for path in trace.asked(verb) if "hint" not in path] for trace in (there, here)]
         assert len(asked[0]) == len(asked[1]), there
     assert files_read(there) == files_read(here) == files_read(loaded) == []
     assert looks(there) == looks(here) == looks(loaded) == 1
-    # On a machine that is busy, one of them may take so long that it has to look at the boundary.
+    # On a busy machine, a commit may take so long that it has to list the boundary.
     assert abs(there.millis - here.millis) <= READ_MILLIS
     assert loaded.millis == READ_MILLIS
 

@@ -1,4 +1,6 @@
-"""A file that a manifest names in another spelling is in use: readers find it, and a collection has to as well."""
+"""A file that a manifest names by another spelling of its URI is in use: garbage collection keeps it, as readers find
+it.
+"""
 
 from __future__ import annotations
 

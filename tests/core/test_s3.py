@@ -1,4 +1,4 @@
-"""A lakehouse on S3: everything works end to end, one of all racers wins, and no secret is ever written down."""
+"""A lakehouse on S3: all operations, races with one winner, and secrets that are never written."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_lakehouse_may_fill_a_whole_bucket(bucket: str, server: S3Server) -> N
 
 
 def test_two_lakehouses_in_one_bucket_do_not_see_each_other(bucket: str, server: S3Server) -> None:
-    """`lake` is the beginning of `lake2`, but not its folder."""
+    """The name `lake` is a prefix of `lake2`, but its folder does not contain `lake2`."""
     first = tl.create(f"s3://{bucket}/lake", storage_options=server.storage_options)
     second = tl.create(f"s3://{bucket}/lake2", storage_options=server.storage_options)
     second.create_namespace("second")
@@ -305,7 +305,7 @@ def test_no_secret_is_stored_logged_or_shown(
 
 
 def test_a_key_pasted_into_a_root_is_not_repeated_though_it_holds_slashes() -> None:
-    """The secret keys of AWS are base64: most contain a slash, which seems to end the part before the `@`."""
+    """Secret keys of AWS are base64. Most contain a slash, which looks like the end of the part before the `@`."""
     assert "/" in SECRET_KEY
     with pytest.raises(tl.InvalidLocation) as caught:
         tl.open(f"s3://{ACCESS_KEY}:{SECRET_KEY}@bucket/lake")

@@ -1,7 +1,7 @@
-"""Real processes: killed in the middle of commits on a real disk, and many that commit at once.
+"""Processes that are killed during commits on a real disk, and processes that commit concurrently.
 
-`TRINITYLAKE_DEEP=1` kills twelve times as often and lets many more commits race. `TRINITYLAKE_SOAK_SECONDS=n`, or
-`make soak`, lets them race for that long instead, on each kind of storage.
+`TRINITYLAKE_DEEP=1` runs twelve times as many kills and many more commits. With `TRINITYLAKE_SOAK_SECONDS=n`, or `make
+soak`, processes commit concurrently for that time on each kind of storage.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from waiting import PATIENCE_SECONDS
 
 FORK = multiprocessing.get_context("fork")
 DEEP = 12 if os.environ.get("TRINITYLAKE_DEEP") else 1
-#: 0: as many commits as the test says.
+#: 0: the number of commits in the test.
 SOAK_SECONDS = float(os.environ.get("TRINITYLAKE_SOAK_SECONDS", "0"))
-#: A process that is stuck fails the test instead of holding it for ever.
+#: A process that hangs fails the test after this time.
 ROWS = pa.schema([("number", pa.int64())])
 
 
 def count(view: tl.Lakehouse | tl.Transaction | tl.LakehouseVersion, name: str) -> int:
-    """A counter: a namespace with a number."""
+    """A counter: a namespace with a number as its property."""
     return int(view.namespace(name).properties.get("count", "0"))
 
 
@@ -48,7 +48,7 @@ def row_of(transaction: str) -> int:
 
 
 def start(work: Callable[[int], None]) -> tuple[multiprocessing.process.BaseProcess, int]:
-    """A forked child that gets the writing end of a pipe; the reading end is returned."""
+    """Fork a child that writes to a pipe. Returns the reading end."""
     reading, writing = os.pipe()
 
     def run() -> None:
@@ -65,7 +65,7 @@ def start(work: Callable[[int], None]) -> tuple[multiprocessing.process.BaseProc
 
 
 class Messages:
-    """What a child writes, line by line; one line is written at once, so none is torn."""
+    """Lines that a child writes; each line is written at once, so lines are complete."""
 
     def __init__(self, reading: int) -> None:
         self._pipe = os.fdopen(reading, "rb")
@@ -78,12 +78,12 @@ class Messages:
         return bool(line)
 
     def wait(self, word: str, times: int) -> None:
-        """Until that many lines begin with a word, or the child has ended."""
+        """Wait until this number of lines begins with a word, or the child has ended."""
         while sum(line[0] == word for line in self._lines) < times and self._read():
             pass
 
     def all(self) -> list[list[str]]:
-        """Everything, once the child has ended."""
+        """All lines, after the child has ended."""
         with self._pipe:
             while self._read():
                 pass
@@ -92,12 +92,12 @@ class Messages:
 
 
 def said(reading: int) -> list[list[str]]:
-    """All lines that a child wrote before its end."""
+    """All lines that a child wrote."""
     return Messages(reading).all()
 
 
 class Killed:
-    """A lakehouse on disk, fsync on, and all that its writers said before they were killed."""
+    """A lakehouse on disk, with fsync, and all lines that its writers wrote before they were killed."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)
@@ -107,8 +107,11 @@ class Killed:
         self.acknowledged: dict[str, int] = {}
 
     def round(self, transact: Callable[[tl.Transaction], None], commits: int, milliseconds: float) -> None:
-        """One writer commits in a loop; it is killed so long after it has acknowledged so many commits, or, with none,
-        after it has begun its first."""
+        """Run one writer that commits in a loop, and kill it.
+
+        It is killed some time after it has acknowledged this number of commits or, with 0, after it has begun its
+        first.
+        """
 
         def work(pipe: int) -> None:
             lake = tl.open(self.root)
@@ -134,7 +137,7 @@ class Killed:
                 self.acknowledged[transaction] = int(version)
 
     def committed(self) -> dict[str, int]:
-        """Transactions of the killed, by the log of a lakehouse that was opened again."""
+        """Transactions of the killed writers in the log, read by a new handle."""
         lake = tl.open(self.root)
         log = lake.log(None)
         assert [entry.version for entry in log] == list(range(lake.version, -1, -1)), "the chain has a gap"

@@ -1,9 +1,9 @@
-"""The public API against a dictionary, through random lives: every version must hold what the dictionary says.
+"""Random histories of the public API, compared with a model: every version has the objects of a dictionary.
 
-The rules of the model are those of the documentation and nothing else. A transaction sees its base and its own
-writes; SNAPSHOT loses on a name that both wrote, SERIALIZABLE also on one that it read; whatever commits, the
-lakehouse stays whole. Where a rule leaves the core a choice (which of the things in the way a refusal has read) the
-model accepts both outcomes, and holds the lakehouse to the one it chose.
+The model has only the rules of the documentation. A transaction sees its base and its own writes. SNAPSHOT loses if
+another transaction wrote the same name, SERIALIZABLE also if it wrote a name that was read. Every commit leaves an
+intact lakehouse. Where the rules leave a choice, as for the names that a refused statement has read, the model accepts
+both outcomes and expects the chosen one from then on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAMESPACES = ("a", "a.b", "b", "é.数", "z-9")
 NAMES = ("t", "u", "数据", "v-1", "w", "Z")
 SCHEMA = {"id": "bigint"}
 
-#: "namespace" or "object" (a table or a view: they share their names), and the full name.
+#: "namespace" or "object" (tables and views, which share their names), and the full name.
 Key = tuple[str, str]
 EVERY_KEY: frozenset[Key] = frozenset(
     [("namespace", namespace) for namespace in NAMESPACES]
@@ -60,7 +60,7 @@ State = dict[Key, Object]
 
 
 def observe(reader: tl.Lakehouse | tl.LakehouseVersion | tl.Transaction) -> State:
-    """Everything that a reader shows."""
+    """The content of a version as a reader sees it."""
     state: State = {}
     for name in reader.namespaces():
         namespace = reader.namespace(name)
@@ -79,7 +79,9 @@ def namespace_of(name: str) -> Key:
 
 
 def inside(state: State, namespace: str) -> set[Key]:
-    """What keeps a namespace from being dropped: nested namespaces at any depth, its own tables and views."""
+    """Objects because of which a namespace cannot be dropped: nested namespaces at any depth, and its tables and
+    views.
+    """
     return {
         (kind, name)
         for kind, name in state
@@ -90,7 +92,7 @@ def inside(state: State, namespace: str) -> set[Key]:
 
 @dataclass
 class Open:
-    """A transaction under way, and what the model expects of it."""
+    """An open transaction, and the expectations of the model."""
 
     transaction: tl.Transaction
     isolation: str
@@ -99,19 +101,19 @@ class Open:
     state: State
     message: str
     written: set[Key] = field(default_factory=set)
-    #: Read for certain, and what may have been read besides.
+    #: Names that were certainly read, and names that may have been read.
     read: set[Key] = field(default_factory=set)
     maybe_read: set[Key] = field(default_factory=set)
 
     @property
     def effective(self) -> set[Key]:
-        """Its writes, without objects that it created and dropped again."""
+        """The writes, without objects that the transaction created and dropped again."""
         return {key for key in self.written if key in self.state or key in self.before}
 
 
 @dataclass
 class Wrote:
-    """Objects that a version certainly wrote, and those that it may have written in addition."""
+    """Objects that a version certainly wrote, and objects that it may have written."""
 
     certainly: set[Key] = field(default_factory=set)
     maybe: set[Key] = field(default_factory=set)
@@ -124,7 +126,7 @@ values = st.integers(0, 3).map(str)
 seconds = st.booleans()
 isolations: st.SearchStrategy[Any] = st.sampled_from(["snapshot", "serializable"])
 
-#: A method of the machine and its arguments behind the transaction; what comes often stands more than once.
+#: Methods of the machine with their arguments after the transaction. Frequent methods are listed more than once.
 statements = st.one_of(
     *[st.tuples(st.just("create_object"), names, kinds, values)] * 6,
     *[st.tuples(st.just("drop_object"), names)] * 3,
@@ -141,7 +143,7 @@ work = st.lists(statements, min_size=1, max_size=8)
 
 
 class LakehouseMachine(RuleBasedStateMachine):
-    """Several transactions at once on one lakehouse through two handles, and time travel through all of it."""
+    """Several concurrent transactions on one lakehouse through two handles, and reads of all its versions."""
 
     transactions: Bundle[Open] = Bundle("transactions")
 
@@ -227,7 +229,7 @@ class LakehouseMachine(RuleBasedStateMachine):
         if content := inside(one.state, name):
             with pytest.raises(tl.NamespaceNotEmpty):
                 one.transaction.drop_namespace(name)
-            # It has read one of these, the first it came upon.
+            # The statement has read the first of these names that it found.
             one.maybe_read |= content
             return
         one.transaction.drop_namespace(name)
@@ -331,14 +333,14 @@ class LakehouseMachine(RuleBasedStateMachine):
         self.end(one)
 
     def end(self, one: Open) -> None:
-        """Commit, and hold the outcome against the model."""
+        """Commit, and compare the outcome with the model."""
         certainly, maybe = self.touched_since(one.base)
         effective = one.effective
-        # Given another name and then its own again: a write that changes nothing.
+        # A rename to another name and back is a write without a change.
         net = {key for key in effective if one.state.get(key) != one.before.get(key)}
         reads = one.read | one.written if one.isolation == "serializable" else set()
         maybe_reads = reads | (one.maybe_read if one.isolation == "serializable" else set())
-        # Across versions that have expired a handle goes on only if it remembers what they changed.
+        # If versions have expired since, a handle can commit only if it has cached their changes.
         must_lose = bool(effective) and bool(certainly & (net | reads))
         others = self.versions[self.latest]
         required = {namespace_of(name) for kind, name in effective if kind == "object"}
@@ -442,7 +444,7 @@ class LakehouseMachine(RuleBasedStateMachine):
         def changes(keys: set[Key], state: State) -> set[Change]:
             return {Change(state[key].kind, key[1]) for key in keys}
 
-        # A name can change from a table to a view: then one is gone and the other is new.
+        # If a name changes from a table to a view, the table is removed and the view is new.
         swapped = {key for key in old.keys() & new.keys() if old[key].kind != new[key].kind}
         assert set(diff.added) == changes((new.keys() - old.keys()) | swapped, new)
         assert set(diff.removed) == changes((old.keys() - new.keys()) | swapped, old)
@@ -460,7 +462,7 @@ class LakehouseMachine(RuleBasedStateMachine):
 
     @rule()
     def begin_anew(self) -> None:
-        """A third handle has seen nothing yet."""
+        """Open a third handle, which has cached nothing."""
         assert observe(tl.open(self.lake.uri)) == self.versions[self.latest]
 
     @invariant()

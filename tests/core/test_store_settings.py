@@ -54,7 +54,7 @@ def test_environment_applies_where_no_option_is_given(monkeypatch: pytest.Monkey
         "http://localhost:9",
         False,
     )
-    # Of Iceberg's own clients, which look there themselves, that is not expected to be repeated.
+    # Setting of Iceberg's own clients, which look it up themselves, so the server need not repeat it.
     assert _core.iceberg_properties("s3://bucket/lake", KEYS) == {"s3.access-key-id": "id", "s3.secret-access-key": "s"}
 
 

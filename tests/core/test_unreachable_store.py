@@ -1,4 +1,4 @@
-"""A store that cannot be reached: reported at once, with its endpoint and bucket."""
+"""A store that cannot be reached is reported at once, with its endpoint and bucket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import trinitylake as tl
 
 KEYS = {"access_key_id": "a-key", "secret_access_key": "a-secret-key", "region": "us-east-1"}
-#: Errors of a store are answered by further requests for an hour.
+#: After an error of the store, requests are repeated for up to an hour.
 RETRIES = {"retry_timeout": "3600", "max_retries": "1000000"}
 
 

@@ -1,4 +1,6 @@
-"""Vacuum deletes unreached files and keeps reached ones; transactions with deleted files get `TransactionExpired`."""
+"""Vacuum deletes unreferenced files and keeps referenced ones. Transactions whose files were deleted raise
+`TransactionExpired`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lake(root: Path) -> tl.Lakehouse:
-    """Two tables, three appends to one, deletes, a view, a dropped table, a rollback."""
+    """A lakehouse with two tables, three appends to one of them, deletes, a view, a dropped table and a rollback."""
     small = {"root.buffer-size-bytes": "900", "inner.buffer-size-bytes": "500"}
     lake = tl.create(str(root), durability="none", txn_ttl_millis=1, order=4, properties=small)
     lake.create_namespace("shop")
@@ -122,7 +124,7 @@ def test_statistics_branches_and_tags_are_reachable_for_vacuum(lake: tl.Lakehous
     lake.resume("etl").commit()
     assert rows(lake, "shop.stats") == 13
 
-    # A copy consists of what is reached there, and of nothing else.
+    # A copy contains exactly the files that are referenced.
     lake.export(tmp_path / "copy", mode="full", durability="none")
     copy = tl.open(tmp_path / "copy")
     reachable = Reachable(tmp_path / "copy").files
@@ -194,7 +196,7 @@ def test_transaction_from_before_gc_commits_or_raises_expired(lake: tl.Lakehouse
     fresh = lake.begin()
     fresh.table("shop.orders").append(ROWS)
     fresh.commit()
-    # One that is younger than the grace does not notice.
+    # A transaction that is younger than the grace period can commit.
     other = lake.begin()
     other.table("shop.items").append(ROWS)
     (root / "_queue").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Real processes on real storage: writers and readers while upkeep and vacuum go on, and all are killed now and then.
+"""Writers and readers in processes that are killed now and then, during maintenance and vacuum on real storage.
 
 `TRINITYLAKE_SOAK_SECONDS=n`, or `make soak`, runs it for that long on each kind of storage.
 """
@@ -25,14 +25,14 @@ from conformance.reachable import Reachable, files_below
 
 FORK = multiprocessing.get_context("fork")
 SECONDS = float(os.environ.get("TRINITYLAKE_SOAK_SECONDS", "0")) or 15.0
-#: One of the processes dies this often.
+#: Interval of the kills.
 KILL_SECONDS = 5.0 if SECONDS > 30 else 1.5
 TABLES = ("shop.a", "shop.b")
 ROWS = pa.schema([("id", pa.int64())])
 
 
 class Actor:
-    """A process that is started again when it was killed. What it says goes to a file."""
+    """A process that is started again after each kill. Its output is written to a file."""
 
     def __init__(self, name: str, folder: Path, work: Callable[[Callable[[str], None], random.Random], None]) -> None:
         self.name = name
@@ -141,7 +141,8 @@ def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str
             try:
                 if chance.random() < 0.5:
                     done = lake.maintenance.run()
-                    # Two compact the same files, or one takes longer than the grace: then that table waits.
+                    # If two processes compact the same files, or one takes longer than the grace period, the table is
+                    # compacted later.
                     for why in done.skipped.values():
                         say(f"skipped {why.message[:200]!r}")
                     say(f"compacted {sum(one.files_removed for one in done.compacted.values())}")
@@ -160,9 +161,8 @@ def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str
 
 @contextmanager
 def s3_in_a_process_of_its_own() -> Iterator[tuple[str, dict[str, str]]]:
-    """A bucket and its storage options.
-
-    The processes of the test are forked from one without the threads of the server.
+    """A bucket and its storage options, on a server in another process, so that processes of the test are forked
+    without the server's threads.
     """
     reading, writing = FORK.Pipe(duplex=False)
 
@@ -181,7 +181,7 @@ def s3_in_a_process_of_its_own() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def copied(uri: str, options: dict[str, str], folder: Path) -> Path:
-    """All objects below an S3 root, as files."""
+    """Copy all objects below an S3 root to files."""
     bucket, prefix = uri.removeprefix("s3://").split("/", 1)
     client = boto3.client(
         "s3",
@@ -268,7 +268,7 @@ def test_gc_never_deletes_reachable_files(place: tuple[str, dict[str, str]], tmp
         f"{compacted} files compacted, {deleted} deleted, "
         f"{late} times what was read had expired meanwhile, {kills} processes killed"
     )
-    # In so short a run on a busy machine no collection may have come to an end.
+    # In a short run on a busy machine, no collection may have ended.
     assert deleted or SECONDS < 30
     lake = open_lake()
     present = {table: set(lake.table(table).scan().to_arrow()["id"].to_pylist()) for table in TABLES}

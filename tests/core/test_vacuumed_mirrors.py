@@ -49,7 +49,7 @@ def contents(lake: tl.Lakehouse | tl.LakehouseVersion) -> dict[str, object]:
 
 @contextmanager
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, step: int, work: Callable[[], object]) -> Iterator[list[int]]:
-    """Does something before the `step`-th time that something is written to a target; counts these times."""
+    """Call a function before the `step`-th write to a target. Counts the writes."""
     calls = [0]
 
     def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,13 +69,13 @@ def interrupted_at(monkeypatch: pytest.MonkeyPatch, step: int, work: Callable[[]
 
 
 def vacuumed(root: Path) -> None:
-    """Everything there is old, and what no version reaches goes."""
+    """Make all files old, and delete the unreferenced ones."""
     age(root)
     tl.open(root, durability="none").maintenance.vacuum(grace="1 minute")
 
 
 def replaced_and_vacuumed(lake: tl.Lakehouse) -> None:
-    """All files of a table are other ones, and its version goes."""
+    """Replace all files of a table, and expire its version."""
     other = tl.open(lake.uri, durability="none")
     other.table("shop.orders").overwrite(ROWS)
     other.drop_table("shop.others")
