@@ -1,4 +1,6 @@
-"""Spark's way to find `format("trinitylake")`: it imports every top-level `pyspark_*` module for a `DefaultSource`."""
+"""Lets Spark find `format("trinitylake")`: Spark imports every top-level module `pyspark_*` and looks for a
+`DefaultSource` in it.
+"""
 
 from trinitylake.spark.source import TrinityLakeDataSource as DefaultSource
 

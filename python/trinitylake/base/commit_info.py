@@ -14,7 +14,9 @@ class CommitInfo(NamedTuple):
     author: str = ""
 
     def refuse(self) -> None:
-        """Raise `InvalidArgument` if there is a message or an author: statements in a transaction have none."""
+        """Raise `InvalidArgument` for a commit message or an author: single statements of a transaction cannot have
+        them.
+        """
         if self.message or self.author:
             raise InvalidArgument(
                 "message= and author= are for statements outside of transactions: "

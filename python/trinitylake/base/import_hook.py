@@ -34,7 +34,9 @@ class ImportHook:
 
 
 def _delay_models() -> None:
-    """Let PyIceberg's models build their validators at first use: with pydantic 2.14 or newer, which locks this."""
+    """Let PyIceberg's models build their validators at first use. Only pydantic 2.14 or newer does this under a
+    lock.
+    """
     import pydantic
     from pyiceberg.typedef import IcebergBaseModel, IcebergRootModel
 

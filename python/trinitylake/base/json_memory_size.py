@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Upper limit of the memory of one value: a map type in a schema has 17 values, and takes 4.9 KB.
+#: Upper limit of the memory of one value. In a schema, a column of type map has 17 values and takes 4.9 KB.
 _VALUE_SIZE_BYTES = 300
 #: Size of the pieces in which a JSON text is scanned.
 _PIECE_SIZE_BYTES = 1 << 20

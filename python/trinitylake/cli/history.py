@@ -209,8 +209,9 @@ def undrop(
 def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
     """The last version with the dropped object, also if another object has its name now.
 
-    If nothing with this name was dropped, the latest version, from which `undrop --to` makes a copy. Raises
-    `InvalidArgument` if an object with this name exists and `to` is None, or if the object was renamed.
+    If no object with this name was dropped, it is the latest version, from which `undrop --to` makes a copy.
+
+    Raises `InvalidArgument` if an object with this name exists and `to` is None, or if the object was renamed.
     """
     latest = lake.at()
     if latest._kind(identifier) is None:

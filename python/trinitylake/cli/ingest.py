@@ -89,7 +89,8 @@ def ingest(
     with contextlib.ExitStack() as stack:
         source = _Source(stack.enter_context(_opened(file, follow)), is_csv)
         on_progress = stack.enter_context(counting("ingesting", "rows"))
-        # Each chunk is one commit: a writer that collects chunks could commit chunks after a row that does not fit.
+        # Each chunk is a commit of its own. If the writer collected several chunks, it could commit later chunks
+        # although a row of an earlier chunk does not fit.
         open_writer = partial(
             target.writer,
             max_delay="0 s",
@@ -176,13 +177,14 @@ def _count_lines(records: list[bytes]) -> int:
 
 
 class _File:
-    """A file. If `followed` is the path of the file, the file may grow. The methods have the meaning of `_Pipe`'s."""
+    """A file, which may grow if `followed` is its path. The methods are those of `_Pipe`."""
 
     def __init__(self, stream: FileIO, followed: Path | None) -> None:
         self._stream, self._followed, self._before = stream, followed, b""
 
     def read(self) -> bytes | None:
-        # Checked before the read: the last rows can be written just before a rotation gives the name to another file.
+        # Check for a rotation before the read: a program can write its last rows just before another file gets the
+        # name.
         is_rotated = self._followed is not None and self._is_rotated(self._followed)
         if self._before:
             self._stream.seek(-len(self._before), os.SEEK_CUR)
@@ -198,7 +200,7 @@ class _File:
         return part
 
     def _is_rotated(self, followed: Path) -> bool:
-        # Between renaming the file and creating the next one, a rotation leaves no file with the name.
+        # During a rotation, no file has the name until the next file is created.
         with contextlib.suppress(FileNotFoundError):
             return not os.path.samestat(os.fstat(self._stream.fileno()), followed.stat())
         return False

@@ -198,7 +198,7 @@ def load(
                 target.upsert(rows, on)
             else:
                 target.append(rows, evolve_schema=evolve_schema)
-            # Written before the commit, because bad rows that are not written when the process ends are lost.
+            # Write the bad rows before the commit: if the process died between the two, they would be lost.
             if bad_rows is not None:
                 with bad_rows.open("w", encoding="utf-8") as file:
                     file.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rejected)

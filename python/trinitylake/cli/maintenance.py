@@ -186,7 +186,9 @@ def _tree_text(done: TreeCompaction) -> Text:
 
 
 def _tables_grid(results: Mapping[str, CompactResult], dry_run: bool = False) -> Table:
-    """Files and bytes by table, in a dry run without the sizes of new files, which are unknown before the write."""
+    """The number of files and the bytes of each table. A dry run has no column for the size of new files, which is
+    unknown.
+    """
     before, after = ("would replace", "would write") if dry_run else ("files before", "after")
     headers = ["size before", *(["size after"] if any(one.bytes_added for one in results.values()) else [])]
     table = grid("table", before, after, *headers, numbers=[before, after, *headers])

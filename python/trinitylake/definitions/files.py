@@ -209,9 +209,10 @@ def parse_definition(kind: str, data: bytes, path: str = "") -> ObjectDefinition
 def parse_given_definition(kind: str, data: bytes) -> ObjectDefinition:
     """Read a serialized definition of a namespace, table or view that a caller passes.
 
-    Raises `CorruptFile`, `UnsupportedVersion`, and `InvalidArgument` for a view without a query and for unknown fields:
-    the bytes of another message, or of a whole definition file, often parse as well, but with unknown fields. The files
-    that a table definition names are not read.
+    Unknown fields are refused, because the bytes of another message, or of a whole definition file, often parse as
+    well. The files that a table definition names are not read.
+
+    Raises `CorruptFile`, `UnsupportedVersion`, and `InvalidArgument` for unknown fields and for a view without a query.
     """
     definition = parse_definition(kind, data)
     unknown = UnknownFieldSet(definition)

@@ -75,8 +75,8 @@ ALIASES = {
     "row": "struct",
     "struct": "struct",
 }
-#: Maximum number of levels of nested types. Arrow passes at most 64 levels to other libraries, Parquet files have at
-#: most 100, and a map needs 2 or 3 levels of theirs.
+#: Maximum number of levels of nested types. Arrow passes at most 64 levels to other libraries, and Parquet files have
+#: at most 100 levels. A map takes 2 or 3 of these levels.
 MAX_DEPTH = 30
 MAX_TEXT_LENGTH = 65536
 

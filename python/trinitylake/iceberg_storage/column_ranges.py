@@ -26,11 +26,12 @@ def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> lis
 
     Args:
         end: the last bytes of the file.
-        size_bytes: of the whole file.
-        field_ids: of the leaf columns.
+        size_bytes: the size of the whole file.
+        field_ids: the ids of the leaf columns.
 
-    Returns: ascending ranges; empty if no column has such an id, if the ranges exceed `MAX_SIZE_BYTES`, or if `end`
-    lacks the footer.
+    Returns:
+        Ascending ranges. The list is empty if no column has such an id, if the ranges exceed `MAX_SIZE_BYTES`, or if
+        `end` lacks the footer.
     """
     import pyarrow.parquet as pq  # takes half of the time to load Arrow
 
@@ -61,13 +62,15 @@ def column_ranges(end: bytes, size_bytes: int, field_ids: Container[int]) -> lis
 
 
 def leaf_ids(metadata: pq.FileMetaData, columns: pa.Schema) -> list[int | None]:
-    """The field ids of the leaf columns of a Parquet file, in its order.
+    """The field ids of the leaf columns of a Parquet file, in the order of the file.
 
     Args:
-        metadata: of the file.
-        columns: of the file, as Arrow reads them.
+        metadata: the metadata of the file.
+        columns: the columns of the file, as Arrow reads them.
 
-    Returns: None for a column without an id; an empty list if the file has another number of leaf columns than Arrow.
+    Returns:
+        An id for each leaf column, or None for a column without id. The list is empty if Arrow reads another number of
+        leaf columns than the file has.
     """
     ids = [_id(field) for field in _leaves(columns)]
     return ids if len(ids) == metadata.num_columns else []

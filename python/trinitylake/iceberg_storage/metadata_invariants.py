@@ -51,7 +51,7 @@ MAX_ADDED_ROWS = 1 << 48
 #: Maximum time by which an entry of a log may be older than the previous entry. Java, Rust and Go refuse larger
 #: differences.
 CLOCK_TOLERANCE_MILLIS = 60_000
-#: Counters of a snapshot's summary. The next commit of another writer adds to the totals.
+#: Counters in the summary of a snapshot. Writers add their counts to the totals of the previous snapshot.
 COUNTERS = frozenset(
     f"{prefix}-{counted}"
     for prefixes, counted in (

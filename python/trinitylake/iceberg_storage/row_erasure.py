@@ -298,7 +298,9 @@ class TableEraser:
     def _removed(
         self, metadata: TableMetadata, search: RowSearch, entry: ManifestEntry, folded: EqualityDeleteIndex | None
     ) -> np.ndarray:
-        """Positions of the rows of a data file that match, or that a folded equality delete deletes, ascending."""
+        """Ascending positions of the rows of a data file that match the filter, or that a removed equality delete
+        deleted.
+        """
         file, number = entry.data_file, entry.sequence_number or 0
         removed = np.empty(0, np.int64)
         if search.count(metadata, file):

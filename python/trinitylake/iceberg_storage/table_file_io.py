@@ -59,11 +59,12 @@ class TableFileIO(LakehouseFileIO):
 
 
 def own_files(io: FileIO, metadata: TableMetadata, shared_folders: Sequence[str] = ()) -> FileIO:
-    """File access of a managed table that is limited to its folder; `io` itself for any other table.
+    """File access for work on behalf of other principals: for a managed table limited to its folder, for any other
+    table `io`.
 
-    For work on behalf of other principals. The folder is the location of the table. The lakehouse or an administrator
-    chose it, and it never changes, also for a renamed or registered table. In a moved lakehouse, locations below its
-    earlier roots are mapped to the present root.
+    The folder is the location of the table. The lakehouse or an administrator chose it, and it never changes, also for
+    a renamed or registered table. In a moved lakehouse, locations below its earlier roots are mapped to the present
+    root.
 
     A cloned table also has files in the folders of its source tables (`shared_folders`), which its definition names.
     Clients cannot change this list, but a client that may write the clone can make it name any file in these folders.

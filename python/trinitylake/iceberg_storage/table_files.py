@@ -23,7 +23,11 @@ from trinitylake.iceberg_storage.metadata import read_metadata
 
 
 class Found(NamedTuple):
-    """A file that the metadata names: its path below the root, or else its location, and its damage, "" for none."""
+    """A file that the metadata names.
+
+    The first field is its path below the root, or its location if it is outside of the root. The second is a
+    description of its damage, or "".
+    """
 
     path: str
     problem: str

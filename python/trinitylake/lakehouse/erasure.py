@@ -542,7 +542,9 @@ class _Lease:
 
 
 def _mentions(found: Survey) -> list[str]:
-    """Descriptions of the latest version's objects, or else of the kept versions, that contain a filter's string."""
+    """Descriptions of the places that contain a string of the filter: objects of the latest version or, if there are
+    none, the kept versions.
+    """
     latest = found.latest.number
     objects = [f"{one} in version {latest}" for one in found.texts]
     # An object of the latest version is usually also in earlier versions, which are then not listed one by one.

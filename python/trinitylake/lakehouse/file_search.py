@@ -63,7 +63,7 @@ class FileFinding(NamedTuple):
     problem: str = ""
 
     def described(self) -> str:
-        """The finding in words; "" without a problem, a matching row of the table and a string of the filter."""
+        """The finding in words. "" if there is no problem, no matching row of the table and no string of the filter."""
         if self.problem:
             return f"it cannot be searched: {self.problem}"
         if self.rows and self.is_of_table:

@@ -79,9 +79,10 @@ class _Step(NamedTuple):
 
 
 def changes_of_object(core: _core.Lakehouse, identifier: Identifier) -> Iterator[ObjectChange]:
-    """All changes of the object with this name, newest first; if no object has the name now, of the last one.
+    """All changes of the object with this name, newest first.
 
-    Raises `ObjectNotFound` at once, not when the first change is requested.
+    If no object has the name now, the changes are those of the last object that had it. Raises `ObjectNotFound` at
+    once, not when the first change is requested.
     """
     return _Walk(core).changes(identifier)
 

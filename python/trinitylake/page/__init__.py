@@ -118,7 +118,7 @@ def index_of_files(root: str, *, has_sql: bool = False) -> Asset:
     # Only a page that reads files, not a page of a server, compiles WebAssembly.
     policy = policy.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'")
     if has_sql:
-        # One policy of Trusted Types, which names one script: that of DuckDB's worker (`page/src/files/sql/duckdb.js`).
+        # A Trusted Types policy that allows one script: DuckDB's worker (`page/src/files/sql/duckdb.js`).
         policy = policy.replace("trusted-types 'none'", "trusted-types trinitylake-sql; worker-src 'self'")
     tags = [
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',

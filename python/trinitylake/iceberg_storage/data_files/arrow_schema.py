@@ -61,7 +61,9 @@ def requires_parts(kind: pa.DataType) -> bool:
 
 
 def _parts(kind: pa.DataType) -> list[pa.Field]:
-    """The fields of a nested type; key and value of a map. A key counts as optional: Arrow refuses NULL keys."""
+    """The fields of a nested type. For a map these are key and value; the key counts as nullable, because Arrow itself
+    refuses NULL keys.
+    """
     import pyarrow as pa
 
     if pa.types.is_map(kind):

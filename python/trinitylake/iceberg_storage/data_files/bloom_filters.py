@@ -69,13 +69,13 @@ def writer_options(
 ) -> dict[str, Any]:
     """Options of Arrow's Parquet writer for the Bloom filters of a table; empty for a table without filters.
 
-    Invalid numbers in the properties are ignored, and boolean columns, which cannot have filters.
+    Boolean columns cannot have filters, so they are ignored. Invalid numbers in the properties are ignored as well.
 
     Args:
-        properties: of the table.
-        schema: of the table.
+        properties: the properties of the table.
+        schema: the schema of the table.
         paths: id of each column, by its path in the file, where names that Avro does not allow are replaced.
-        rows: of a row group.
+        rows: the number of rows in a row group.
     """
     named = columns_with_filters(properties)
     if not named or not is_written():
@@ -94,8 +94,8 @@ def writer_options(
     for column, path in columns:
         rate = _number(properties, _RATE + column) or _DEFAULT_FALSE_POSITIVE_RATE
         rate = rate if rate < 1 else _DEFAULT_FALSE_POSITIVE_RATE
-        # A value sets eight bits. Arrow rounds the size up to a power of two, so `most` is computed for half of the
-        # limit.
+        # Compute the size of the filter. Each value sets eight bits. Arrow rounds the size up to a power of two, so
+        # `most` values fill half of the limit.
         bits = -8 / math.log1p(-(rate ** (1 / 8)))
         most = max(1, int(max_size_bytes * 4 / bits))
         values = max(1, int(_number(properties, _VALUES + column) or rows))

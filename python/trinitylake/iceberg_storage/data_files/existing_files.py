@@ -161,9 +161,9 @@ def _partition_value(field: PartitionField, schema: Schema, metrics: dict[str, A
 
 
 def _floating_partition_value(field: PartitionField, schema: Schema, reader: LiveRows, added: DataFile) -> Any:
-    """Partition value of all rows of a file by a floating-point column, which is read.
+    """The partition value of all rows of a file, for a floating-point column. Reads the column.
 
-    Raises `ValueError` if there are several.
+    Raises `ValueError` if the rows have several partition values.
     """
     name = schema.find_column_name(field.source_id) or ""
     column = next(one.name for one in schema.fields if name == one.name or name.startswith(f"{one.name}."))

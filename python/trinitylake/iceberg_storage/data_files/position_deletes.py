@@ -67,7 +67,9 @@ def is_merge_on_read(metadata: TableMetadata, statement: str) -> bool:
 
 
 def can_lose_rows(file: DataFile) -> bool:
-    """Whether a data file can get position deletes. Only Parquet files can: only they have row positions."""
+    """Whether a data file can get position deletes: only Parquet files can, because the reader knows the positions of
+    rows only in these.
+    """
     return bool(file.file_format == FileFormat.PARQUET)
 
 

@@ -120,7 +120,7 @@ def with_positions(
     start = 0
     for batch in batches:
         end = start + batch.num_rows
-        # Numbers of rows in row groups that were skipped before the first and before the last row of the batch.
+        # Number of rows in skipped row groups before the first row of the batch, and before its last row.
         first, last = skipped[np.searchsorted(ends_read, [start, end - 1], "right")] if batch.num_rows else (0, 0)
         positions: Positions = range(start + first, end + first)
         if first != last:

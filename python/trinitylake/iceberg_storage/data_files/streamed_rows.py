@@ -58,7 +58,9 @@ def streamed_rows(scan: DataScan, tasks: Sequence[FileScanTask], wanted: Schema)
 
 
 def runs(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    """Split the files into sequences that one thread reads, because a thread per small file costs more."""
+    """Split the files into sequences, each of which is read by one thread. A thread for each small file would cost
+    more.
+    """
     run: list[FileScanTask] = []
     size_bytes = 0
     for task in tasks:

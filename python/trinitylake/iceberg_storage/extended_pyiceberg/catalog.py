@@ -1,4 +1,4 @@
-"""A base class for catalogs: private methods that PyIceberg calls on its catalogs, as a lakehouse needs them."""
+"""Base class of catalogs, with the private methods that PyIceberg calls on its catalogs."""
 
 from __future__ import annotations
 

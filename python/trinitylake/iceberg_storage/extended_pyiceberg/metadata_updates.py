@@ -224,7 +224,8 @@ class MetadataBuilder:
     def _checked_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the assigned id of its schema, and a time that fits the table.
 
-        Raises `StaleSnapshot` if its numbers were computed from older metadata, and `ValueError` if it is invalid.
+        Raises `StaleSnapshot` if its sequence number or row ids were computed from older metadata, and `ValueError` if
+        it is invalid.
         """
         metadata = self.metadata
         if "spec_id" in self._ids and not self._ids["spec_id"].is_as_chosen:  # its manifests have the chosen ids
@@ -320,7 +321,8 @@ def _check_counted(snapshot: Snapshot, metadata: TableMetadata) -> None:
     if isinstance(metadata, TableMetadataV1):
         return
     number = snapshot.sequence_number
-    # A snapshot without a parent replaces the table, so its number is not compared with files of other snapshots.
+    # A snapshot without a parent replaces the table, so its sequence number is not compared with files of other
+    # snapshots.
     if (number or 0) <= metadata.last_sequence_number and snapshot.parent_snapshot_id is not None:
         raise StaleSnapshot(
             f"Cannot add snapshot with sequence number {number} older than last sequence number "

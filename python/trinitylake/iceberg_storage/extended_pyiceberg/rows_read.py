@@ -26,7 +26,9 @@ MAX_KEYS = 200
 
 
 class RowCounts(NamedTuple):
-    """Numbers of rows that a statement changed. Snapshots only have the numbers of rows in added and removed files."""
+    """How many rows a statement updated, deleted and inserted. A snapshot has only the row counts of added and removed
+    files.
+    """
 
     updated: int
     deleted: int
@@ -117,7 +119,9 @@ def key_filter(rows: pa.Table, columns: Sequence[str], max_keys: int = MAX_KEYS)
 
 
 def match_filter(rows: pa.Table, columns: list[str]) -> BooleanExpression:
-    """A filter that matches all rows whose values in `columns` equal those of a row in `rows`. They may not be NULL."""
+    """A filter that matches all rows whose values in `columns` equal those of a row in `rows`. These values must not be
+    NULL.
+    """
     import pyarrow as pa
 
     keys = pa.table([_literals(rows.column(name)) for name in columns], names=columns)

@@ -33,7 +33,7 @@ _MAX_THREADS = 8
 
 
 class PlanTooLarge(Exception):
-    """Planning would evaluate too many predicates and values for the number of files."""
+    """Planning would evaluate more predicates and values than `max_looks` allows."""
 
 
 class FilesOfFilter:

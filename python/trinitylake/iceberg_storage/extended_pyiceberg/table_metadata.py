@@ -82,7 +82,7 @@ def snapshot_ids(metadata: TableMetadata) -> Set[int]:
 
 
 def json_size_bytes(metadata: TableMetadata) -> int:
-    """Size of the metadata's JSON text, or of the text of the metadata that it is a changed copy of; 0 if unknown."""
+    """Size of the JSON text of the metadata; 0 if unknown. For a changed copy, the size of the original."""
     return int(metadata.__dict__.get(_SIZE, 0))
 
 

@@ -391,7 +391,7 @@ class StagedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
         operation: Operation = Operation.OVERWRITE,
     ) -> Iterator[None]:
-        """Context manager: the changes in the block depend on the rows that match `filter`, even if no row does."""
+        """Context manager: the changes in the block depend on the rows that match `filter`, even if no row matches."""
         RowFilter.of(filter, self.table_metadata.schema(), case_sensitive)
         with self._as_statement(statement):
             self._rows_read.append(RowsRead(self._statement, filter, case_sensitive, branch, operation))

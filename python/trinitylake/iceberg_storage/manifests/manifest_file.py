@@ -162,7 +162,7 @@ def entries_in_turn(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[list[i
 
 
 def _check_identity(entries: Sequence[ManifestEntry], manifest: ManifestFile) -> None:
-    """Check that a manifest adds files in the snapshot that added the manifest, if it adds files."""
+    """Check that the added entries of a manifest belong to the snapshot that added the manifest."""
     added = {one.snapshot_id for one in entries if one.status == ManifestEntryStatus.ADDED}
     if added and manifest.added_snapshot_id is not None and added.isdisjoint({None, manifest.added_snapshot_id}):
         raise _another_manifest(manifest, f"it adds files in snapshot {added.pop()}, not {manifest.added_snapshot_id}")

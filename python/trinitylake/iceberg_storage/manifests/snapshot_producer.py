@@ -321,7 +321,9 @@ class SnapshotProducer:
 
 
 class _Metrics(UpdateMetrics):
-    """Counts deletion vectors as Iceberg for Java does. The size of a vector counts instead of its Puffin file's."""
+    """Metrics for the summary of a snapshot. As in Iceberg for Java, a deletion vector counts with its own size, not
+    with the size of its Puffin file.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -105,7 +105,9 @@ class DefinitionWriter:
         return self.carried.storage
 
     def check(self, rows: list[ObjectRow]) -> list[str | RefusedObject]:
-        """Build the definitions without writing them: "" for each row that can be registered. Raises `StorageError`."""
+        """Build the definitions without writing them. Returns "" for each row that can be registered, or a report for a
+        row that cannot. Raises `StorageError`.
+        """
         return [one if isinstance(one, RefusedObject) else "" for one in self.prepare(rows)]
 
     def prepare(self, rows: Iterable[ObjectRow]) -> Iterator[bytes | RefusedObject | None]:

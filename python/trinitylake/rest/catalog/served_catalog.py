@@ -38,7 +38,7 @@ class Commit:
         message, author, properties: commit info for the log of the lakehouse.
         id: id for the transaction, if the request has an idempotency key.
         version: the version that the request committed.
-        is_own: whether the request committed it now, in a transaction that it began.
+        is_own: whether this request itself committed `version`, in a transaction that it began.
         transaction_id: id of the transaction that the request used.
         names: objects in the body, for the audit log.
     """

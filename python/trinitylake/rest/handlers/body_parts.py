@@ -1,7 +1,8 @@
 """Parts that several request bodies share: names of objects, and limits on updates.
 
-Updates are limited, because PyIceberg searches and copies all metadata of a table for each update: the work grows with
-the square of their number. Engines send a few. The metadata of an object is read completely for each request about it.
+The number of updates is limited, because PyIceberg searches and copies all metadata of a table for each update, so the
+work grows with the square of their number. Engines send only a few updates. The size of the metadata is limited,
+because each request about an object reads all of its metadata.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class Continuation(BaseModel):
 def plan(call: Call) -> Response:
     """The files of a scan of a snapshot, or the files that were appended between two snapshots.
 
-    406 for a table outside of its own folder (`locations.py`) unless the principal is a reader of `*`, and above
-    the limits.
+    Raises `RestError` 406 above the limits, and for a table outside of its own folder (`locations.py`) unless the
+    principal is a reader of `*`.
     """
     request = call.parsed(PlanRequest)
     if request.end_snapshot_id is not None and request.start_snapshot_id is None:
@@ -195,7 +195,7 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
 
 
 def _for_clients_alone(message: str) -> RestError:
-    """406: the specification's status for a scan that the server does not plan."""
+    """The error 406, by which the specification says that a client must plan this scan itself."""
     return RestError(406, "UnsupportedOperationException", message)
 
 

@@ -220,7 +220,7 @@ def register(call: Call) -> Response:
 def unregister(call: Call) -> Response:
     """Remove an external table, and return its metadata for another catalog.
 
-    400 for a managed table: the lakehouse deletes its files when the versions with them expire.
+    The response is 400 for a managed table, because the lakehouse deletes its files when the versions with them expire.
     """
     identifier = call.identifier("table")
     namespace, name = object_name(identifier, NoSuchTableError)
@@ -254,7 +254,7 @@ def load_credentials(call: Call) -> Response:
 
 
 def sign(call: Call) -> Response:
-    """Sign a request to the store for files of a table. 406 if the server does not sign."""
+    """Sign a request to the store for files of a table. Raises `RestError` 406 if the server does not sign."""
     delegation = call.service.delegation
     if delegation is None or not delegation.signs:
         raise RestError(406, "UnsupportedOperationException", "this server does not sign requests")

@@ -36,7 +36,7 @@ _START_SECONDS = 60.0
 #: How often the thread that ends the process checks for a shutdown.
 _POLL_SECONDS = 0.5
 
-#: Pause after a failure to accept a connection, for want of file descriptors.
+#: Pause after a connection could not be accepted because the process has no free file descriptors.
 _ACCEPT_RETRY_SECONDS = 0.2
 
 logger = logging.getLogger("trinitylake.rest")
