@@ -310,8 +310,8 @@ class LakehouseMaintenance:
                 version references; by default the latest version.
             files: check also that the files of managed tables exist with the recorded sizes: metadata, manifests, data
                 files, statistics.
-            data: check also the content of these tables' Parquet files: their checksums and numbers of rows. It reads
-                every data file once, and includes `files`.
+            data: check also the content of these tables' Parquet files: their checksums and row counts. It reads every
+                data file once, and includes `files`.
             repair: first repair the latest version, by committing a new one from what can be read. Nothing is deleted.
                 Stop all writers before.
             dry_run: report what would be repaired, and write nothing.

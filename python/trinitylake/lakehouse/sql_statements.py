@@ -66,12 +66,12 @@ class Transaction(Definitions, Protocol):
 
 
 class StatementDone(Query):
-    """Result of a writing statement as a query with one row: the numbers of changed rows, and the version.
+    """Result of a writing statement, as a query with one row: how many rows changed, and the version.
 
     It is printed as a sentence.
 
     Args:
-        done: the numbers of changed rows; None for a statement that changes no rows.
+        done: how many rows were changed; None for a statement that changes no rows.
         version: the version that the statement's transaction committed; None while the transaction is open.
         base_version: the base version of the transaction.
     """
@@ -90,7 +90,7 @@ class StatementDone(Query):
         self._result = result
 
     def _text(self, limit: int = SHOWN_ROWS, width: int | None = None, *, one_by_one: bool = False) -> str:
-        """The result as a sentence: the numbers of changed rows, and the version."""
+        """The result as a sentence: how many rows changed, and the version."""
         suffix = "" if self._result.version is None else f" in version {self._result.version}"
         if not self._has_rows:
             return f"done{suffix}" if suffix or not self._is_committed else "nothing changed"

@@ -52,7 +52,8 @@ class Connection:
     Attributes:
         root: the URI of the lakehouse; "" if only the server knows it.
         server: the server of the catalogs.
-        token: the value of the catalogs' setting for the token, a reference; "" if the server requires no token.
+        token: the reference to the token (`env:NAME`) in the settings of the catalogs; "" if the server requires no
+            token.
         config: further settings of each catalog.
         open: the open transactions of this process by id.
     """

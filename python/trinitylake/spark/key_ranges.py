@@ -14,7 +14,7 @@ KeyRange: TypeAlias = tuple[str | None, str | None]
 
 
 def ranges_of(storage: _core.Storage, version: _core.Version, wanted: int) -> list[KeyRange]:
-    """Consecutive ranges that together contain all keys, about `wanted` many; an empty list if there is no object."""
+    """About `wanted` consecutive ranges that together contain all keys; an empty list if there is no object."""
     if next(iter(pa.RecordBatchReader.from_stream(version.scan(columns=["key"]))), None) is None:
         return []
     level = [core.root_path(version.number)]

@@ -118,7 +118,7 @@ def register(spark: SparkSession, lake: Handle, objects: Any, options: Registrat
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of all rows, of rows before each partition, of views, and of new objects of each kind."""
+    """How many rows there are in all and before each partition, and how many views and new objects of each kind."""
 
     rows: int
     first_rows: dict[int, int]
@@ -148,7 +148,8 @@ def _text() -> Column:
 
 
 def _sorted(added: DataFrame, existing: DataFrame | None, parts: int, kept: ExitStack) -> DataFrame:
-    """Each key once, in key order, with the numbers of its rows, of its new rows and of its incomplete rows.
+    """Each key once, in key order. Each row counts the rows with the key, the new ones and the incomplete ones among
+    them.
 
     Each partition is a range of keys. A new object replaces an existing one. The frame is cached, because exactly the
     counted rows must be written.

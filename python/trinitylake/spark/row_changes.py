@@ -197,7 +197,7 @@ class _Statement:
         self._schema: Schema = self.plan.metadata.schema()
 
     def run(self, tasks: Callable[[], Sequence[WrittenFiles]]) -> WriteResult:
-        """Run the tasks and commit the files that they report; returns the numbers of changed rows and the version."""
+        """Run the tasks and commit the files that they report. Returns how many rows changed, and the version."""
         if self.is_done:
             return WriteResult(0, 0, 0)
         with running(self.plan, self.name):

@@ -72,7 +72,9 @@ def from_spark_batch(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
 
 
 def _with_offsets(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An array as a type that differs only in names; Arrow's `view` rejects null structs with required fields."""
+    """Give an array a type that differs only in names of fields. Arrow's `view` rejects null structs with required
+    fields.
+    """
     if pa.types.is_struct(kind):
         parts = [_with_offsets(array.field(place), field.type) for place, field in enumerate(kind)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null()) if parts else array

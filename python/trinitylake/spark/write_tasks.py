@@ -70,7 +70,7 @@ class RewrittenFiles(WrittenFiles):
     Attributes:
         removed: data files to remove from the table, as indexes into the `files` of the `RowChange`.
         removed_deletes: delete files that are replaced or obsolete.
-        updated, deleted: numbers of updated and deleted rows.
+        updated, deleted: how many rows were updated and deleted.
     """
 
     removed: list[int] = field(default_factory=list)
@@ -204,7 +204,8 @@ class WritePlan:
 
     @contextmanager
     def writing(self) -> Iterator[tuple[TableMetadata, LakehouseFileIO]]:
-        """Context manager with metadata, by which new files are written to `folder`, and file access.
+        """Context manager with the table's metadata, changed so that new files are written to `folder`, and with file
+        access.
 
         If the block raises an error, the written files are deleted.
         """
@@ -234,7 +235,7 @@ class WritePlan:
 
 
 def result_of(messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
-    """Numbers of rows that the tasks of a MERGE, UPDATE or DELETE changed."""
+    """How many rows the tasks of a MERGE, UPDATE or DELETE changed."""
     rewritten = [message for message in messages if isinstance(message, RewrittenFiles)]
     inserted = [message for message in messages if not isinstance(message, RewrittenFiles)]
     return WriteResult(

@@ -95,7 +95,9 @@ class WrittenAppend(NamedTuple):
     transaction: _core.Transaction
 
     def size(self) -> tuple[int, int, int]:
-        """An equal share of the bytes of a group: the leader writes the append's manifests again."""
+        """The size that the limits of a group count. It includes an equal share of the bytes, because the leader
+        writes the manifests of the append again.
+        """
         return 0, MAX_SIZE_BYTES // MAX_WRITTEN_APPENDS, 0
 
 

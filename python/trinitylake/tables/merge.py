@@ -35,7 +35,7 @@ class _WriteNumbers(NamedTuple):
 
 
 class WriteResult(_Committed, _WriteNumbers):
-    """Numbers of rows that a statement updated, deleted and inserted; `version` is the version of its commit."""
+    """How many rows a statement updated, deleted and inserted; `version` is the version of its commit."""
 
 
 class _UpsertNumbers(NamedTuple):
@@ -44,7 +44,7 @@ class _UpsertNumbers(NamedTuple):
 
 
 class UpsertResult(_Committed, _UpsertNumbers):
-    """Numbers of rows that an upsert updated and inserted; `version` is the version of its commit."""
+    """How many rows an upsert updated and inserted; `version` is the version of its commit."""
 
 
 def committed(result: Result, version: int | None, base_version: int | None = None) -> Result:

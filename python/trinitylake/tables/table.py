@@ -492,7 +492,7 @@ class Table(ABC):
     ) -> WriteResult:
         """Replace the rows that match `filter`, or all rows, by the rows of `data`, in the forms that `append` accepts.
 
-        Returns the numbers of deleted and inserted rows, and the version. An unchanged row counts in both numbers.
+        Returns how many rows were deleted and inserted, and the version. An unchanged row counts in both numbers.
         """
         matching = AlwaysTrue() if filter is None else parse_filter(filter)
         with rows.taken(data, repeatable=self._repeats_writes, schema=self._schema) as given:

@@ -94,7 +94,7 @@ class TransactionTable(Table):
 
     @checked_as(consumer=text, net=flag)
     def consume(self, consumer: str, *, net: bool = False) -> pa.RecordBatchReader:
-        """The rows that changed since a consumer consumed last; arguments and errors as for `Table.consume`."""
+        """The rows that changed since a consumer's last call. Arguments and errors are as for `Table.consume`."""
         core, since, base, now = self._advance(consumer)
         if since is None:
             return self._change_feed(core, base.number, now).reader([first_step(base, now)])

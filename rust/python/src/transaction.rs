@@ -314,8 +314,8 @@ impl Transaction {
         self.locked(py, |transaction| transaction.set_lakehouse_definition(definition)).map_err(to_python)
     }
 
-    /// Describes the changes of a table for the log. Each change has a verb, the numbers of rows added, removed and
-    /// changed, and a text after the name of the table.
+    /// Describes the changes of a table for the log. Each change has a verb, the row counts (added, removed, changed),
+    /// and a text that follows the name of the table.
     fn describe(
         &self,
         py: Python<'_>,

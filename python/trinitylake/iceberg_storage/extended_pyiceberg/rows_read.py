@@ -47,7 +47,7 @@ class RowsRead:
         branch: the branch that the statement read; None for a snapshot without a branch.
         operation: `DELETE` or `OVERWRITE`, which selects the isolation level of the table.
         snapshot_ids: the snapshots of the statement.
-        counts: the numbers of changed rows, if the statement counted them.
+        counts: how many rows were changed, if the statement counted them.
     """
 
     statement: str

@@ -51,7 +51,8 @@ class BodyLimits:
         """Context manager for holding a body of `size_bytes` in memory. Raises `RestError` 503 after `WAIT_SECONDS`.
 
         A transaction and its tables refer to each other, so only the garbage collector frees the parts of a body that
-        they hold. It starts after a number of objects, not of bytes, so it is called here after bodies of many bytes.
+        they hold. Python runs the collector after a number of new objects, not of bytes, so this method runs it after
+        bodies of many bytes.
         """
         if size_bytes <= SMALL_SIZE_BYTES:
             yield

@@ -30,13 +30,14 @@ class Tokens:
     """The hashes of the bearer tokens of a server, and their principals."""
 
     def __init__(self, tokens: Iterable[str], grants: Iterable[str] = ()) -> None:
-        """From lines of a token file (`from_file`). Lines without grants get `grants`. Raises `InvalidArgument`."""
+        """Parse lines of a token file (`from_file`). Lines without grants get `grants`. Raises `InvalidArgument`."""
         default = tuple(grants)
         self._principals = [_parsed(line, default) for line in tokens]
 
     @classmethod
     def from_file(cls, path: Path) -> Tokens:
-        """One token a line: `TOKEN [NAME [GRANT …]]`. Empty lines and lines that start with `#` are ignored.
+        """Read a token file. Each line has the form `TOKEN [NAME [GRANT …]]`. Empty lines and lines that start with `#`
+        are ignored.
 
         A token is plain or `sha256:<hex>`. A principal without a name is named by the start of the hash. A principal
         without grants (`role:pattern`) has no rights.

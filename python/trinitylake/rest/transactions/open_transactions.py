@@ -264,9 +264,10 @@ class OpenTransactions:
             yield Transaction(self._lake._core, core)
 
     def _require_past(self, id: str, principal: Principal, ends: bool) -> None:
-        """Raise `RestError` 403 for an ended transaction that did not belong to the principal, as far as known.
+        """Raise `RestError` 403 if a transaction has ended and, as far as is known, belonged to another principal.
 
-        If the outcome is unknown too, every principal may learn this.
+        If neither the owner nor the outcome is known, `ends` is allowed: every principal may learn that the outcome is
+        unknown.
         """
         if principal.is_admin_of_everything:
             return

@@ -38,7 +38,9 @@ class Ownership:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """From the properties of a transaction. An invalid list of principals counts as empty."""
+        """The ownership that the properties of a transaction describe. An invalid list of principals counts as
+        empty.
+        """
         try:
             names = json.loads(properties.get(SHARED_PROPERTY) or "[]")
         except ValueError:
@@ -92,5 +94,7 @@ def require_roles(transaction: Transaction, principal: Principal) -> None:
 
 
 def not_theirs(id: str, principal: Principal) -> RestError:
-    """403, with the same message whether the transaction exists or not."""
+    """The error 403 for a transaction of another principal. Its message does not show whether the transaction
+    exists.
+    """
     return forbidden(f"transaction {id} was neither begun by {principal.name} nor shared with it")

@@ -83,7 +83,7 @@ class QueryJob(PageJob):
     memory_size_bytes: int
 
     def document(self, lakehouse: _core.Lakehouse) -> dict[str, Any]:
-        """Raises `InvalidArgument` for a query with too many columns, and as `PreparedQuery`."""
+        """The first rows. Raises `InvalidArgument` for a query with too many columns, and as `PreparedQuery`."""
         view = LakehouseVersion(self.storage.storage, lakehouse.version(self.version))
         prepared = PreparedQuery(self.sql, view, QueryOptions(limits=QueryLimits(self.memory_size_bytes)))
         if prepared.explain:  # a plan names files of the server

@@ -68,7 +68,7 @@ class TableStep:
 
 
 def state_of(version: _core.Version, key: TableName, id: str | None = None) -> TableState | None:
-    """The state of the table with this name in a version; None if no table has the name, or one without id `id`."""
+    """The state of the table with this name in a version; None if no table has the name, or if its id is not `id`."""
     found = version.read("table", *key)
     if found is None:
         return None
@@ -161,14 +161,14 @@ def steps_of_version(
     before: Iterable[TableState] | None = None,
     id: str | None = None,
 ) -> Iterator[TableStep]:
-    """Changes of a version to its tables, or to the table with an id.
+    """Yield the changes of a version to its tables; with `id` only those of one table.
 
     Args:
         previous: the previous version.
         version: the version.
         changed: from `changed_tables`.
-        before: changed tables of the previous version, if they are known.
-        id: of a table; None for all tables.
+        before: the result of `changed_tables` for the previous version, if it is known.
+        id: the id of the table; None for all tables.
     """
     then = {one.definition.id: one for one in (_states(previous, changed) if before is None else before)}
     # A change seldom renames a table, so the old name is looked up first.

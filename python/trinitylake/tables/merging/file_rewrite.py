@@ -39,7 +39,7 @@ KEPT_PARTS_SIZE_BYTES = 32 << 20
 
 @dataclass
 class Rewritten:
-    """Removed and added files, including delete files, and the numbers of updated and deleted rows."""
+    """Removed and added files, including delete files, and how many rows were updated and deleted."""
 
     removed: list[DataFile] = field(default_factory=list)
     added: list[DataFile] = field(default_factory=list)
