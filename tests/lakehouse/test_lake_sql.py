@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.tables.queries import source
 from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, QueryOptions
 from trinitylake.tables.queries.query import Query
+from trinitylake.tables.queries.running import interruptible
 from trinitylake.tables.queries.source import PlannedRows, TableSource
 
 
@@ -608,6 +611,41 @@ def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "lake"), ENDLESS]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.stdout == "went on\n", result.stderr
+
+
+class _Connection:
+    """A connection whose computation ends when it is interrupted. The first interrupt comes with another Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.has_ended = threading.Event()
+
+    def compute(self) -> None:
+        self.has_ended.wait()
+
+    def interrupt(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+        self.has_ended.set()
+
+
+def test_ctrl_c_while_a_query_starts_or_ends_leaves_no_running_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the thread of a query started, or a second Ctrl-C, left the thread running, with no thread to
+    interrupt it. The shell then waited for an endless query when it closed the connection, and never answered again."""
+    connection, start = _Connection(), threading.Thread.start
+
+    def start_and_interrupt(self: threading.Thread) -> None:
+        start(self)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_interrupt)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(connection, connection.compute)
+        has_ended = connection.has_ended.is_set()
+    finally:
+        connection.has_ended.set()
+    assert has_ended
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 class _Interrupted(type):

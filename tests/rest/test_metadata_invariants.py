@@ -127,6 +127,41 @@ SCHEMAS: dict[str, tuple[list[dict[str, Any]], str]] = {
 }
 
 
+@pytest.mark.parametrize("kind", ["struct", "list", "map"])
+def test_types_of_clients_have_as_many_levels_as_others(http_client: Client, shop: tl.Lakehouse, kind: str) -> None:
+    """Clients staged tables, and added schemas to tables, with types of more than 30 levels. The commit of such a table
+    or change was then refused."""
+
+    def nested(levels: int) -> Any:
+        type: Any = "long"
+        for id in range(100, 100 + levels):
+            type = {
+                "struct": {"type": "struct", "fields": [column(id, "a", type)]},
+                "list": {"type": "list", "element-id": id, "element": type, "element-required": False},
+                "map": {
+                    "type": "map",
+                    "key-id": 500 + id,
+                    "key": "string",
+                    "value-id": id,
+                    "value": type,
+                    "value-required": False,
+                },
+            }[kind]
+        return type
+
+    def created(levels: int, is_staged: bool) -> Answer:
+        schema = {"type": "struct", "fields": [column(1, "v", nested(levels))]}
+        body = {"name": f"deep{levels}", "schema": schema, "stage-create": is_staged}
+        return http_client("POST", "/v1/namespaces/shop/tables", body)
+
+    assert created(30, True).code == 200
+    assert created(30, False).code == 200
+    assert len(shop.table("shop.deep30").schema.columns) == 1
+    columns = [*http_client.table(ORDERS)["schemas"][0]["fields"], column(2000, "v", nested(31))]
+    for answer in (created(31, True), created(31, False), commit(http_client, add_schema(*columns))):
+        assert "more than 30 levels" in answer.bad_request
+
+
 @pytest.mark.parametrize("what", SCHEMAS)
 @pytest.mark.usefixtures("shop")
 def test_schema_that_cannot_read_the_files_of_the_table_is_refused(http_client: Client, what: str) -> None:

@@ -7,7 +7,7 @@ lengths and precisions; `str(type)` is the inverse.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 from trinitylake.errors import InvalidArgument
@@ -75,6 +75,8 @@ ALIASES = {
     "row": "struct",
     "struct": "struct",
 }
+T = TypeVar("T")
+
 #: Maximum number of levels of nested types. Arrow passes at most 64 levels to other libraries, and Parquet files have
 #: at most 100 levels. A map takes 2 or 3 of these levels.
 MAX_DEPTH = 30
@@ -85,13 +87,19 @@ _TOKEN = re.compile(
 )
 _CLOSING = {"(": ")", "<": ">"}
 _FIRST_WORDS = {alias.split()[0] for alias in ALIASES if " " in alias}
-
-
-T = TypeVar("T")
 #: Function that builds a type from its kind (a value of `ALIASES`), the numbers in parentheses, and its parts: the
 #: fields of a struct, the key and value of a map, or the element of a list. A part is a tuple of name, type and
 #: whether it may be null.
 Build: TypeAlias = Callable[[str, Sequence[int], Sequence[tuple[str, T, bool]]], T]
+
+
+def check_depth(parts: Iterable[T], parts_of: Callable[[T], Iterable[T]], most: int = MAX_DEPTH) -> None:
+    """Raise `InvalidArgument` for the parts of a type that are nested too deeply, with `parts_of` each of them."""
+    level, depth = list(parts), 0
+    while level:
+        if (depth := depth + 1) > most:
+            raise InvalidArgument(f"a type is nested in more than {MAX_DEPTH} levels")
+        level = [inner for part in level for inner in parts_of(part)]
 
 
 def parse(text: str, build: Build[T], uuid: T) -> T:

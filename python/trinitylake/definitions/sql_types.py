@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from trinitylake.definitions.sql_type_grammar import MAX_DEPTH, parse
+from trinitylake.definitions.sql_type_grammar import check_depth, parse
 from trinitylake.errors import InvalidArgument
 
 #: Kinds of types in the format (§6, `DataType`), as SQL words.
@@ -78,11 +78,7 @@ class Type:
             raise InvalidArgument(f"unknown type {self.kind!r}: expected one of {', '.join(TYPE_KINDS)}")
         if self.kind in _WITH_FRACTION and self.precision == 0:
             object.__setattr__(self, "precision", DEFAULT_FRACTION_DIGITS)
-        depth, parts = 0, self.children
-        while parts:
-            depth, parts = depth + 1, tuple(part for one in parts for part in one.type.children)
-        if depth > MAX_DEPTH:
-            raise InvalidArgument(f"a type is nested in more than {MAX_DEPTH} levels")
+        check_depth(self.children, lambda part: part.type.children)
         if reason := self._fault():
             raise InvalidArgument(f"bad type {self}: {reason}")
 

@@ -32,7 +32,8 @@ from pyiceberg.transforms import (
     VoidTransform,
 )
 
-from trinitylake.iceberg_storage.schema_compatibility import all_fields, check_evolution
+from trinitylake.definitions.sql_type_grammar import check_depth
+from trinitylake.iceberg_storage.schema_compatibility import all_fields, check_evolution, parts_of
 from trinitylake.iceberg_storage.table_properties import is_number
 
 if TYPE_CHECKING:
@@ -85,8 +86,10 @@ _PYTHON_TYPES: dict[type, type] = {
 
 
 def check_schema(schema: Schema) -> None:
-    """Check ids and types of columns. PyIceberg checks their names."""
+    """Check ids, types and levels of columns. PyIceberg checks their names."""
     _check_number(schema.schema_id, "the id of a schema", least=-1)
+    for field in schema.fields:
+        check_depth(parts_of(field.field_type), lambda part: parts_of(part.field_type))
     known: set[int] = set()
     for field in all_fields(schema.as_struct()):
         what = f"column {field.name!r}"

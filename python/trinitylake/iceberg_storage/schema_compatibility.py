@@ -74,7 +74,7 @@ def _columns(schema: Schema) -> dict[int, tuple[iceberg.NestedField, int | None]
     """The fields of a schema by id, each with the id of the field that contains it."""
     found: dict[int, tuple[iceberg.NestedField, int | None]] = {one.field_id: (one, None) for one in schema.fields}
     for field in all_fields(schema.as_struct()):
-        found |= {part.field_id: (part, field.field_id) for part in _parts(field.field_type)}
+        found |= {part.field_id: (part, field.field_id) for part in parts_of(field.field_type)}
     return found
 
 
@@ -96,12 +96,13 @@ def all_fields(type: iceberg.IcebergType) -> Iterator[iceberg.NestedField]:
     """The fields of a type at any depth."""
     rest = [type]
     while rest:
-        children = _parts(rest.pop())
+        children = parts_of(rest.pop())
         yield from children
         rest += [child.field_type for child in children]
 
 
-def _parts(type: iceberg.IcebergType) -> Sequence[iceberg.NestedField]:
+def parts_of(type: iceberg.IcebergType) -> Sequence[iceberg.NestedField]:
+    """The fields directly in a type."""
     match type:
         case iceberg.StructType(fields=found):
             return found

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from types import FrameType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -63,20 +64,36 @@ class RunningQuery:
 def interruptible(connection: Any, work: Callable[[], Result]) -> Result:
     """Run `work`, a computation of a DuckDB connection, and return its result.
 
-    An exception that a signal handler raises during `work`, such as `KeyboardInterrupt`, ends the computation.
+    An exception that the handler of Ctrl-C raises meanwhile is raised when the computation has ended. If it were raised
+    between any two instructions, such as while the thread starts, the thread would go on with nobody to interrupt it.
     """
-    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         return work()  # signals raise exceptions only in the main thread
+    raised: list[BaseException] = []
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            raised.append(error)
+
     outcome: Future[Result] = Future()
     thread = threading.Thread(target=contextvars.copy_context().run, args=(_settle, outcome, work), daemon=True)
-    thread.start()
+    signal.signal(signal.SIGINT, defer)
     try:
-        return outcome.result()
+        thread.start()
+        while thread.is_alive() and not raised:
+            thread.join(_AGAIN_SECONDS)
     finally:
         while thread.is_alive():
             if not outcome.done():
                 connection.interrupt()
             thread.join(_AGAIN_SECONDS)
+        signal.signal(signal.SIGINT, handler)
+    if raised:
+        raise raised[0]
+    return outcome.result()
 
 
 def _settle(outcome: Future[Result], work: Callable[[], Result]) -> None:
