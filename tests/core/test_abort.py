@@ -42,7 +42,7 @@ def ids(lake: tl.Lakehouse) -> list[int]:
 
 def test_what_one_worker_committed_the_other_cannot_roll_back(lake: tl.Lakehouse) -> None:
     """After one worker has committed a saved transaction, another worker that resumed it cannot roll it back. Otherwise
-    the rollback deletes data files of the committed table."""
+    the rollback would delete data files of the committed table."""
     first = saved(lake, "load")
     other = tl.open(lake.uri)
     rolls_back, commits, goes_on = other.resume("load"), other.resume("load"), other.resume("load")

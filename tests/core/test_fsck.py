@@ -316,8 +316,9 @@ def test_fsck_command_exits_with_five(copied: Callable[[], Path]) -> None:
 
 
 def test_swapped_nodes_raise_corrupt_file(tmp_path: Path) -> None:
-    """Two swapped leaves raise `CorruptFile`, although each file is intact. Otherwise lists lack objects, and commits
-    are based on them."""
+    """Two swapped leaves raise `CorruptFile`, although each file is intact. Otherwise lists would lack objects, and
+    commits would be based on such lists.
+    """
     lake = tl.create(str(tmp_path / "lake"), order=4, durability="none")
     names = [f"n{number:02}" for number in range(20)]
     for name in names:

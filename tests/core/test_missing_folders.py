@@ -41,7 +41,7 @@ def test_no_commit_succeeds_while_the_root_is_another_folder(
     lake: tl.Lakehouse, tmp_path: Path, leave: Callable[[Path], None]
 ) -> None:
     """Commits fail while another folder is in the place of the root, such as the mount point of a disk, although all
-    information for them is in memory. Otherwise the log has a gap when the disk is mounted again."""
+    information for them is in memory. Otherwise the log would have a gap when the disk is mounted again."""
     root, away = tmp_path / "lake", tmp_path / "away"
     copy(root, tmp_path / "older")
     lake.alter_table("shop.orders", {"newer": "yes"})

@@ -224,8 +224,9 @@ def test_manifest_list_with_ambiguous_fields_is_an_error(table: tl.Table) -> Non
 
 
 def test_a_block_counts_as_an_entry() -> None:
-    """Every block counts as an entry, also an empty one. Otherwise 64 MB of empty blocks occupy a request for ten
-    seconds."""
+    """Every block counts as an entry, also an empty one. Otherwise 64 MB of empty blocks would occupy a request for
+    ten seconds.
+    """
     blocks: Blocks = [(1, b"")] * 50 + [(0, b"")]
     allowance = SizeBudget(1 << 20, 100)
     allowance.spend(avro_file({b"avro.codec": b"null"}, blocks), "")

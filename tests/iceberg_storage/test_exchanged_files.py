@@ -51,7 +51,7 @@ def metadata_file(table: tl.Table) -> Path:
 @pytest.mark.parametrize("reader", READERS)
 def test_metadata_file_of_another_table_is_corrupt_for_every_reader(root: Path, tmp_path: Path, reader: str) -> None:
     """A metadata file in the place of another table's raises `CorruptFile` in every reader, and fsck finds it.
-    Otherwise scans return rows of the other table."""
+    Otherwise scans would return rows of the other table."""
     lake = tl.open(str(root))
     exchanged = metadata_file(lake.table("n.b"))
     shutil.copyfile(metadata_file(lake.table("n.a")), exchanged)
@@ -141,8 +141,9 @@ def test_fsck_of_data_finds_a_flipped_bit_in_a_data_file(root: Path) -> None:
 
 @pytest.mark.parametrize("format_version", [2, 3])
 def test_flipped_bit_in_deletes_is_corrupt_and_found_by_fsck(tmp_path: Path, format_version: int) -> None:
-    """A flipped bit in position deletes or deletion vectors raises `CorruptFile`, and fsck finds it. Otherwise deleted
-    rows come back, and a compaction makes this permanent."""
+    """A flipped bit in position deletes or deletion vectors raises `CorruptFile`, and fsck finds it. Otherwise
+    deleted rows would come back, and a compaction would make this permanent.
+    """
     modes = {f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")}
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("n")

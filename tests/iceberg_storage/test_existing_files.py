@@ -136,7 +136,7 @@ def test_columns_of_an_added_file_are_refused_or_read_as_they_are(lake: tl.Lakeh
 @pytest.mark.parametrize("shape", ["plain", "dictionary", "struct", "list", "map"])
 def test_an_added_file_whose_texts_are_not_utf_8_is_refused(lake: tl.Lakehouse, shape: str) -> None:
     """`add_files` refuses a file with strings in another encoding, such as Latin-1. Otherwise every `SELECT *` and
-    UPDATE of the table fails, and no error names the file."""
+    UPDATE of the table would fail, and no error would name the file."""
     stored = pa.array([b"a", b"\xe9t\xe9", None, b"b"], pa.binary())
     texts = pa.Array.from_buffers(pa.string(), len(stored), stored.buffers())
     offsets = pa.array(range(len(texts) + 1), pa.int32())
@@ -170,8 +170,9 @@ def test_an_added_file_whose_texts_are_not_utf_8_is_refused(lake: tl.Lakehouse, 
 def test_columns_of_an_added_file_have_the_ids_of_the_table(
     lake: tl.Lakehouse, ids: dict[str, int] | None, is_taken: bool
 ) -> None:
-    """The field ids in an added file must be the table's ids for these names. Otherwise rows are found by id and bounds
-    by name, so that scans and SQL return different rows."""
+    """The field ids in an added file must be the table's ids for these names. Otherwise rows would be found by id
+    and bounds by name, so that scans and SQL return different rows.
+    """
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("a", pa.int64())]))
     location = written(table, {"k": pa.array([1]), "a": pa.array([100])}, ids)
     if not is_taken:

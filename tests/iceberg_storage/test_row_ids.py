@@ -144,8 +144,9 @@ def test_rows_of_an_append_have_ids_of_their_own(lake: Lake) -> None:
 
 
 def test_an_append_that_lost_a_race_gets_ids_from_what_won(lake: Lake) -> None:
-    """An append that is rebased gets new row ids after those of the other append. Otherwise two rows have the same id,
-    and a merge by the id loses one of them."""
+    """An append that is rebased gets new row ids after those of the other append. Otherwise two rows would have the
+    same id, and a merge by the id would lose one of them.
+    """
     loser = race(lake, lambda table: table.append(rows(4)), lambda table: table.append(rows(5, 6)))
     staged = loser.table.current_snapshot()
     assert staged is not None
@@ -407,7 +408,7 @@ def test_whole_files_are_deleted_and_overwritten(lake: Lake) -> None:
     ],
 )
 def test_rows_that_move_to_another_file_keep_their_ids(lake: Lake, statement: Any, left: list[int]) -> None:
-    """Rows that a delete moves to another file keep their row ids. Otherwise they look like new rows."""
+    """Rows that a delete moves to another file keep their row ids. Otherwise they would look like new rows."""
     change(lake, statement)
     assert lake.ids() == left
     check_ids(lake)

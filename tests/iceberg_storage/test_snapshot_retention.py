@@ -397,8 +397,9 @@ def test_default_retention_keeps_young_snapshots(lake: tl.Lakehouse) -> None:
 
 
 def test_newest_snapshot_of_each_streaming_query_is_retained(lake: tl.Lakehouse) -> None:
-    """The newest snapshot of each streaming query stays in the metadata. Otherwise Iceberg's sink in Spark does not
-    find its last epoch, and writes it a second time."""
+    """The newest snapshot of each streaming query stays in the metadata. Otherwise Iceberg's sink in Spark would
+    not find its last epoch, and would write it a second time.
+    """
     table = table_of(lake, FEW)
 
     def of_query(id: str) -> int:

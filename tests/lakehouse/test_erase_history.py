@@ -98,8 +98,9 @@ def changes(lake: tl.Lakehouse, since: int, until: int) -> list[dict[str, Any]]:
 def test_the_erasing_process_shows_and_restores_no_row_from_its_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_by: str
 ) -> None:
-    """The process that erases forgets cached metadata, also if no file could be deleted. Otherwise an earlier version
-    has the rows, and an append after a rollback writes them into the latest version."""
+    """The process that erases forgets cached metadata, also if no file could be deleted. Otherwise an earlier
+    version would still have the rows, and an append after a rollback would write them into the latest version.
+    """
     monkeypatch.setattr(erasure, "_COLLECTED_AFTER_SECONDS", 0)  # the files are too young to be deleted in any case
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")

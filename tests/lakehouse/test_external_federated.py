@@ -214,8 +214,9 @@ def test_external_metadata_with_files_of_the_lakehouse_is_refused(
 def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
     disk: tl.Lakehouse, catalog: SqlCatalog, spelling: str
 ) -> None:
-    """Metadata below the root cannot be registered as external in another spelling, such as with `//`. Otherwise vacuum
-    deletes its files."""
+    """Metadata below the root cannot be registered as external in another spelling, such as with `//`. Otherwise
+    vacuum would delete its files.
+    """
 
     def respelled(uri: str) -> str:
         return uri.replace("/lake/", f"/lake{spelling}", 1)

@@ -482,7 +482,9 @@ def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> 
 
 
 def test_letters_beyond_ascii_are_case_sensitive(lake: tl.Lakehouse) -> None:
-    """Names with "é" and "É" are different, as in DuckDB. Otherwise a column has a wrong name, or rows are missing."""
+    """Names with "é" and "É" are different, as in DuckDB. Otherwise a column would have a wrong name, or rows would
+    be missing.
+    """
     lake.create_namespace("a")
     lake.create_table("a.é", {"é": "bigint", "É": "bigint"}).append({"é": [1], "É": [2]})
     lake.create_table("a.É", {"x": "bigint"}).append({"x": [3]})

@@ -24,7 +24,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def test_glob_characters_in_a_path_are_literal(tmp_path: Path) -> None:
-    """`[ab]` in the path of a file is not a pattern. Otherwise DuckDB can find the file of another lakehouse."""
+    """`[ab]` in the path of a file is not a pattern. Otherwise DuckDB could find the file of another lakehouse."""
     lakes = []
     for name in ("[ab]", "a"):
         lake = tl.create(tmp_path / name, durability="none")

@@ -23,7 +23,7 @@ def test_views_made_in_a_transaction_do_not_name_its_catalog(
     http_client: Client, shop: tl.Lakehouse, catalog: str, headers: dict[str, str]
 ) -> None:
     """A view that is created in a transaction is stored without the name of the transaction's catalog, in every
-    spelling. Otherwise the view cannot be read after the commit."""
+    spelling. Otherwise the view could not be read after the commit."""
     id = http_client("POST", "/trinitylake/v1/transactions", {}).body["id"]
     texts = {
         "plain": "SELECT * FROM shop.orders",

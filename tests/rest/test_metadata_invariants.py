@@ -165,8 +165,9 @@ def test_types_of_clients_have_as_many_levels_as_others(http_client: Client, sho
 @pytest.mark.parametrize("what", SCHEMAS)
 @pytest.mark.usefixtures("shop")
 def test_schema_that_cannot_read_the_files_of_the_table_is_refused(http_client: Client, what: str) -> None:
-    """A schema that does not fit the files of the table is refused. Otherwise no reader can read a column whose type
-    changed, and deletes fail in files with NULL in a column that became required."""
+    """A schema that does not fit the files of the table is refused. Otherwise no reader could read a column whose
+    type changed, and deletes would fail in files with NULL in a column that became required.
+    """
     columns, message = SCHEMAS[what]
     before = http_client.table(ORDERS)
     assert (
@@ -285,8 +286,9 @@ def test_replaced_table_of_version_1_loses_a_partition_column(http_client: Clien
 
 @pytest.mark.usefixtures("shop")
 def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client) -> None:
-    """A partition spec or schema of live files cannot be removed. Otherwise deletes fail, and readers in Java find no
-    spec."""
+    """A partition spec or schema of live files cannot be removed. Otherwise deletes would fail, and readers in Java
+    would find no spec.
+    """
     by_bucket = [add_spec(part()), {"action": "set-default-spec", "spec-id": -1}]
     assert commit(http_client, *by_bucket).code == 200
     wider = [add_schema(column(1, "id"), column(9, "x")), {"action": "set-current-schema", "schema-id": -1}]
@@ -300,7 +302,7 @@ def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client)
 
 @pytest.mark.parametrize("action", ["set-statistics", "set-partition-statistics"])
 def test_missing_statistics_are_refused(http_client: Client, shop: tl.Lakehouse, tmp_path: Path, action: str) -> None:
-    """Statistics whose file does not exist are refused. Otherwise every later export of the lakehouse fails."""
+    """Statistics whose file does not exist are refused. Otherwise every later export of the lakehouse would fail."""
     before = http_client.table(ORDERS)
     path = f"{before['location']}/metadata/statistics.puffin"
 
@@ -330,8 +332,8 @@ def test_missing_statistics_are_refused(http_client: Client, shop: tl.Lakehouse,
 @pytest.mark.usefixtures("shop")
 def test_replaced_table_keeps_its_last_sequence_number(http_client: Client, shop: tl.Lakehouse) -> None:
     """A replaced table keeps its last sequence number, also if another client appended since the replacing client
-    loaded it. Otherwise Iceberg for Java, whose retry sends the same snapshot, fails with 409 for ever, and PyIceberg
-    takes a number below those of older snapshots."""
+    loaded it. Otherwise Iceberg for Java, whose retry sends the same snapshot, would fail with 409 for ever, and
+    PyIceberg would take a number below those of older snapshots."""
     stale = http_client.table(ORDERS)
     shop.table("shop.orders").append({"id": [4]})
     shop.table("shop.orders").append({"id": [5]})
@@ -368,8 +370,9 @@ def test_parent_that_comes_later_makes_no_circle(http_client: Client) -> None:
 def test_time_of_snapshots_does_not_go_back_whatever_the_clocks(
     http_client: Client, shop: tl.Lakehouse, skew_millis: int
 ) -> None:
-    """Snapshots are ordered in time, even if the clocks of their writers differ. Otherwise Java, Go and Rust refuse the
-    table."""
+    """Snapshots are ordered in time, even if the clocks of their writers differ. Otherwise Java, Go and Rust would
+    refuse the table.
+    """
     before = http_client.table(ORDERS)
     update = snapshot_like(before, timestamp_ms=int(time.time() * 1000) + skew_millis)
     assert commit(http_client, update, main_at(update["snapshot"]["snapshot-id"])).code == 200
@@ -430,7 +433,8 @@ def test_partition_spec_that_java_cannot_bind_is_refused(
     http_client: Client, field: dict[str, Any], message: str, is_default: bool
 ) -> None:
     """Every partition spec must fit the current schema, not only the default spec. Otherwise Iceberg's Java, which
-    binds all specs, cannot load the table."""
+    binds all specs, could not load the table.
+    """
     assert commit(http_client, add_schema(column(1, "id"), column(2, "c", "double")), CURRENT).code == 200
     default = [{"action": "set-default-spec", "spec-id": -1}] if is_default else []
     assert message in commit(http_client, add_spec(field), *default).bad_request
@@ -465,7 +469,7 @@ DEFAULTS = {
 @pytest.mark.parametrize("name", ["initial-default", "write-default"])
 @pytest.mark.usefixtures("shop")
 def test_default_value_of_another_type_is_refused(http_client: Client, type: str, name: str) -> None:
-    """A default value must have the type of its column. Otherwise Iceberg's Java cannot load the table."""
+    """A default value must have the type of its column. Otherwise Iceberg's Java could not load the table."""
     assert commit(http_client, {"action": "upgrade-format-version", "format-version": 3}).code == 200
     before = http_client.table(ORDERS)
     wrong, right = DEFAULTS[type]

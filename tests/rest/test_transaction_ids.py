@@ -113,7 +113,7 @@ def test_a_key_older_than_all_versions_has_an_unknown_outcome(http_client: Clien
 
 def test_version_dated_in_the_future_does_not_expire_new_keys(http_client: Client, shop: tl.Lakehouse) -> None:
     """A version whose writer's clock is days ahead does not make new idempotency keys count as expired. Otherwise,
-    after the expiry of older versions, the server answers 500 for every new key until that date."""
+    after the expiry of older versions, the server would answer 500 for every new key until that date."""
     assert send(http_client, key_of(now()), "red").code == 200
     date_root(shop, shop.version, now() - 8 * DAY)
     shop.maintenance.expire(before=shop.version)

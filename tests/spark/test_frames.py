@@ -57,7 +57,7 @@ def files(lake: tl.Lakehouse) -> int:
 
 
 def test_a_write_with_an_id_is_done_once(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """A write with an id is done only once. Otherwise a job that is started again adds its rows twice."""
+    """A write with an id is done only once. Otherwise a job that is started again would add its rows twice."""
     late = BatchWriter(Options.parse(options(lake, id="load-7")), False)
     written(lake, rows(10), id="load-7")
     version, before = lake.version, files(lake)

@@ -91,8 +91,9 @@ def written(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def test_what_is_looked_through_is_what_spark_writes(written: dict[str, bytes]) -> None:
-    """The places that these tests search do contain what Spark writes, such as an uncompressed event log. Otherwise a
-    search that finds nothing proves nothing."""
+    """The places that these tests search do contain what Spark writes, such as an uncompressed event log. Otherwise
+    a search that finds nothing would prove nothing.
+    """
     events = b"".join(data for name, data in written.items() if name.startswith("events/"))
     assert all(event in events for event in (b"JobStart", b"StageSubmitted", b"SQLExecutionStart"))
     setting = b'"spark.sql.catalog.lake.token":"env:TRINITYLAKE_TOKEN_'

@@ -212,8 +212,9 @@ def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakeho
 
 
 def test_plans_do_not_double_with_each_level(spark: SparkSession) -> None:
-    """The plan of a level does not contain the plans of the earlier levels. Otherwise the plans double with each level,
-    and take the driver longer than the tasks."""
+    """The plan of a level does not contain the plans of the earlier levels. Otherwise the plans would double with
+    each level, and take the driver longer than the tasks.
+    """
     found = [vacuum._planned(spark.range(3).toDF("id"))]
     for _ in range(8):
         found.append(vacuum._planned(vacuum._all(found).distinct().persist()))

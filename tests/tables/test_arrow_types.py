@@ -132,7 +132,8 @@ def written(request: pytest.FixtureRequest, lake: tl.Lakehouse, tmp_path: Path) 
 
 def test_a_scan_has_the_types_of_the_table_for_files_of_every_writer(lake: tl.Lakehouse, written: tl.Table) -> None:
     """The Arrow schema of a scan depends only on the table, not on the program that wrote the files. Otherwise a
-    compaction changes it, and a join of two scans fails with "incompatible data types"."""
+    compaction would change it, and a join of two scans would fail with "incompatible data types".
+    """
     expected = pa.schema(list(WIDE.items()))
     found = {
         "all rows": written.scan().to_arrow(),

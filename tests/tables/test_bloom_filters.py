@@ -217,8 +217,9 @@ def by_another_engine(table: tl.Table, part: pa.Table) -> None:
 def test_files_with_structures_and_lists_are_asked(
     lake: tl.Lakehouse, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bloom filters are used in tables with structs and lists, whose parts count as columns in the file. Otherwise a
-    merge of one key reads every file."""
+    """Bloom filters are used in tables with structs and lists, whose parts count as columns in the file. Otherwise
+    a merge of one key would read every file.
+    """
     schema = {"id": "bigint", "tags": "list<text>", "of": "struct<k: bigint, l: text>", "n": "bigint"}
     table = lake.create_table("a.t", schema, properties={ENABLED + "id": "true", ENABLED + "n": "true"})
     ids = [(n + 1) * 7919 % 100_003 for n in range(1600)]

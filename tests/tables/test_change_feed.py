@@ -21,8 +21,9 @@ from trinitylake.tables.change_feed.row_signatures import signatures
 
 
 def test_signatures_depend_on_values_alone() -> None:
-    """The signature of a row depends only on its values, not on other rows of the batch. Otherwise equal rows of two
-    files appear as an update."""
+    """The signature of a row depends only on its values, not on other rows of the batch. Otherwise equal rows of
+    two files would appear as an update.
+    """
     count = 40
     storage = pa.array([bytes([i] * 16) for i in range(count)] + [None], pa.binary(16))
     columns = [
@@ -242,8 +243,9 @@ def test_sql_reads_the_change_feed(lake: tl.Lakehouse) -> None:
 
 
 def test_a_rollback_of_a_wider_type_is_shown(lake: tl.Lakehouse) -> None:
-    """If a rollback makes a type narrower again, the feed has the wider type. Otherwise it fails with "Cannot promote
-    long to int", and a consumer cannot continue."""
+    """If a rollback makes a type narrower again, the feed has the wider type. Otherwise it would fail with "Cannot
+    promote long to int", and a consumer could not continue.
+    """
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint", "i": "int"})
     table.append({"id": [1], "i": [1]})

@@ -48,7 +48,7 @@ lake = lake_on_disk("s")
 @pytest.mark.parametrize("transform", [None, "identity", "truncate[1]"])
 def test_filters_after_a_name_moved_to_another_column(lake: tl.Lakehouse, transform: str | None) -> None:
     """After a name moved from column `q` to a new column `p`, values, bounds and partition values of files without
-    field ids all belong to the same column. Otherwise `q = 'x1'` returns rows whose q is NULL."""
+    field ids all belong to the same column. Otherwise `q = 'x1'` would return rows whose q is NULL."""
     table = with_moved_name(lake, transform)
     rows = table.to_arrow().to_pylist()
     assert [row["p"] for row in rows] == ["x0", "x0", "x1", "x1", "x2", "x2"]

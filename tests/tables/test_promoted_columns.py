@@ -274,8 +274,9 @@ def test_a_column_with_a_dot_at_the_top(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("way", ["delete", "overwrite", "sql"])
 def test_manifests_without_live_files_are_not_carried_over(lake: tl.Lakehouse, way: str) -> None:
-    """A manifest without live files is left out of the next manifest list. Otherwise each delete leaves a manifest, and
-    the 120th delete takes three seconds."""
+    """A manifest without live files is left out of the next manifest list. Otherwise each delete would leave a
+    manifest, and the 120th delete would take three seconds.
+    """
     table = lake.create_table("s.t", {"id": "bigint"})
     table.append({"id": list(range(20))})
     for id in range(12):

@@ -343,7 +343,7 @@ def opened_at(target: _core.Storage) -> _core.Lakehouse | None:
 
 
 def _options(storage: _core.Storage) -> tuple[Mapping[str, str], str]:
-    """Storage options and scheme: they are equal for two roots in the same store."""
+    """The options and the URI scheme of a storage. Two roots with equal options and scheme are in the same store."""
     root, options, *_ = storage.__getnewargs__()
     return dict(options or {}), root.partition("://")[0]
 

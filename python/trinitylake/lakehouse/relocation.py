@@ -55,7 +55,9 @@ class Relocation:
 
 
 class _Rewritten(NamedTuple):
-    """Result for one table: the new metadata file (None if unchanged), the number of written files, or an error."""
+    """Result for one table: the new metadata file (None if unchanged) and the number of written files, or why it
+    failed.
+    """
 
     name: str
     metadata_path: str | None = None

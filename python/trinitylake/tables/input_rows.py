@@ -468,7 +468,7 @@ def _loses_zone(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _parts(given: pa.DataType, kind: pa.DataType) -> list[tuple[str, pa.DataType, pa.DataType]]:
-    """The fields of a nested type by name, each with its type in another nested type."""
+    """The fields of the nested type `given`: for each field its name, its type, and its type in `kind`."""
     is_ = pa.types
     if is_.is_struct(given) and is_.is_struct(kind):
         known = {field.name: field.type for field in kind}

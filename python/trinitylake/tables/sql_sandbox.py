@@ -89,7 +89,7 @@ def refusals(subject: str, *, quotes_rows: bool, quotes_text: bool = True) -> It
     """Convert DuckDB's errors in the block to `InvalidArgument`; the message is kept if it cannot quote rows.
 
     Args:
-        subject: the beginning of errors.
+        subject: the text with which each error message begins.
         quotes_rows: whether messages of DuckDB about a running query, which may quote rows, are shown.
         quotes_text: whether messages may quote the SQL, because the caller wrote it.
     """

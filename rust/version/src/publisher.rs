@@ -39,7 +39,7 @@ pub enum Race {
 
 /// Outcome of a root that this process created below the boundary.
 enum Expired {
-    /// The root was created before its version expired, and a version contains its transactions.
+    /// The transactions of the root are committed, in this version.
     Committed(Arc<Version>),
     /// The version had expired before its root was created.
     Void,

@@ -219,9 +219,10 @@ class OpenTransactions:
 
     @contextmanager
     def _used(self, id: str, principal: Principal, ends: bool) -> Iterator[tuple[Transaction | None, Entry | None]]:
-        """Context manager: a transaction for exclusive use, and its entry; the entry is None for a resumed transaction.
+        """Context manager for the exclusive use of a transaction. Yields the transaction and its entry.
 
-        The transaction is None if it has ended and belonged to the principal. Raises `RestError` 403 without the right.
+        The entry is None for a resumed transaction. The transaction is None if it belonged to the principal and has
+        ended. Raises `RestError` 403 if the principal may not use it.
         """
         entry, lock = self._locked(id, principal, ends)
         try:

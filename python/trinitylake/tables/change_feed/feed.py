@@ -101,7 +101,7 @@ class ListedSnapshots(NamedTuple):
 
 @dataclass(frozen=True)
 class _Step:
-    """A version, the table before and after it, and the ordinal of the version among those that changed rows."""
+    """A version that changed rows, its position among such versions, and the table before and after it."""
 
     step: TableStep
     ordinal: int

@@ -105,7 +105,7 @@ class Clauses:
         return [name for name, in_query in names if in_query.lower() in lower]
 
     def outcome(self, source: pa.Table, target: pa.Table | None) -> Outcome:
-        """Apply the clauses to pairs of the n-th rows of `source` and `target`; without `target`, to each source row.
+        """Apply the clauses to each row of `source`, paired with the row of `target` at the same index, if given.
 
         Raises `InvalidArgument` for SQL that DuckDB cannot parse or evaluate.
         """

@@ -25,7 +25,7 @@ fn pending(storage: Arc<dyn Storage>) -> Arc<BackgroundUploads> {
     BackgroundUploads::new(storage, SystemEnvironment::shared())
 }
 
-/// Files are uploaded at the same time. Otherwise an append waits for the store once for each file.
+/// Files are uploaded at the same time. Otherwise an append would wait for the store once for each file.
 #[tokio::test(start_paused = true)]
 async fn files_are_uploaded_concurrently_and_can_be_read_meanwhile() {
     let (files, _, storage) = slow(Vec::new());
@@ -46,7 +46,7 @@ async fn files_are_uploaded_concurrently_and_can_be_read_meanwhile() {
     assert_eq!(pending.read("data/3").unwrap().len(), 3, "small files stay in memory");
 }
 
-/// The bytes in memory are limited. Otherwise a writer that is faster than the store fills the memory.
+/// The bytes in memory are limited. Otherwise a writer that is faster than the store would fill the memory.
 #[tokio::test(start_paused = true)]
 async fn a_caller_waits_while_the_memory_limit_is_reached() {
     let (_, _, storage) = slow(Vec::new());
@@ -75,7 +75,7 @@ async fn the_number_of_concurrent_requests_is_limited() {
     assert_eq!(faulty.log().len(), 6);
 }
 
-/// A failed upload fails the transaction. Otherwise a commit may reference a file that does not exist.
+/// A failed upload fails the transaction. Otherwise a commit could reference a file that does not exist.
 #[tokio::test(start_paused = true)]
 async fn the_barrier_fails_with_the_error_of_an_upload() {
     let denied = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("second"), Action::Deny);
@@ -131,7 +131,7 @@ async fn a_cancelled_file_is_not_sent_or_is_deleted() {
     assert!(matches!(pending.put("late", bytes(1)).await, Err(Error::TransactionClosed(_))));
 }
 
-/// A forked child writes the unfinished files of its parent. Otherwise the child commits without them.
+/// A forked child writes the unfinished files of its parent. Otherwise the child would commit without them.
 #[tokio::test(start_paused = true)]
 async fn a_forked_child_writes_unfinished_files_of_its_parent() {
     let (files, _, storage) = slow(Vec::new());

@@ -57,7 +57,7 @@ async fn the_first_claim_wins_and_the_second_returns_its_file() {
 }
 
 /// A claim is won if the reply to its request was lost. Otherwise, after a load balancer cuts the connection, the
-/// writer commits again, and every row exists twice.
+/// writer would commit again, and every row would exist twice.
 #[tokio::test]
 async fn mode_1_put_applied_and_reply_lost_is_won_once() {
     let race = Race::new([on_put(0, Action::FailAfter)]);
@@ -141,7 +141,7 @@ async fn an_unknown_outcome_at_the_deadline_deletes_nothing() {
 }
 
 /// A refusal proves nothing about an earlier request. Otherwise, if a proxy delays the first request and the second one
-/// is denied, the writer reports a certain failure, and then the first request creates the file.
+/// is denied, the writer would report a certain failure although the first request creates the file later.
 #[tokio::test]
 async fn a_denial_does_not_settle_an_earlier_request() {
     let denials = (0..1000).map(|_| on_put(0, Action::Deny));

@@ -116,7 +116,8 @@ async fn files_with_reusable_names_are_not_cached() {
     assert_eq!(storage.get_range(path, 0..1).await.unwrap(), "t");
 }
 
-/// The size of the cache is limited. Otherwise ten thousand metadata files of 50 KB take half a gigabyte of memory.
+/// The size of the cache is limited. Otherwise ten thousand metadata files of 50 KB would take half a gigabyte of
+/// memory.
 #[tokio::test]
 async fn memory_is_bounded_for_any_reads() {
     let (_, storage) = cached();

@@ -66,8 +66,8 @@ async fn only_durable_folders_are_cached() {
 }
 
 /// Writes are refused if the root is another folder than before. Otherwise, if a disk is unmounted for a moment, a
-/// server that has all needed files in its caches reports commits that it wrote to the empty folder in place of the
-/// disk.
+/// server that has all needed files in its caches would report commits that it wrote to the empty folder in place of
+/// the disk.
 #[tokio::test]
 async fn a_write_is_refused_if_another_folder_replaced_the_root() {
     for durability in [Durability::Fsync, Durability::None] {
@@ -225,8 +225,8 @@ async fn only_regular_files_exist() {
 }
 
 /// If the name of the next root belongs to a folder, a pipe or a link without a target, a commit fails at once.
-/// Otherwise it retries for its whole time limit and reports an unknown outcome, and with a cycle of links the
-/// lakehouse cannot be opened.
+/// Otherwise it would retry for its whole time limit and report an unknown outcome. With a cycle of links, the
+/// lakehouse could not even be opened.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_claim_of_a_name_that_is_not_a_file_is_refused() {
@@ -384,8 +384,8 @@ async fn claim_root(storage: &LocalStorage) -> Claim {
 }
 
 /// A root whose folder could not be synced is not reported as committed. Otherwise, if the sync fails with EIO after
-/// the root was linked, the writer reads its own bytes and reports "committed", and a power loss then removes the
-/// version.
+/// the root was linked, the writer would read its own bytes and report "committed", and a power loss could then remove
+/// the version.
 #[tokio::test]
 async fn mode_46_a_file_whose_sync_failed_is_not_committed() {
     let folder = tempfile::tempdir().unwrap();
@@ -423,8 +423,8 @@ async fn settling_a_file_syncs_its_new_folders() {
     assert!(storage.folder().durable.has("a/b"), "and the folders above it");
 }
 
-/// Retries on a local disk end soon. Otherwise a process without free file descriptors retries each request for half a
-/// minute.
+/// Retries on a local disk end soon. Otherwise a process without free file descriptors would retry each request for
+/// half a minute.
 #[tokio::test]
 async fn retries_against_a_local_disk_end_soon() {
     use trinitylake_base::environment::Environment;
@@ -441,8 +441,8 @@ async fn retries_against_a_local_disk_end_soon() {
 }
 
 /// A process that is killed while it writes the hint leaves no hint above all roots. Otherwise, if it is killed after
-/// it wrote "99" over "100" and before it truncates the file, the hint is 990, and all commits fail until an operator
-/// deletes it.
+/// it wrote "99" over "100" and before it truncates the file, the hint would be 990, and all commits would fail until
+/// an operator deletes it.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_shorter_hint_is_never_written_over_a_longer_one() {
@@ -488,8 +488,8 @@ fn with_log(folder: &Path, root_file: &'static str) -> (LocalStorage, SyncLog) {
     (LocalStorage::with_sync(&root, Durability::Fsync, DiskSync::new(Arc::new(sync))), log)
 }
 
-/// All files and folder entries are synced before the root becomes visible. Otherwise a power loss can remove the entry
-/// of a definition, or of its folder, although the root exists.
+/// All files and folder entries are synced before the root becomes visible. Otherwise a power loss could remove the
+/// entry of a definition, or of its folder, although the root exists.
 #[tokio::test]
 async fn all_files_are_durable_before_the_root_and_each_folder_is_synced_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -534,7 +534,7 @@ async fn the_error_names_the_file_whose_sync_failed() {
     }
 }
 
-/// Files and folders are synced at the same time. Otherwise each folder adds one wait for the disk.
+/// Files and folders are synced at the same time. Otherwise each folder would add one wait for the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn files_and_folders_are_synced_at_the_same_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -592,7 +592,8 @@ async fn a_file_whose_sync_failed_is_never_reported_as_durable() {
 }
 
 /// A file whose sync failed is written again by a later request for it. Otherwise, if two transactions with the same
-/// chosen id write the same file and the fsync of the first one fails, the second one finds the file and syncs nothing.
+/// chosen id write the same file and the fsync of the first one fails, the second one would find the file and sync
+/// nothing.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_file_whose_sync_failed_is_written_again() {
@@ -637,8 +638,8 @@ async fn writing_a_file_ahead_twice_needs_the_same_content() {
     assert_eq!(storage.get("file").await.unwrap(), "ours");
 }
 
-/// An incomplete file of a killed export is replaced. Otherwise each later export to the same place fails, because the
-/// file has other content.
+/// An incomplete file of a killed export is replaced. Otherwise each later export to the same place would fail, because
+/// the file has other content.
 #[tokio::test]
 async fn the_beginning_of_a_file_is_replaced_by_the_whole_file() {
     let folder = tempfile::tempdir().unwrap();

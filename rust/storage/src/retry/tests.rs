@@ -38,7 +38,7 @@ fn content() -> Bytes {
 }
 
 /// Retries pause, for longer each time. Otherwise, if a store throttles a burst of writes with "503 SlowDown", all
-/// attempts end within milliseconds, and the whole group of transactions fails.
+/// attempts would end within milliseconds, and the whole group of transactions would fail.
 #[tokio::test]
 async fn pauses_grow_while_a_store_throttles() {
     let bench = Bench::new(failing(Verb::PutIfAbsent, 7, Action::FailBefore));
@@ -50,7 +50,8 @@ async fn pauses_grow_while_a_store_throttles() {
 }
 
 /// A creation is retried if S3 answers 409 ConditionalRequestConflict while it handles another attempt of the same
-/// creation. Otherwise the client takes the answer for an existing file, does not find it, and the commit fails.
+/// creation. Otherwise the client would take the answer for an existing file and not find it, and the commit would
+/// fail.
 #[tokio::test]
 async fn a_creation_that_conflicts_with_its_own_attempt_is_retried() {
     let conflicts = || Bench::new(failing(Verb::PutIfAbsent, 2, Action::AlreadyExistsBefore));
@@ -144,8 +145,8 @@ async fn permanent_failures_and_claims_are_not_retried() {
     assert_eq!(lost.sent(Verb::PutIfAbsent), 1, "a claim reads the file back before a retry");
 }
 
-/// Retries end at the deadline of the commit. Otherwise a commit with a deadline of five seconds retries for a minute,
-/// because each request has a separate budget.
+/// Retries end at the deadline of the commit. Otherwise a commit with a deadline of five seconds would retry for a
+/// minute, because each request has a separate budget.
 #[tokio::test]
 async fn no_request_is_retried_after_the_deadline() {
     let bench = Bench::new(failing(Verb::Get, 1000, Action::FailBefore));

@@ -59,7 +59,7 @@ async fn unregistered(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironmen
     lakehouse
 }
 
-/// Old files can be adopted. Otherwise a table cannot be registered again after a vacuum, because its files are old.
+/// Old files can be adopted. Otherwise a table could not be registered again after a vacuum, because its files are old.
 #[tokio::test]
 async fn a_table_is_registered_again_after_a_collection() {
     let (files, environment) = setting();
@@ -132,8 +132,8 @@ async fn broken_off(files: &Arc<MemoryFiles>, environment: &Arc<TestEnvironment>
     collect_after(&open(storage, environment).await, grace).await
 }
 
-/// Files that an interrupted collection may still delete are not adopted. Otherwise a table is registered with files
-/// for which the store executes late deletions.
+/// Files that an interrupted collection may still delete are not adopted. Otherwise a table could be registered with
+/// files that the store deletes later.
 #[tokio::test]
 async fn files_of_an_interrupted_collection_are_not_registered() {
     let (files, environment) = setting();
@@ -158,8 +158,8 @@ async fn files_of_an_interrupted_collection_are_not_registered() {
     assert_eq!(collecting(&files), Vec::<String>::new());
 }
 
-/// A collection creates its marker before its fence. Otherwise a registration finds no running collection although one
-/// is about to publish its fence.
+/// A collection creates its marker before its fence. Otherwise a registration would find no running collection although
+/// one is about to publish its fence.
 #[tokio::test]
 async fn a_collection_creates_its_marker_before_its_fence() {
     let (files, environment) = setting();

@@ -66,8 +66,8 @@ async fn mode_8_corrupt_or_empty_hint() {
     assert_found(Some(b" 12\n")).await;
 }
 
-/// The latest version is found without a hint. Otherwise a reader searches from version 0, which has expired, and
-/// reports that no lakehouse exists.
+/// The latest version is found without a hint. Otherwise a reader would search from version 0, which has expired, and
+/// report that no lakehouse exists.
 #[tokio::test]
 async fn mode_9_missing_hint_with_version_0_expired() {
     assert_found(None).await;
@@ -157,8 +157,8 @@ impl Storage for LongHistory {
     }
 }
 
-/// A search from an old version takes few requests. Otherwise a job that was suspended for a year reads all versions
-/// one by one.
+/// A search from an old version takes few requests. Otherwise a job that was suspended for a year would read all
+/// versions one by one.
 #[tokio::test]
 async fn mode_12_a_million_versions_behind_takes_a_galloping_search() {
     for (hint, behind) in [(0, 1_000_000), (77, 999_983), (1 << 33, 1 << 20), (5, 1), (5, 0), (0, 6), (0, 7), (0, 64)] {
@@ -182,7 +182,7 @@ async fn galloping_ends_at_every_distance() {
     }
 }
 
-/// A hint that is hundreds of versions old costs at most two more rounds. Otherwise opening takes eight sequential
+/// A hint that is hundreds of versions old costs at most two more rounds. Otherwise opening would take eight sequential
 /// requests.
 #[tokio::test(start_paused = true)]
 async fn a_stale_hint_takes_at_most_two_more_rounds() {
@@ -199,7 +199,7 @@ async fn a_stale_hint_takes_at_most_two_more_rounds() {
     }
 }
 
-/// The history is read in pages. Otherwise the roots of all versions, possibly a million, are in memory at once.
+/// The history is read in pages. Otherwise the roots of all versions, possibly a million, would be in memory at once.
 #[tokio::test]
 async fn reading_the_history_holds_one_page_of_roots() {
     let storage = Arc::new(LongHistory::new(1999, 1999));

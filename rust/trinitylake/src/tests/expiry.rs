@@ -95,7 +95,8 @@ async fn retention_keeps_young_versions_and_the_newest_ones() {
 }
 
 /// Expiry measures the age of versions by the store's clock only. Otherwise a host whose clock is eight days ahead
-/// deletes versions that are minutes old, and a host whose clock is eight days behind never deletes a version.
+/// would delete versions that are minutes old, and a host whose clock is eight days behind would never delete a
+/// version.
 #[tokio::test]
 async fn expiry_ignores_the_clocks_of_hosts() {
     const EIGHT_DAYS_MILLIS: u64 = 8 * DAY.as_millis() as u64;
@@ -148,7 +149,7 @@ async fn the_root_of_a_tagged_version_is_retained() {
 }
 
 /// A missing file of a tagged version is damage, although the version is below the boundary. Otherwise a fault that
-/// deletes files of tagged versions looks like an expiry.
+/// deletes files of tagged versions would look like an expiry.
 #[tokio::test]
 async fn a_missing_file_is_damage_only_if_its_version_is_retained() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -172,7 +173,7 @@ async fn a_missing_file_is_damage_only_if_its_version_is_retained() {
     }
 }
 
-/// An expiry also deletes roots below the boundary that an interrupted expiry has left. Otherwise such roots stay
+/// An expiry also deletes roots below the boundary that an interrupted expiry has left. Otherwise such roots would stay
 /// forever, because the next expiry begins at the boundary.
 #[tokio::test]
 async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
@@ -189,8 +190,8 @@ async fn mode_22_the_next_expiry_completes_an_interrupted_one() {
 }
 
 /// A suspended writer does not report a commit with an expired version number. Otherwise a writer that was suspended
-/// before it created version 2 can create it after others have committed version 10 and expired all lower versions, and
-/// reports success for a commit that no reader sees.
+/// before it created version 2 could create it after others have committed version 10 and expired all lower versions,
+/// and would report success for a commit that no reader sees.
 #[tokio::test]
 async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
     let (files, _, awake) = new_lakehouse().await;
@@ -214,7 +215,7 @@ async fn mode_4_stalled_writer_that_creates_an_expired_root_is_void() {
 }
 
 /// Both answers of a search, for the next root and for the root after it, have to be recent. Otherwise a machine that
-/// is suspended between the two answers may use a void root: while it is suspended, these versions are committed and
+/// is suspended between the two answers could use a void root: while it is suspended, these versions are committed and
 /// expire, and a late writer creates the next root again.
 #[tokio::test]
 async fn a_root_that_is_read_after_a_suspension_is_not_the_next_version() {
@@ -276,7 +277,7 @@ async fn a_rollback_to_a_version_that_has_expired_is_refused() {
 }
 
 /// No root is created below the boundary. Otherwise, if others commit versions and expire all but the last one while a
-/// transaction is open, the transaction creates an expired root again, and its outcome stays unknown.
+/// transaction is open, the transaction would create an expired root again, and its outcome would stay unknown.
 #[tokio::test]
 async fn a_transaction_on_an_expired_version_creates_no_root() {
     let (files, environment, awake) = new_lakehouse().await;
@@ -299,8 +300,8 @@ async fn a_transaction_on_an_expired_version_creates_no_root() {
     assert_eq!(add_namespace(&overtaken, "late").await.unwrap(), 6);
 }
 
-/// A handle notices that its version has expired. Otherwise it reads tables without the rows of later transactions, and
-/// creates a root with an expired number.
+/// A handle notices that its version has expired. Otherwise it would read tables without the rows of later
+/// transactions, and create a root with an expired number.
 #[tokio::test]
 async fn a_handle_finds_the_latest_version_after_an_expiry() {
     let (files, environment, writer) = new_lakehouse().await;
@@ -321,7 +322,7 @@ async fn a_handle_finds_the_latest_version_after_an_expiry() {
 }
 
 /// After a slow answer that the next root does not exist, the handle reads the boundary again. Otherwise, if versions
-/// were committed and expired during the request, the handle uses its old version as the latest one.
+/// were committed and expired during the request, the handle would use its old version as the latest one.
 #[tokio::test(start_paused = true)]
 async fn a_slow_negative_answer_does_not_hide_an_expiry() {
     let (files, environment, writer) = new_lakehouse().await;
@@ -359,7 +360,7 @@ async fn a_transaction_whose_conflict_check_needs_expired_versions_has_expired()
 }
 
 /// A handle on an expired version finds the latest version within seconds. Otherwise a reader that knows version 0
-/// keeps using it after all versions below 10 have expired, because version 1 does not exist.
+/// would keep using it after all versions below 10 have expired, because version 1 does not exist.
 #[tokio::test]
 async fn a_handle_on_an_expired_version_finds_the_latest_within_seconds() {
     let (files, environment, writer) = new_lakehouse().await;

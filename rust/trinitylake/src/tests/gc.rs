@@ -107,7 +107,7 @@ async fn referenced_and_young_files_are_retained() {
 }
 
 /// A collection, like an expiry, deletes roots only after all older observations of the boundary have become too old.
-/// Otherwise a reader uses an expired version as the latest one.
+/// Otherwise a reader would use an expired version as the latest one.
 #[tokio::test]
 async fn a_collection_waits_like_an_expiry_before_it_deletes_roots() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -122,7 +122,7 @@ async fn a_collection_waits_like_an_expiry_before_it_deletes_roots() {
 }
 
 /// A commit fails if a collection has deleted its files. Otherwise a writer that was suspended between writing its
-/// files and its commit publishes references to deleted files.
+/// files and its commit would publish references to deleted files.
 #[tokio::test]
 async fn a_transaction_with_files_older_than_the_fence_has_expired() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -166,7 +166,7 @@ async fn a_missing_file_of_an_old_transaction_means_that_it_has_expired() {
 }
 
 /// A rollback that loses a race to a collection writes its record again: the collection may have deleted the record as
-/// unreferenced. Otherwise the rollback commits a key whose file is missing.
+/// unreferenced. Otherwise the rollback would commit a key whose file is missing.
 #[tokio::test]
 async fn the_record_of_a_rollback_is_written_again_after_a_collection() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -199,7 +199,7 @@ async fn the_record_of_a_rollback_is_written_again_after_a_collection() {
 }
 
 /// If a collection has deleted a file of one member, the other members of its group commit. Otherwise the whole group
-/// fails, because a disk cannot sync the deleted file.
+/// would fail, because a disk cannot sync the deleted file.
 #[tokio::test]
 async fn only_the_transaction_whose_files_were_collected_has_expired() {
     for slow_is_first in [true, false] {
@@ -248,8 +248,8 @@ async fn gc_ignores_the_clocks_of_writers() {
 }
 
 /// The time of a suspension counts for the age of a transaction: the dates of the store show it or, on a disk, the wall
-/// clock after its correction. Otherwise a virtual machine whose clocks stopped for an hour commits a table whose file
-/// a collection has deleted.
+/// clock after its correction. Otherwise a virtual machine whose clocks stopped for an hour would commit a table whose
+/// file a collection has deleted.
 #[tokio::test]
 async fn a_suspended_machine_does_not_consider_its_files_young() {
     for is_remote in [true, false] {
@@ -273,8 +273,8 @@ async fn a_suspended_machine_does_not_consider_its_files_young() {
     }
 }
 
-/// A commit fails if an answer has no date. Otherwise, if a proxy answers without a date, a suspension is not noticed,
-/// and a table is committed whose file is missing.
+/// A commit fails if an answer has no date. Otherwise, if a proxy answers without a date, the writer would not notice a
+/// suspension, and could commit a table whose file is missing.
 #[tokio::test]
 async fn an_answer_without_a_date_does_not_prove_an_age() {
     let clock = TestEnvironment::seeded(1);
@@ -470,7 +470,7 @@ async fn a_tagged_version_retains_its_files() {
 }
 
 /// If an expired version has a tag, the error of a collection asks to drop the tag. Otherwise, after a process that
-/// tagged such a version has died, every collection reports a damaged lakehouse.
+/// tagged such a version has died, every collection would report a damaged lakehouse.
 #[tokio::test]
 async fn a_tag_on_an_expired_version_is_not_damage() {
     let (files, environment, lakehouse) = lake_with_old_files().await;
@@ -501,7 +501,7 @@ async fn a_tag_on_an_expired_version_is_not_damage() {
 }
 
 /// A report counts each file in the first layer that references it, so that it shows which files an expiry would free.
-/// Otherwise files that only older versions reference are reported as garbage or as files of the latest version.
+/// Otherwise files that only older versions reference would be reported as garbage or as files of the latest version.
 #[tokio::test]
 async fn files_are_counted_once_in_the_first_layer() {
     let (_, environment, lakehouse) = lake_with_old_files().await;

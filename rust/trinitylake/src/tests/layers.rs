@@ -17,7 +17,7 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The modules of transactions do not import the modules above them. Otherwise neither can be understood or changed
+/// The modules of transactions do not import the modules above them. Otherwise neither could be understood or changed
 /// alone.
 #[test]
 fn transactions_do_not_use_the_layers_above() {

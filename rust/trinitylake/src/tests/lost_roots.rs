@@ -40,7 +40,7 @@ async fn versions_found(lakehouse: &Lakehouse) -> Vec<(u64, bool)> {
 }
 
 /// The number of a deleted newest root is not used again. Otherwise a process that knows version 3 from the hint, a
-/// saved transaction or an export finds a different version 3.
+/// saved transaction or an export would find a different version 3.
 #[tokio::test]
 async fn mode_56_writes_are_refused_after_a_lost_root() {
     let (files, environment, _) = lake().await;
@@ -87,8 +87,8 @@ async fn without_the_hint_the_newest_existing_root_is_the_latest() {
     assert_eq!(open(files, &environment).await.latest().await.unwrap().number, 3);
 }
 
-/// An open handle does not use the number of a lost root. Otherwise a process that knows version 1 finds version 2 but
-/// not the deleted version 3, and commits another version 3.
+/// An open handle does not use the number of a lost root. Otherwise a process that knows version 1 would find version 2
+/// but not the deleted version 3, and commit another version 3.
 #[tokio::test]
 async fn an_open_handle_finds_a_lost_root() {
     let (files, environment, writer) = new_lakehouse().await;
@@ -129,7 +129,7 @@ async fn mode_7_hint_ahead() {
 }
 
 /// A root below the boundary is never the latest version. Otherwise, if all roots from the boundary on are lost, a
-/// tagged root below the boundary becomes the latest version.
+/// tagged root below the boundary would become the latest version.
 #[tokio::test]
 async fn a_root_below_the_boundary_is_not_the_latest() {
     let (files, environment, lakehouse) = lake().await;

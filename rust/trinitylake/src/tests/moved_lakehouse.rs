@@ -28,7 +28,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 }
 
 /// A copied lakehouse is read-only until it is relocated. Otherwise, after `cp -a`, a process that writes to the copy
-/// changes files of the original, which the Iceberg metadata of the copy still names.
+/// would change files of the original, which the Iceberg metadata of the copy still names.
 #[tokio::test]
 async fn a_copy_can_be_read_and_after_a_relocation_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ async fn a_copy_can_be_read_and_after_a_relocation_written() {
 }
 
 /// A change of the lakehouse definition keeps the recorded root URI. Otherwise a change that is based on an earlier
-/// definition restores the old root URI.
+/// definition would restore the old root URI.
 #[tokio::test]
 async fn a_new_definition_does_not_move_the_lakehouse() {
     let files = MemoryFiles::shared();
@@ -78,8 +78,8 @@ async fn a_new_definition_does_not_move_the_lakehouse() {
     assert_eq!(definition.root_uri(), Some(lakehouse.storage().root()));
 }
 
-/// A saved transaction can be committed after the lakehouse was moved and relocated. Otherwise it is refused, because
-/// its base version records the old root URI, although the relocation is done.
+/// A saved transaction can be committed after the lakehouse was moved and relocated. Otherwise it would be refused,
+/// because its base version records the old root URI, although the relocation is done.
 #[tokio::test]
 async fn a_saved_transaction_commits_after_a_relocation() {
     let folder = tempfile::tempdir().unwrap();

@@ -201,7 +201,7 @@ async fn assert_alive(files: &Arc<MemoryFiles>) {
 }
 
 /// A creator that received no reply deletes no definition that may be in use. Otherwise, if it finds another creator's
-/// root 0, it deletes its own definition, which the lakehouse uses.
+/// root 0, it would delete its own definition, which the lakehouse uses.
 #[tokio::test]
 async fn a_creation_of_unknown_outcome_deletes_nothing() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -223,7 +223,7 @@ async fn a_creation_of_unknown_outcome_deletes_nothing() {
     assert_alive(&files).await;
 }
 
-/// If version 0 expires while `create` runs, `create` fails. Otherwise it reports a new, empty lakehouse.
+/// If version 0 expires while `create` runs, `create` fails. Otherwise it would report a new, empty lakehouse.
 #[tokio::test]
 async fn a_creation_after_an_expiry_fails() {
     let files = MemoryFiles::shared();
@@ -239,7 +239,7 @@ async fn a_creation_after_an_expiry_fails() {
     assert_alive(&files).await;
 }
 
-/// If the newest root is damaged, older versions and the log can still be read. Otherwise one flipped bit prevents
+/// If the newest root is damaged, older versions and the log can still be read. Otherwise one flipped bit would prevent
 /// opening the lakehouse.
 #[tokio::test]
 async fn mode_56_a_damaged_newest_root_hides_only_itself() {
@@ -333,8 +333,8 @@ impl Storage for LateRoot {
     }
 }
 
-/// A version that is committed during a request for it is found. Otherwise a process does not find the root, then
-/// learns that the version is the latest one, and reports a corrupt file.
+/// A version that is committed during a request for it is found. Otherwise a process that does not find the root, and
+/// then learns that the version is the latest one, would report a corrupt file.
 #[tokio::test]
 async fn mode_51_a_version_committed_during_its_read_is_not_corrupt() {
     let (files, environment, writer) = new_lakehouse().await;

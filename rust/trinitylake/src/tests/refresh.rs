@@ -41,8 +41,8 @@ async fn start() -> (Arc<Lakehouse>, Follower, Arc<TestEnvironment>) {
     (writer, Follower { handle, storage }, environment)
 }
 
-/// A handle that is at most one version behind finds the latest version in one round. Otherwise each refresh costs nine
-/// requests in three rounds.
+/// A handle that is at most one version behind finds the latest version in one round. Otherwise each refresh would cost
+/// nine requests in three rounds.
 #[tokio::test(start_paused = true)]
 async fn a_refresh_by_at_most_one_version_is_one_round() {
     let (writer, follower, environment) = start().await;

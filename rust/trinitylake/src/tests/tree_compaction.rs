@@ -70,7 +70,7 @@ async fn a_compaction_keeps_the_objects_in_fewer_nodes() {
     assert_whole(&on_top).await;
 }
 
-/// A compaction succeeds while other transactions commit. Otherwise it never succeeds on a busy lakehouse.
+/// A compaction succeeds while other transactions commit. Otherwise it would never succeed on a busy lakehouse.
 #[tokio::test]
 async fn concurrent_commits_are_applied_on_top_of_a_compaction() {
     let (files, environment, rival) = new_lakehouse().await;

@@ -100,8 +100,8 @@ fn no_bytes_crash_a_decoder() {
     println!("{runs} runs");
 }
 
-/// The measurement includes memory that is requested but never touched. Otherwise it misses allocations for malicious
-/// lengths.
+/// The measurement includes memory that is requested but never touched. Otherwise it would miss allocations for
+/// malicious lengths.
 #[test]
 fn untouched_memory_is_counted() {
     let (capacity, allocated) = most_allocated_bytes(|| Vec::<u8>::with_capacity(256 << 20).capacity());

@@ -88,9 +88,9 @@ fn run(seed: u64) -> (u64, u64, u64) {
     })
 }
 
-/// No commit is acknowledged for a void root. Otherwise a machine may observe that the next version does not exist, be
-/// suspended without noticing it, and then create a root whose version was committed and has expired meanwhile. This
-/// commit is in no version.
+/// No commit is acknowledged for a void root. Otherwise a machine could observe that the next version does not exist,
+/// be suspended without noticing it, and then create a root whose version was committed and has expired meanwhile. This
+/// commit would be in no version.
 #[test]
 fn no_root_with_an_expired_number_is_committed_for_any_clocks() {
     let one = std::env::var("TRINITYLAKE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());

@@ -37,7 +37,7 @@ fn an_existing_higher_version_counts_more_than_a_missing_lower_one() {
     assert_eq!((galloping_search.last(), galloping_search.probes()), (16, vec![]));
 }
 
-/// The search ends at the highest possible number. Otherwise, if a hint names it, the search requests that version
+/// The search ends at the highest possible number. Otherwise, if a hint names it, the search would request that version
 /// forever.
 #[test]
 fn the_search_ends_at_the_highest_number() {

@@ -40,9 +40,9 @@ fn many_objects_are_counted_by_operation() {
     assert_eq!(Summary::of_counts("register", counts).as_str(), "register 1 namespace, 1,200 tables");
 }
 
-/// Special characters in names are quoted or escaped. Otherwise the log says that a table was dropped if a table is
-/// named `a; drop table shop.b`. A name may also contain a character that reverses the direction of the following text,
-/// or an escape sequence of a terminal.
+/// Special characters in names are quoted or escaped. Otherwise the log would say that a table was dropped if a table
+/// is named `a; drop table shop.b`. A name may also contain a character that reverses the direction of the following
+/// text, or an escape sequence of a terminal.
 #[test]
 fn names_look_like_neither_clauses_nor_terminal_commands() {
     let drop = |name: &str| text(vec![Clause::of_object("create", ObjectKind::Table, "shop", name)]);

@@ -33,7 +33,7 @@ fn the_current_time_takes_one_request() {
     assert_eq!(searched(0, 1_000_000, i64::MAX, Some).1, 1);
 }
 
-/// Messages show times as ISO dates. Otherwise users read `946684800000 (milliseconds)`.
+/// Messages show times as ISO dates. Otherwise users would read `946684800000 (milliseconds)`.
 #[test]
 fn errors_contain_iso_dates() {
     let created = |version| Some(1_795_420_800_000 + version);

@@ -8,7 +8,7 @@ use trinitylake_format::lakehouse_definition::LakehouseDefinition;
 use super::*;
 
 /// A forked child has its own locks. Otherwise, if a thread of the parent holds a lock during the fork, the first
-/// statement of the child waits for that lock forever.
+/// statement of the child would wait for that lock forever.
 #[test]
 fn a_forked_child_does_not_wait_for_a_lock_of_its_parent() {
     let definition = LakehouseDefinition::encode(LakehouseDef {

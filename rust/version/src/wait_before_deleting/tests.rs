@@ -56,7 +56,7 @@ async fn waited_millis(storage: &dyn Storage, machine: &Machine) -> u64 {
     machine.time.elapsed_millis() - begun
 }
 
-/// A jump of the machine's clock does not shorten the wait. Otherwise an expiry deletes roots too early after a
+/// A jump of the machine's clock does not shorten the wait. Otherwise an expiry would delete roots too early after a
 /// suspension.
 #[tokio::test]
 async fn a_clock_that_jumps_does_not_shorten_the_wait() {
@@ -71,8 +71,8 @@ async fn a_stopped_clock_doubles_the_wait() {
     assert_eq!(waited_millis(MemoryFiles::shared().as_ref(), &Machine::new(0, 0)).await, 2000);
 }
 
-/// The store's clock has to show the whole wait. Otherwise, on a host whose clocks run at double speed, the wait takes
-/// half the time.
+/// The store's clock has to show the whole wait. Otherwise, on a host whose clocks run at double speed, the wait would
+/// take half the time.
 #[tokio::test]
 async fn the_clock_of_the_store_has_to_show_the_whole_wait() {
     let machine = Machine::new(0, 100);

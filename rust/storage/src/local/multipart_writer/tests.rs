@@ -30,7 +30,7 @@ fn files(folder: &tempfile::TempDir) -> Vec<PathBuf> {
     fs::read_dir(data).map_or_else(|_| Vec::new(), |files| files.map(|file| file.unwrap().path()).collect())
 }
 
-/// Each part is written immediately. Otherwise a file of 400 MB stays in memory until it is complete.
+/// Each part is written immediately. Otherwise a file of 400 MB would stay in memory until it is complete.
 #[cfg(unix)]
 #[tokio::test]
 async fn parts_are_written_at_once_and_synced_with_the_other_files() {
@@ -63,7 +63,7 @@ async fn parts_are_written_at_once_and_synced_with_the_other_files() {
     assert_eq!((counters.put_if_absent, counters.written_bytes), (1, 14));
 }
 
-/// A failed writer removes its file. Otherwise it leaves gigabytes under names that no file refers to.
+/// A failed writer removes its file. Otherwise it would leave gigabytes under names that no file refers to.
 #[tokio::test]
 async fn an_unfinished_file_is_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,8 +111,8 @@ async fn a_forked_child_neither_appends_to_a_file_nor_removes_it() {
     assert_eq!(fs::read(folder.path().join("data/a")).unwrap(), b"ours");
 }
 
-/// The number of open files is limited. Otherwise an append to many partitions exhausts the file descriptors of the
-/// process.
+/// The number of open files is limited. Otherwise an append to many partitions would exhaust the file descriptors of
+/// the process.
 #[tokio::test]
 async fn the_number_of_open_files_is_limited() {
     let folder = tempfile::tempdir().unwrap();

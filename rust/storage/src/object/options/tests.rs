@@ -233,8 +233,8 @@ fn properties(scheme: Scheme, pairs: &[(&str, &str)]) -> BTreeMap<String, String
     iceberg_properties(scheme, &options).unwrap()
 }
 
-/// Every spelling of path-style access has the same effect in all clients. Otherwise requests of some clients have the
-/// bucket in the host name although the option puts it into the path.
+/// Every spelling of path-style access has the same effect in all clients. Otherwise requests of some clients would
+/// have the bucket in the host name although the option puts it into the path.
 #[test]
 fn every_spelling_of_path_style_access_reaches_all_clients() {
     let endpoint = ("endpoint", "https://store.example");

@@ -31,7 +31,7 @@ fn only_files_of_the_format_may_be_deleted() {
 }
 
 /// Files of other software are not of a table, even if the name of their folder, such as `reports/daily-20240101/`,
-/// ends in eight digits like the folder of a table. Otherwise vacuum deletes them.
+/// ends in eight digits like the folder of a table. Otherwise vacuum would delete them.
 #[test]
 fn files_of_other_software_in_folders_with_digits_are_not_of_a_table() {
     let folder = table_folder("reports/daily-20240101/data/x").unwrap();

@@ -13,7 +13,7 @@ fn named(location: &str, form: Form) -> Result<Vec<String>> {
 }
 
 /// A reference retains its file in every spelling that readers resolve to that file, such as two slashes before the
-/// name. Otherwise the next collection treats the location as external, and deletes a file that readers use.
+/// name. Otherwise the next collection would treat the location as external, and delete a file that readers use.
 #[test]
 fn a_file_referenced_in_another_spelling_is_retained() {
     for (location, path) in [
@@ -34,8 +34,8 @@ fn a_file_referenced_in_another_spelling_is_retained() {
     assert!(named("s3://b/lake2/t//data/f", Form::Content).unwrap().is_empty());
 }
 
-/// A location of a manifest that may be one of several files ends the collection. Otherwise the manifest is not read,
-/// and the files that it lists are deleted.
+/// A location of a manifest that may be one of several files ends the collection. Otherwise the manifest would not be
+/// read, and the files that it lists would be deleted.
 #[test]
 fn an_ambiguous_location_of_a_manifest_ends_the_collection() {
     let error = named("s3://b/lake/t//m.avro", Form::Manifest).unwrap_err();

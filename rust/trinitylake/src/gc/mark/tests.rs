@@ -1,7 +1,7 @@
 use super::*;
 
 /// The mark reads a manifest even if it was found first as a data file, because a manifest may list any file as data.
-/// Otherwise the collection deletes the data files that the unread manifest lists.
+/// Otherwise the collection would delete the data files that the unread manifest lists.
 #[test]
 fn a_manifest_that_is_also_listed_as_data_is_read() {
     for layers in [false, true] {

@@ -27,8 +27,8 @@ proptest! {
     }
 }
 
-/// Requirements are not searched linearly. Otherwise a transaction with 16,000 new objects takes 20 seconds, because
-/// each new requirement and each change of another transaction is compared with every requirement.
+/// Requirements are not searched linearly. Otherwise a transaction with 16,000 new objects would take 20 seconds,
+/// because each new requirement and each change of another transaction is compared with every requirement.
 #[test]
 fn requirements_are_found_in_logarithmic_time() {
     let mut footprint = Footprint::default();

@@ -67,7 +67,7 @@ impl Slow {
 }
 
 /// A resumed transaction cannot be rolled back after another process has committed it. Otherwise a worker that resumed
-/// the state that a commit begins with can delete data files of the committed transaction.
+/// the state that a commit begins with could delete data files of the committed transaction.
 #[tokio::test]
 async fn a_committed_transaction_is_not_rolled_back_by_another_process() {
     let (files, lakehouse, environment) = lake().await;
@@ -129,7 +129,7 @@ async fn a_rolled_back_transaction_is_not_committed_by_another_process() {
 }
 
 /// A root that the store creates late does not commit a transaction that was rolled back. Otherwise a commit that timed
-/// out may still commit after an operator has rolled it back.
+/// out could still commit after an operator has rolled it back.
 #[tokio::test]
 async fn a_late_root_loses_to_the_rollback() {
     for is_saved in [true, false] {

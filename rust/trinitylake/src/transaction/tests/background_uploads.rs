@@ -52,8 +52,8 @@ fn denied(path: &str) -> Fault {
     Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path(path), Action::Deny)
 }
 
-/// Files are uploaded in parallel. Otherwise an append of ten rows waits for the store nine times, and a transaction on
-/// ten tables more than forty times.
+/// Files are uploaded in parallel. Otherwise an append of ten rows would wait for the store nine times, and a
+/// transaction on ten tables more than forty times.
 #[tokio::test(start_paused = true)]
 async fn a_commit_takes_two_rounds_for_any_number_of_files() {
     let lake = slow_lake(Vec::new()).await;
@@ -72,7 +72,7 @@ async fn a_commit_takes_two_rounds_for_any_number_of_files() {
     }
 }
 
-/// A root is sent after all uploads have ended. Otherwise a version may reference data files that do not exist.
+/// A root is sent after all uploads have ended. Otherwise a version could reference data files that do not exist.
 #[tokio::test(start_paused = true)]
 async fn no_root_is_sent_before_all_of_its_files_exist() {
     let late = Fault::new(Trigger::on(Verb::PutIfAbsent, 0).path("data/slow-1"), Action::Delay(Duration::from_secs(5)));
@@ -88,7 +88,7 @@ async fn no_root_is_sent_before_all_of_its_files_exist() {
     assert!(sent("data/slow-1") < sync && sync < root.unwrap(), "{log:?}");
 }
 
-/// A commit fails if an upload failed. Otherwise its root references a file that the store has refused.
+/// A commit fails if an upload failed. Otherwise its root would reference a file that the store has refused.
 #[tokio::test(start_paused = true)]
 async fn a_failed_upload_fails_the_commit_and_creates_no_version() {
     let lake = slow_lake(vec![denied("data/bad-1")]).await;
@@ -101,7 +101,7 @@ async fn a_failed_upload_fails_the_commit_and_creates_no_version() {
 }
 
 /// A member of a group neither fails nor waits because of another member's upload. Otherwise one slow or refused file
-/// delays or fails the whole group.
+/// would delay or fail the whole group.
 #[tokio::test(start_paused = true)]
 async fn members_neither_wait_for_nor_fail_with_files_of_others() {
     for fault in [
@@ -138,7 +138,7 @@ async fn members_neither_wait_for_nor_fail_with_files_of_others() {
 }
 
 /// A transaction that waits for a leader has written its files, even if there was no leader when it began to commit.
-/// Otherwise it may lead the next group, whose members then wait for its files.
+/// Otherwise it could lead the next group, whose members would then wait for its files.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_with_running_uploads_does_not_delay_a_group() {
     let slow = Trigger::on(Verb::PutIfAbsent, 0).path("data/odd-0");
@@ -182,7 +182,7 @@ async fn a_save_waits_for_its_files() {
     assert!(!lake.files.paths().iter().any(|path| path.starts_with("_txn/")), "{:?}", lake.files.paths());
 }
 
-/// A rollback cancels uploads. Otherwise they continue, and their files are never deleted.
+/// A rollback cancels uploads. Otherwise they would continue, and their files would never be deleted.
 #[tokio::test(start_paused = true)]
 async fn a_rollback_cancels_uploads() {
     let lake = slow_lake(Vec::new()).await;

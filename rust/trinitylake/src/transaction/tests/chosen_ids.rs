@@ -53,7 +53,7 @@ fn assert_undone(error: &Error, version: u64, by: u64) {
 }
 
 /// A committed id commits no second time, even after a rollback of the lakehouse. Otherwise a job that received no
-/// answer repeats a load that an operator has rolled back.
+/// answer would repeat a load that an operator has rolled back.
 #[tokio::test]
 async fn an_undone_id_does_not_commit_again() {
     let lakehouse = lake().await;
@@ -76,7 +76,8 @@ async fn an_undone_id_does_not_commit_again() {
     run(&lakehouse, "nightly-2").await.unwrap();
 }
 
-/// Few requests find the version of a committed id. Otherwise a job reads the whole log: 202 requests for 200 versions.
+/// Few requests find the version of a committed id. Otherwise a job would read the whole log: 202 requests for 200
+/// versions.
 #[tokio::test]
 async fn an_id_is_found_without_reading_the_log() {
     let (files, environment, lakehouse) = new_lakehouse().await;
@@ -189,7 +190,7 @@ async fn expiry_removes_only_the_ids_of_expired_versions() {
 }
 
 /// A record that an expiry removes during a query is not damage. Otherwise a process that is suspended between its
-/// reads of the latest version and of the record reports a damaged lakehouse.
+/// reads of the latest version and of the record would report a damaged lakehouse.
 #[tokio::test]
 async fn a_record_removed_by_a_concurrent_expiry_is_not_damage() {
     let (files, environment, lakehouse) = new_lakehouse().await;

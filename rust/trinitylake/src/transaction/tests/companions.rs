@@ -85,7 +85,7 @@ fn chosen(lakehouse: &Arc<Lakehouse>) -> [Owned; 1] {
     [Owned(lakehouse.begin(lakehouse.known(), options).unwrap())]
 }
 
-/// A group that is repeated after a conflict looks for the chosen ids of all companions again. Otherwise rows are
+/// A group that is repeated after a conflict looks for the chosen ids of all companions again. Otherwise rows would be
 /// stored twice if another process has committed one of these ids before the repeated transaction begins.
 #[tokio::test]
 async fn a_repeated_group_looks_for_the_id_of_a_companion_again() {

@@ -35,7 +35,7 @@ async fn overtake(files: &Arc<MemoryFiles>, rival: &Arc<Lakehouse>, stale: Bytes
 }
 
 /// The loser of a race does not commit, even if the winner's root has expired and a void root has its name. Otherwise
-/// it overwrites the winner's change of the same object.
+/// it would overwrite the winner's change of the same object.
 #[tokio::test]
 async fn no_update_is_lost_because_of_a_void_root() {
     let (files, environment, lakehouse) = new_lakehouse().await;
@@ -68,7 +68,7 @@ async fn no_update_is_lost_because_of_a_void_root() {
 }
 
 /// A commit without an answer has an unknown outcome if a void root has the name of its root. Otherwise the writer
-/// takes the void root for a lost race, and commits a second time.
+/// would take the void root for a lost race, and commit a second time.
 #[tokio::test]
 async fn a_commit_in_doubt_is_not_repeated_because_of_a_void_root() {
     let (files, environment, lakehouse) = new_lakehouse().await;
@@ -100,7 +100,7 @@ async fn a_commit_in_doubt_is_not_repeated_because_of_a_void_root() {
 }
 
 /// A transaction is not validated against a void root between its base and the versions that its handle has observed.
-/// Otherwise the change of the expired version is overwritten.
+/// Otherwise the change of the expired version would be overwritten.
 #[tokio::test]
 async fn no_transaction_is_validated_against_a_void_root() {
     let (files, environment, lakehouse) = new_lakehouse().await;

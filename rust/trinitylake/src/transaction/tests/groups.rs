@@ -225,8 +225,8 @@ async fn a_lone_commit_sends_three_requests() {
     assert_eq!((cost.put_if_absent, cost.put_hint, cost.list, cost.requests()), (2, 1, 0, 3));
 }
 
-/// A member is compared with the root that was created while it waited. Otherwise it overwrites that root's change of
-/// the same object.
+/// A member is compared with the root that was created while it waited. Otherwise it would overwrite that root's change
+/// of the same object.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_transaction_is_validated_against_the_root_in_flight() {
     for (own, is_refused) in [("a", true), ("b", false)] {

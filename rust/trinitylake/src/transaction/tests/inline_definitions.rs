@@ -163,8 +163,8 @@ async fn rounds_each(committers: usize) -> f64 {
     start.elapsed().as_secs_f64() / Latency::S3_STANDARD.write.as_secs_f64() / COMMITS as f64
 }
 
-/// Transactions that commit again at the same time share one root. Otherwise the first one leads alone, and the others
-/// wait for two roots, or for three if the definitions of a large group do not fit into one root.
+/// Transactions that commit again at the same time share one root. Otherwise the first one would lead alone, and the
+/// others would wait for two roots, or for three if the definitions of a large group do not fit into one root.
 #[tokio::test(start_paused = true)]
 async fn a_group_takes_one_round_and_a_large_one_two() {
     let (small, large) = (rounds_each(60).await, rounds_each(300).await);

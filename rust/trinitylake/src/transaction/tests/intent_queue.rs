@@ -25,7 +25,7 @@ async fn add_in_queue(lakehouse: &Arc<Lakehouse>, namespace: &str) -> Result<u64
     }
 }
 
-/// An intent is written after all files that it references. Otherwise a leader may commit a reference to a definition
+/// An intent is written after all files that it references. Otherwise a leader could commit a reference to a definition
 /// that is never written.
 #[tokio::test]
 async fn an_intent_references_only_existing_files() {
@@ -156,8 +156,8 @@ async fn damaged_intents_are_skipped() {
     assert_eq!(commit(&mut waiting).await.unwrap(), 3);
 }
 
-/// No process waits for the owner of an unreadable intent, which is deleted. Otherwise it stays first in the queue, and
-/// the owners of all later intents wait.
+/// No process waits for the owner of an unreadable intent, which is deleted. Otherwise it would stay first in the
+/// queue, and the owners of all later intents would wait.
 #[tokio::test]
 async fn an_unreadable_intent_is_removed_without_a_wait() {
     let (files, owner, other) = two().await;
@@ -184,7 +184,7 @@ async fn an_unreadable_intent_is_removed_without_a_wait() {
     assert!(intents(&files).iter().all(|path| !path.starts_with(first)), "{:?}", intents(&files));
 }
 
-/// A file of a user in the folder of the queue is not an intent. Otherwise all writers wait for its owner at each
+/// A file of a user in the folder of the queue is not an intent. Otherwise all writers would wait for its owner at each
 /// commit.
 #[tokio::test]
 async fn foreign_files_in_the_queue_are_ignored() {

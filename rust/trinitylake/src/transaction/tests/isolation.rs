@@ -43,8 +43,8 @@ async fn replace(transaction: &mut Transaction, kind: ObjectKind, namespace: &st
     transaction.replace(kind, namespace, name, text(with)).await.unwrap();
 }
 
-/// Of two transactions that change the same object, the second one fails. Otherwise it overwrites the change of the
-/// first one, as when two sessions increment a counter.
+/// Of two transactions that change the same object, the second one fails. Otherwise it would overwrite the change of
+/// the first one, as when two sessions increment a counter.
 #[tokio::test]
 async fn mode_24_lost_update_is_refused_at_both_levels() {
     for isolation in [Snapshot, Serializable] {
@@ -104,7 +104,7 @@ async fn mode_24_write_skew_is_allowed_under_snapshot_and_refused_under_serializ
     assert_conflict(write_skew(Serializable).await, "table a.x");
 }
 
-/// Opening a table is not a read of its rows, but finding no table is a read. Otherwise two appends to one table
+/// Opening a table is not a read of its rows, but finding no table is a read. Otherwise two appends to one table would
 /// conflict, because each of them opens the table.
 #[tokio::test]
 async fn opening_a_table_is_not_a_read_but_its_absence_is() {
@@ -289,7 +289,7 @@ async fn dropping_or_renaming_a_changed_table_is_a_conflict() {
 }
 
 /// An object that was dropped and created again has changed, although it has the same name. Otherwise an append that
-/// was prepared for the old table is applied to the new table without a check.
+/// was prepared for the old table would be applied to the new table without a check.
 #[tokio::test]
 async fn mode_25_drop_and_recreate_is_a_change() {
     let lakehouse = lake().await;

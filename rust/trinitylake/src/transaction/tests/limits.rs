@@ -57,8 +57,8 @@ async fn faulty_lake(
     (files, environment, fails, faulty, lakehouse)
 }
 
-/// A commit on a store that is down ends at its own timeout. Otherwise a commit with a timeout of five seconds retries
-/// for half a minute, because each request uses the full time limit of the store's policy.
+/// A commit on a store that is down ends at its own timeout. Otherwise a commit with a timeout of five seconds would
+/// retry for half a minute, because each request uses the full time limit of the store's policy.
 #[tokio::test]
 async fn a_commit_on_a_store_that_is_down_ends_at_its_deadline() {
     let (_, environment, fails, faulty, lakehouse) = faulty_lake(|_| Some(Action::FailBefore)).await;
@@ -77,8 +77,8 @@ async fn a_commit_on_a_store_that_is_down_ends_at_its_deadline() {
     commit_within(&mut transaction, 0).await.unwrap();
 }
 
-/// If a leader times out, members with a later deadline try again. Otherwise they fail with the leader's error although
-/// they have time.
+/// If a leader times out, members with a later deadline try again. Otherwise they would fail with the leader's error
+/// although they have time.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_times_out_does_not_fail_its_members() {
     let is_second = AtomicBool::new(false);
@@ -113,8 +113,8 @@ async fn a_leader_that_times_out_does_not_fail_its_members() {
     assert_eq!(names(&latest).await.len(), 12 + 6 + 6);
 }
 
-/// A refused commit removes its files. Otherwise a commit that fills a disk leaves files on the disk, although nothing
-/// can have been committed.
+/// A refused commit removes its files. Otherwise a commit that fills a disk would leave files on the disk, although
+/// nothing can have been committed.
 #[tokio::test]
 async fn a_refused_commit_leaves_no_files() {
     // The store refuses one definition, or the nodes, or the root.

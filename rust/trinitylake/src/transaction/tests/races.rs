@@ -107,8 +107,8 @@ fn intrude(intruder: &Intruder, rival: &Arc<Lakehouse>, namespace: String) {
     });
 }
 
-/// A writer that loses every race ends with an error that says so. Otherwise it tries forever, and its job seems to
-/// hang.
+/// A writer that loses every race ends with an error that says so. Otherwise it would try forever, and its job would
+/// seem to hang.
 #[tokio::test]
 async fn mode_26_a_livelock_ends_with_an_error() {
     let (intruder, lakehouse, rival, environment) = intruded().await;
@@ -170,7 +170,7 @@ async fn run_job(lakehouse: &Arc<Lakehouse>, table: &str) -> Result<u64> {
     commit(&mut transaction).await
 }
 
-/// A repeated job with the same id commits once. Otherwise a scheduler that repeats a job loads every row twice.
+/// A repeated job with the same id commits once. Otherwise a scheduler that repeats a job would load every row twice.
 #[tokio::test]
 async fn mode_15_equal_transaction_ids_commit_once() {
     let (intruder, lakehouse, rival, environment) = intruded().await;
@@ -284,8 +284,8 @@ async fn every_version_records_its_exact_changes() {
     }
 }
 
-/// A late writer reads the versions since its base in pages. Otherwise, after an hour of suspension, it requests all of
-/// them at once and holds them in memory.
+/// A late writer reads the versions since its base in pages. Otherwise, after an hour of suspension, it would request
+/// all of them at once and hold them in memory.
 #[tokio::test(start_paused = true)]
 async fn missed_versions_are_read_page_by_page() {
     const VERSIONS: u64 = 300;
@@ -382,8 +382,8 @@ async fn a_commit_without_time_still_tries_once() {
     assert_eq!(outcome, Outcome::Committed(1));
 }
 
-/// `max_attempts` limits rebases as well. Otherwise the count begins again after each rebase of a table, and a commit
-/// with three attempts rebases its table sixty times.
+/// `max_attempts` limits rebases as well. Otherwise the count would begin again after each rebase of a table, and a
+/// commit with three attempts could rebase its table sixty times.
 #[tokio::test]
 async fn the_limits_include_rebases() {
     for (max_attempts, timeout_millis, most) in [(3, 120_000, 4), (1, 120_000, 2), (1000, 100, 20)] {

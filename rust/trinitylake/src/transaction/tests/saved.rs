@@ -209,8 +209,8 @@ async fn a_saved_transaction_expires() {
 }
 
 /// The age of a saved transaction is measured by the store's clock. Otherwise a host with a clock eight days ahead
-/// expires the base of a transaction that was saved a minute ago, and a host with a clock eight days behind retains the
-/// bases of expired transactions.
+/// would expire the base of a transaction that was saved a minute ago, and a host with a clock eight days behind would
+/// retain the bases of expired transactions.
 #[tokio::test]
 async fn the_age_of_a_saved_transaction_is_measured_by_the_store() {
     const EIGHT_DAYS_MILLIS: u64 = 8 * 24 * 3600 * 1000;
@@ -237,7 +237,7 @@ async fn the_age_of_a_saved_transaction_is_measured_by_the_store() {
     }
 }
 
-/// A saved transaction retains its base and all later versions. Otherwise a load that waits for its audit cannot be
+/// A saved transaction retains its base and all later versions. Otherwise a load that waits for its audit could not be
 /// committed after an expiry.
 #[tokio::test]
 async fn expiry_retains_the_base_of_a_saved_transaction() {

@@ -48,8 +48,8 @@ async fn expire_all(lakehouse: &Arc<Lakehouse>) {
     }
 }
 
-/// Of two concurrent expiries, only one aborts a transaction. Otherwise the second one replaces the record of the first
-/// one, each removes the file of the other, and the tree references a missing record.
+/// Of two concurrent expiries, only one aborts a transaction. Otherwise the second one would replace the record of the
+/// first one, each would remove the file of the other, and the tree would reference a missing record.
 #[tokio::test]
 async fn concurrent_expiries_abort_a_transaction_once() {
     let (files, environment, lakehouse) = lake().await;
@@ -72,8 +72,8 @@ async fn concurrent_expiries_abort_a_transaction_once() {
     assert_eq!((first.len(), second.len()), (1, 0));
 }
 
-/// Saved states are removed after the commit. Otherwise each job leaves one file for each step, and listing the open
-/// transactions takes longer every month.
+/// Saved states are removed after the commit. Otherwise each job would leave one file for each step, and listing the
+/// open transactions would take longer every month.
 #[tokio::test]
 async fn a_commit_removes_all_states_but_the_committed_one() {
     let (files, _, lakehouse) = lake().await;
@@ -107,8 +107,8 @@ async fn a_rollback_keeps_its_record() {
     assert!(matches!(&error, Error::ObjectNotFound(why) if why.contains("rolled back")), "{error}");
 }
 
-/// An id can be used and saved again after its first run has expired. Otherwise the states of the first run prevent the
-/// new run from being saved.
+/// An id can be used and saved again after its first run has expired. Otherwise the states of the first run would
+/// prevent the new run from being saved.
 #[tokio::test]
 async fn expiry_removes_ended_transactions_and_frees_their_ids() {
     let (files, _, lakehouse) = lake().await;
@@ -134,8 +134,8 @@ async fn expiry_removes_ended_transactions_and_frees_their_ids() {
     commit(&mut again).await.unwrap();
 }
 
-/// Old states are removed after their transactions were aborted. Otherwise the states of dead workers stay forever. Age
-/// does not prove that a worker is dead, so a worker that is still alive gets an error.
+/// Old states are removed after their transactions were aborted. Otherwise the states of dead workers would stay
+/// forever. Age does not prove that a worker is dead, so a worker that is still alive gets an error.
 #[tokio::test]
 async fn transactions_that_cannot_be_resumed_are_aborted_and_removed() {
     let (files, environment, lakehouse) = lake().await;
@@ -166,7 +166,7 @@ async fn transactions_that_cannot_be_resumed_are_aborted_and_removed() {
 }
 
 /// An expiry completes one that was killed between removing the key of a record and removing its files. Otherwise the
-/// files stay forever, or a key remains whose record cannot be read.
+/// files would stay forever, or a key would remain whose record cannot be read.
 #[tokio::test]
 async fn the_next_expiry_completes_one_killed_at_any_request() {
     let (files, environment, lakehouse) = lake().await;
@@ -221,8 +221,8 @@ async fn the_next_expiry_completes_one_killed_at_any_request() {
     }
 }
 
-/// Saved transactions are listed in pages. Otherwise a listing reads the files of all of them at once and holds them in
-/// memory.
+/// Saved transactions are listed in pages. Otherwise a listing would read the files of all of them at once and hold
+/// them in memory.
 #[tokio::test]
 async fn saved_transactions_are_listed_page_by_page() {
     let (files, environment, lakehouse) = lake().await;

@@ -51,8 +51,8 @@ async fn a_transaction_reads_its_own_writes_and_others_do_not() {
     assert_eq!(latest.read_definition(&location).await.unwrap(), "second");
 }
 
-/// A definition is read from its file once. Otherwise each statement on a local disk opens the same file four times,
-/// once for each lookup of its table.
+/// A definition is read from its file once. Otherwise each statement on a local disk would open the same file four
+/// times, once for each lookup of its table.
 #[tokio::test]
 async fn a_definition_is_read_from_its_file_once() {
     let (files, environment, lakehouse) = new_lakehouse().await;
@@ -264,8 +264,8 @@ async fn reserved_properties_and_unsafe_ids_are_refused() {
 }
 
 /// A refused statement adds no requirement. Otherwise, after a table was refused because a view has its name, the
-/// transaction conflicts with a drop of the namespace; and after the refused drop of a namespace, with a new table in
-/// it.
+/// transaction would conflict with a drop of the namespace; and after the refused drop of a namespace, with a new table
+/// in it.
 #[tokio::test]
 async fn a_refused_statement_has_no_requirements() {
     let (_, _, lakehouse) = new_lakehouse().await;

@@ -108,7 +108,7 @@ async fn stage(transaction: &mut Transaction, name: &str) {
 }
 
 /// A process that commits without a pause does not starve a process that has to rebase. Otherwise, of two servers that
-/// ingest with sequence numbers, one does not answer for 21 seconds, until the other one ends.
+/// ingest with sequence numbers, one would not answer for 21 seconds, until the other one ends.
 #[tokio::test(start_paused = true)]
 async fn processes_that_change_one_table_without_a_pause_all_commit() {
     let (files, slow, environment) = store().await;
@@ -133,7 +133,7 @@ async fn processes_that_change_one_table_without_a_pause_all_commit() {
     assert_eq!(files.paths().iter().filter(|path| path.starts_with(INTENT_PREFIX)).count(), 0);
 }
 
-/// The turn of a dead process is removed. Otherwise each later transaction waits for it.
+/// The turn of a dead process is removed. Otherwise each later transaction would wait for it.
 #[tokio::test(start_paused = true)]
 async fn the_turn_of_a_dead_process_is_removed() {
     let (files, slow, environment) = store().await;
@@ -169,8 +169,8 @@ async fn own_intents_are_not_those_of_others() {
     assert!(!lakehouse.is_contended());
 }
 
-/// Processes take turns even if the clock of one machine is an hour slow. Otherwise all of its turns are older than the
-/// turns of the other process, which then waits each time.
+/// Processes take turns even if the clock of one machine is an hour slow. Otherwise all of its turns would be older
+/// than the turns of the other process, which would then wait each time.
 #[tokio::test(start_paused = true)]
 async fn a_process_with_a_slow_clock_takes_turns() {
     let (_, slow, environment) = store().await;
@@ -189,7 +189,7 @@ async fn a_process_with_a_slow_clock_takes_turns() {
 }
 
 /// An intent that stays for longer than a commit may take does not count as a waiting process. Otherwise, if a dead
-/// process left it for a table that no other process writes, each commit sends the requests of the queue.
+/// process left it for a table that no other process writes, each commit would send the requests of the queue.
 #[tokio::test(start_paused = true)]
 async fn an_intent_that_stays_does_not_show_that_others_wait() {
     let (files, slow, environment) = store().await;

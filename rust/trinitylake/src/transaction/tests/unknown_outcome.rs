@@ -24,8 +24,8 @@ fn on_root(version: u64, nth: u64, action: Action) -> Fault {
     Fault::new(Trigger::on(Verb::PutIfAbsent, nth).path(&root_path(version)), action)
 }
 
-/// A refusal is an outcome only if no earlier request is in flight. Otherwise the files of the commit are deleted after
-/// a denied second request, and then a late first request creates the root.
+/// A refusal is an outcome only if no earlier request is in flight. Otherwise the files of the commit would be deleted
+/// after a denied second request, although the first request may still create the root.
 #[tokio::test]
 async fn a_certain_error_after_an_uncertain_one_is_uncertain() {
     let (files, environment) = (MemoryFiles::shared(), TestEnvironment::seeded(1));
@@ -43,7 +43,7 @@ async fn a_certain_error_after_an_uncertain_one_is_uncertain() {
 }
 
 /// If the version of a created root has expired, a root of another writer with the same number does not prove that the
-/// commit failed. Otherwise the first writer gets a retryable error, tries again, and commits twice.
+/// commit failed. Otherwise the first writer would get a retryable error, try again, and commit twice.
 #[tokio::test]
 async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
     let (files, environment, lakehouse) = new_lakehouse().await;
@@ -84,7 +84,7 @@ async fn a_root_with_an_expired_number_does_not_settle_an_outcome() {
 }
 
 /// A void root commits none of its transactions, even if another root has committed one of them. Otherwise a suspended
-/// writer finds the saved transaction of its group in the tree, and reports the other transaction of the group as
+/// writer would find the saved transaction of its group in the tree, and report the other transaction of the group as
 /// committed, although no version contains it.
 #[tokio::test]
 async fn a_transaction_committed_by_another_root_does_not_prove_its_companions() {
@@ -180,7 +180,7 @@ async fn a_member_that_was_not_admitted_is_not_in_doubt() {
 }
 
 /// The owner of a saved and rebased transaction recognises that another process has committed it from the queue.
-/// Otherwise it assumes that the other process has resumed the transaction, and reports an unknown outcome.
+/// Otherwise it would assume that the other process has resumed the transaction, and report an unknown outcome.
 #[tokio::test]
 async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed() {
     let (files, environment, lakehouse) = new_lakehouse().await;
@@ -207,8 +207,8 @@ async fn a_rebased_transaction_committed_from_the_queue_is_reported_as_committed
     assert_eq!(commit(&mut transaction).await.unwrap(), version.number);
 }
 
-/// After a conflict is resolved, the transaction reads the newer version. Otherwise its next writes are not compared
-/// with the versions in between, and overwrite the update of another transaction.
+/// After a conflict is resolved, the transaction reads the newer version. Otherwise its next writes would not be
+/// compared with the versions in between, and would overwrite the update of another transaction.
 #[tokio::test]
 async fn a_statement_after_a_conflict_reads_the_newer_version() {
     let (_, _, lakehouse) = new_lakehouse().await;

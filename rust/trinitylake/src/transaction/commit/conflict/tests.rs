@@ -38,7 +38,7 @@ fn work(values: u64) -> u64 {
 }
 
 /// Adding a name does not search the list of names found so far. Otherwise, if two transactions register the same
-/// 100,000 objects, the second one needs an hour to report the conflict.
+/// 100,000 objects, the second one would need an hour to report the conflict.
 #[test]
 fn the_work_of_a_review_is_linear_in_its_conflicts() {
     let (some, twice_as_many) = (work(2_000), work(4_000));
