@@ -99,7 +99,7 @@ class Schema:
 
     @staticmethod
     def of(schema: SchemaLike, format_version: int = 2) -> Schema:
-        """A schema from any schema or data, as by `as_schema`. Raises `InvalidArgument`."""
+        """Convert any schema or data to a schema, as `as_schema` does. Raises `InvalidArgument`."""
         return as_schema(schema, format_version)
 
     @staticmethod

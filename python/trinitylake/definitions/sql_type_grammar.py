@@ -94,7 +94,10 @@ Build: TypeAlias = Callable[[str, Sequence[int], Sequence[tuple[str, T, bool]]],
 
 
 def check_depth(parts: Iterable[T], parts_of: Callable[[T], Iterable[T]], most: int = MAX_DEPTH) -> None:
-    """Raise `InvalidArgument` for the parts of a type that are nested too deeply, with `parts_of` each of them."""
+    """Raise `InvalidArgument` if a type is nested too deeply.
+
+    `parts` are the parts of the type, and `parts_of` returns the parts of a part.
+    """
     level, depth = list(parts), 0
     while level:
         if (depth := depth + 1) > most:

@@ -211,7 +211,7 @@ class StagedTables:
         return {table: table._uses for table in self._tables.values()}
 
     def watch_used_since(self, uses: Mapping[TransactionTable, int]) -> None:
-        """Read the tables that were used since `uses` and not changed, so that the core watches them."""
+        """Read the unchanged tables that were used since `uses` was recorded, so that the core watches them."""
         changed = self._changed()
         for name, table in self._tables.items():
             if table not in changed and table._uses != uses.get(table, 0):

@@ -62,7 +62,7 @@ pub fn scheme_spellings() -> impl Iterator<Item = (&'static str, &'static str)> 
 pub struct RootUri {
     scheme: Scheme,
     uri: String,
-    /// Bucket, `container` or `container@account.host`, name of the memory; empty for files.
+    /// The bucket, the container (`container` or `container@account.host`) or the name of the memory; empty for files.
     authority: String,
     /// Prefix of every path: empty or `segments/`; for a local root the absolute folder.
     prefix: String,

@@ -128,7 +128,7 @@ class LiveRows:
     def has_columns(self, task: FileScanTask, ids: Iterable[int]) -> bool:
         """Whether a Parquet file has a column or a partition value for each of these ids; True for other formats.
 
-        All other columns are read as their default value, mostly NULL.
+        A column that a file lacks is read as its default value, mostly NULL.
         """
         if task.file.file_format != FileFormat.PARQUET:
             return True

@@ -194,7 +194,7 @@ class MetadataBuilder:
         return one.model_copy(update={id_name: id}) if is_new else None
 
     def _with_field_ids(self, spec: PartitionSpec) -> PartitionSpec:
-        """Assign ids to fields without id. A field of an older spec with the same source and transform gives its id."""
+        """Assign ids to fields without id: the id of an older field with the same source and transform, or a new id."""
         if all(field.field_id != NO_FIELD_ID for field in spec.fields):
             return spec
         known = {

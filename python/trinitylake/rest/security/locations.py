@@ -284,9 +284,10 @@ def is_own(path: str, name: Name, id: str) -> bool:
 
 
 def has_role_on_files(principal: Principal, role: Role, name: Name, is_own: bool) -> bool:
-    """Whether a principal may access the files of a table: with the role on its name, and on `*` unless `is_own`.
+    """Whether a principal may access the files of a table.
 
-    `is_own` says whether the files are in the table's own folder.
+    The principal needs the role on the table. If the files are not in the table's own folder (`is_own`), it also needs
+    the role on `*`.
     """
     return principal.may(role, name) and (is_own or principal.has_everywhere(role))
 
