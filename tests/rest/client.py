@@ -26,7 +26,7 @@ def running(lake: tl.Lakehouse, *args: Any, **options: Any) -> Iterator[RestServ
 
 
 class Answer(NamedTuple):
-    """What a plain HTTP client gets."""
+    """Response of a server to a plain HTTP client."""
 
     code: int
     body: Any
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """HTTP without any library between, so that a test decides about every byte of the path."""
+    """A plain HTTP client. It uses no library that changes a path, so a test controls every byte of the path."""
 
     def __init__(self, server: RestServer) -> None:
         self._server = server
@@ -74,7 +74,7 @@ class Client:
         return Answer(response.status, json.loads(text) if text else None, found)
 
     def table(self, path: str) -> dict[str, Any]:
-        """The metadata of a table that must be there."""
+        """Return the metadata of a table. Fails if the table does not exist."""
         answer = self("GET", path)
         assert answer.code == 200, answer
         metadata: dict[str, Any] = answer.body["metadata"]
@@ -82,7 +82,7 @@ class Client:
 
 
 def connect(server: RestServer, warehouse: str | None = None) -> RestCatalog:
-    """PyIceberg as a client of a warehouse."""
+    """Open PyIceberg's REST catalog for a warehouse."""
     chosen = {} if warehouse is None else {"warehouse": warehouse}
     if server.token:
         chosen["token"] = server.token

@@ -26,7 +26,9 @@ RITA, WALT, ROOT = (f"the-token-of-{name}-0123456789" for name in ("rita", "walt
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_ticks() -> Iterator[None]:
-    """Uvicorn checks every 0.1 s whether to stop, and waits as long while it stops: for a thousand servers, minutes."""
+    """Shorten the waits of Uvicorn, which checks every 0.1 s whether to stop. With a thousand servers, this saves
+    minutes.
+    """
     with mock.patch.object(uvicorn.server, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": _short_sleep})):
         yield
 
@@ -82,7 +84,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture
 def lake_on_s3(s3: S3Server) -> tl.Lakehouse:
-    """The tables `shop.orders` and `payroll.orders`, of three rows each."""
+    """A lakehouse on S3 with the tables `shop.orders` and `payroll.orders`, each with three rows."""
     root = f"s3://{s3.new_bucket()}/the/lake"
     lake = tl.create(root, name="on s3", order=5, storage_options=s3.storage_options)
     return with_tables(lake, "shop.orders", "payroll.orders")
@@ -104,7 +106,9 @@ def tls(tmp_path: Path) -> tuple[dict[str, Path], ssl.SSLContext]:
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
-    """Rita reads the shop, Walt writes there, Root may everything."""
+    """Tokens of three principals: Rita is a reader of the shop, Walt a writer of the shop, and Root an admin of
+    everything.
+    """
     file = tmp_path / "tokens"
     file.write_text(f"{RITA} rita reader:shop.*\n{WALT} walt writer:shop.*\n{ROOT} root admin:*\n")
     file.chmod(0o600)

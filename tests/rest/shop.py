@@ -1,4 +1,4 @@
-"""A shop: the tables that most tests of the server have in their lakehouse, and what a client sends about them."""
+"""The tables of most lakehouses in the tests of the server, and requests about them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_tables(lake: tl.Lakehouse, *tables: str, rows: pa.Table = ROWS) -> tl.L
 
 
 def new_table(uuid: str) -> list[dict[str, Any]]:
-    """The updates by which a client creates a table with `COLUMNS`, up to its location."""
+    """The updates with which a client creates a table with `COLUMNS`, without its location."""
     return [
         {"action": "assign-uuid", "uuid": uuid},
         {"action": "upgrade-format-version", "format-version": 2},

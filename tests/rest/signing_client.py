@@ -1,6 +1,5 @@
-"""PyIceberg as a client without credentials that leaves signing to the server, in a separate process.
-
-A new process is like that of a user: without file systems, credentials or `botocore` hooks of other tests.
+"""PyIceberg as a client without credentials, whose requests the server signs. It runs in a new process, like the
+process of a user: without file systems, credentials or `botocore` hooks of other tests.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from pyiceberg.io.fsspec import FsspecFileIO, S3V4RestSigner
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-#: Without it file systems with the same settings are one, and so is their signer: see docs/guide/rest.md.
+#: Without this setting, fsspec shares one file system and signer between all tables with the same settings
+#: (docs/guide/rest.md).
 ONE_FILE_SYSTEM_EACH = {"FSSPEC_S3_SKIP_INSTANCE_CACHE": "true"}
-#: No credentials to be found anywhere.
+#: Settings with which the AWS libraries find no credentials.
 NO_CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "",
     "AWS_SECRET_ACCESS_KEY": "",
@@ -36,7 +36,7 @@ NO_CREDENTIALS = {
 def in_its_own_process(
     environment: dict[str, str], function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
 ) -> Result:
-    """What a function of this module returns or raises in a new process with that environment."""
+    """Call a function of this module in a new process with these environment variables. Returns its result."""
     with (
         mock.patch.dict(os.environ, {**NO_CREDENTIALS, **environment}),
         ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
@@ -62,14 +62,14 @@ def ids(catalog: RestCatalog, table: str) -> list[int]:
 
 
 def properties(url: str, token: str, table: str) -> dict[str, Any]:
-    """Properties and class of a table's file access."""
+    """The properties and the class of a table's file access."""
     with connected(url, token) as catalog:
         io = catalog.load_table(table).io
         return {**io.properties, "class": type(io).__name__}
 
 
 def append(url: str, token: str, table: str, rows: pa.Table) -> tuple[list[int], list[int]]:
-    """The rows before and after an append."""
+    """Append rows to a table. Returns the ids in the table before and after."""
     with connected(url, token) as catalog:
         before = ids(catalog, table)
         catalog.load_table(table).append(rows)
@@ -77,7 +77,7 @@ def append(url: str, token: str, table: str, rows: pa.Table) -> tuple[list[int],
 
 
 def create(url: str, token: str, table: str, rows: pa.Table, staged: bool) -> list[int]:
-    """A new table, perhaps in one commit with its rows; returns those."""
+    """Create a table with rows, in one commit if `staged`. Returns the ids in the table."""
     with connected(url, token) as catalog:
         if staged:
             with catalog.create_table_transaction(table, rows.schema) as transaction:
@@ -88,14 +88,14 @@ def create(url: str, token: str, table: str, rows: pa.Table, staged: bool) -> li
 
 
 def read_in_turn(url: str, token: str, first: str, second: str) -> list[list[int]]:
-    """The rows of two tables that are both open, the first one read again after the second."""
+    """Open two tables, and read the first, the second and again the first one. Returns the ids of each read."""
     with connected(url, token) as catalog:
         tables = [catalog.load_table(first), catalog.load_table(second)]
         return [sorted(table.scan().to_arrow()["id"].to_pylist()) for table in (*tables, tables[0])]
 
 
 def signers_of_two_tables() -> list[str]:
-    """Where requests for each of two tables would be signed. No server is asked, ours or another."""
+    """The endpoints at which requests for each of two tables would be signed. Sends no request."""
     access = [
         FsspecFileIO(
             {

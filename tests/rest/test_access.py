@@ -19,7 +19,7 @@ from trinitylake.rest.security.tokens import Tokens
 
 @pytest.fixture
 def open_server(shop: tl.Lakehouse) -> Iterator[RestServer]:
-    """A server that asks for no token."""
+    """A server without tokens."""
     with running(shop) as server:
         yield server
 

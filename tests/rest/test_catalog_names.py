@@ -1,4 +1,4 @@
-"""Names of the client's catalog in stored texts: the text of views, and the new name of a table."""
+"""Stored texts with names of the client's catalog: the SQL of views, and the new name of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that commit at the same time: waiting and refusals of one request leave the others alone."""
+"""Concurrent commits: a request that waits or is refused does not delay or fail other requests."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 @pytest.fixture
 def http_client(lake: tl.Lakehouse) -> Iterator[Client]:
-    """A client of a server over two tables."""
+    """A client of a server with two tables."""
     with_tables(lake, "shop.orders", "shop.small")
     with running(lake) as server:
         yield Client(server)
 
 
 def change(**properties: str) -> dict[str, Any]:
-    """A body that sets properties."""
+    """A request body that sets properties."""
     return {"requirements": [], "updates": [{"action": "set-properties", "updates": properties}]}
 
 

@@ -44,13 +44,13 @@ def connected(server: RestServer) -> socket.socket:
 
 
 def send_often(connection: socket.socket, sent: bytes) -> None:
-    """Far more than fits into the buffers on the way."""
+    """Send bytes, many more than fit into the buffers of the connection."""
     for _ in range(300 * MAX_HEADERS_SIZE_BYTES // len(sent)):
         connection.sendall(sent)
 
 
 def until_closed(connection: socket.socket) -> bytes:
-    """What comes until the server closes the connection; `TimeoutError` if it does not."""
+    """Receive bytes until the server closes the connection. Raises `TimeoutError` if it does not."""
     received = b""
     try:
         while data := connection.recv(65536):

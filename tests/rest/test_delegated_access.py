@@ -1,4 +1,4 @@
-"""Access to data files that the server delegates: for one principal, one table and one form of a response."""
+"""Access to data files that the server delegates is limited to one principal, one table and one form of access."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES = "/v1/latest/namespaces/shop/tables"
 SHOP, PAYROLL = f"{TABLES}/orders", "/v1/latest/namespaces/payroll/tables/orders"
 VENDED = {"X-Iceberg-Access-Delegation": "vended-credentials"}
 SIGNED = {"X-Iceberg-Access-Delegation": "remote-signing"}
-#: Names that IAM policies would read as patterns or variables.
+#: Names with characters that are patterns or variables in IAM policies.
 PATTERNS = ("ord*", "order?", "${aws:username}")
 
 
@@ -42,7 +42,7 @@ def sign(ask: Client, table: str, uri: str, method: str = "GET", **more: Any) ->
 
 
 def url(s3: S3Server, location: str) -> str:
-    """A file of a table as clients of the store request it."""
+    """The URL of a data file of a table in the store."""
     return f"{s3.endpoint}/{quote(location.removeprefix('s3://'), safe='/')}/data/1.parquet"
 
 
@@ -55,7 +55,9 @@ def test_an_entity_tag_of_another_principal_is_no_access(ask: Client) -> None:
 
 
 def test_a_response_with_access_is_never_answered_by_304(ask: Client) -> None:
-    """Its content depends on the principal, the delegation mode and the expiry of credentials."""
+    """A response with access is never replaced by 304, because it depends on the principal, the delegation mode and the
+    expiry of credentials.
+    """
     tags = {mode: ask("GET", f"{SHOP}?snapshots={mode}", token=WALT).headers["etag"] for mode in ("all", "refs")}
     assert tags["all"] != tags["refs"]
     for mode, other in (("all", "refs"), ("refs", "all")):
@@ -98,7 +100,7 @@ def test_a_name_that_looks_like_a_pattern_opens_its_own_table_only(
 
 
 def test_referenced_by_gives_no_access(ask: Client) -> None:
-    """A view does not pass the rights of its owner on: the parameter changes no decision."""
+    """The parameter `referenced-by` gives no access: a view does not pass on the rights of its owner."""
     for path in (PAYROLL, f"{PAYROLL}/credentials"):
         assert ask("GET", f"{path}?referenced-by=shop%1Fopen,shop%1Fother", token=WALT).code == 403
     plain, through = ask("GET", SHOP, token=WALT), ask("GET", f"{SHOP}?referenced-by=shop%1Fopen", token=WALT)
@@ -106,7 +108,7 @@ def test_referenced_by_gives_no_access(ask: Client) -> None:
 
 
 def test_a_client_chooses_who_plans_its_scans(ask: Client) -> None:
-    """The server plans scans, and clients may plan them: no mode is prescribed."""
+    """The server offers scan planning, and does not prescribe whether the client or the server plans a scan."""
     for headers in ({}, VENDED, SIGNED):
         assert "scan-planning-mode" not in ask("GET", SHOP, headers=headers, token=WALT).body["config"]
     endpoints = ask("GET", "/v1/config", token=WALT).body["endpoints"]
@@ -136,7 +138,7 @@ def test_access_follows_the_name_of_the_table_in_the_latest_version(
     prefixes = (f"version~{version}", f"txn~{id}")
 
     def given(prefix: str, token: str) -> tuple[int, int]:
-        """Number of credentials, and the status of a request for a signature."""
+        """The number of credentials, and the status of a request for a signature."""
         path = SHOP.replace("latest", prefix)
         credentials = ask("GET", f"{path}/credentials", token=token)
         body = {"method": "GET", "region": "us-east-1", "uri": url(s3, own), "headers": {}}

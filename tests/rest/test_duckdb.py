@@ -30,12 +30,12 @@ from trinitylake.rest import RestServer, S3Access, ServerOptions
 from trinitylake.rest.http.app import App
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]})
-#: In the order in which they need each other.
+#: Each extension needs the ones before it.
 EXTENSIONS = ("httpfs", "avro", "iceberg")
 
 
 def extension(name: str) -> Path:
-    """The file of an extension, which comes as a package."""
+    """The file of an extension, which is installed as a Python package."""
     package = importlib.util.find_spec(f"duckdb_extension_{name}")
     assert package is not None
     assert package.origin is not None
@@ -55,13 +55,13 @@ def attached(server: RestServer, warehouse: str = "@latest") -> duckdb.DuckDBPyC
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Two tables of three rows."""
+    """Two tables with three rows each."""
     return with_tables(lake, "shop.orders", "shop.totals", rows=ROWS)
 
 
 @pytest.fixture
 def open_server(shop: tl.Lakehouse) -> Iterator[RestServer]:
-    """A server without a token."""
+    """A server without tokens."""
     with running(shop) as server:
         yield server
 
@@ -124,7 +124,7 @@ def test_two_engines_work_in_one_open_transaction(open_server: RestServer, shop:
 
 @pytest.fixture
 def things(shop: tl.Lakehouse) -> tl.Lakehouse:
-    """A table of format version 3 as well, with three rows."""
+    """The shop with another table, of format version 3, with three rows."""
     shop.create_table("shop.things", ROWS, properties={"format-version": "3"}).append(ROWS)
     return shop
 
@@ -132,7 +132,7 @@ def things(shop: tl.Lakehouse) -> tl.Lakehouse:
 def test_duckdb_and_pyiceberg_write_a_table_of_format_version_3_in_one_transaction(
     open_server: RestServer, things: tl.Lakehouse
 ) -> None:
-    """DuckDB assigns row ids by the metadata that it loaded; the commit assigns unused ones."""
+    """DuckDB assigns row ids by the metadata that it loaded. The commit replaces them by unused ids."""
     client = Client(open_server)
     id = client("POST", "/trinitylake/v1/transactions", {"message": "together"}).body["id"]
     with attached(open_server, f"@txn/{id}") as connection:
@@ -259,9 +259,8 @@ def test_files_on_s3_are_reached_with_vended_credentials(lake_on_s3: tl.Lakehous
 
 
 class Enforced:
-    """Access control of a store, which moto lacks: vended credentials do what their session policy allows.
-
-    `denied` has the requests that were refused.
+    """A store with access control, which moto lacks: vended credentials can do only what their session policy allows.
+    `denied` contains the refused requests.
     """
 
     ACTIONS: ClassVar = {"GET": "s3:GetObject", "HEAD": "s3:GetObject", "PUT": "s3:PutObject"}

@@ -40,7 +40,7 @@ PATH = "/v1/namespaces/shop/tables/outside"
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, lake: tl.Lakehouse) -> tl.Table:
-    """A table in another lakehouse, which this one has as an external table."""
+    """An external table, whose files are in another lakehouse."""
     other = tl.create(str(tmp_path / "other"), durability="none")
     with_tables(other, "else.where")
     table = other.table("else.where")
@@ -107,7 +107,7 @@ CONFIG = json.dumps({"defaults": {}, "overrides": {}}).encode()
 
 
 class Odd(http.server.BaseHTTPRequestHandler):
-    """A catalog whose answers about tables are what `how` says."""
+    """A catalog whose responses about tables are invalid in the way that `how` selects."""
 
     how = ""
     asked = 0
@@ -246,7 +246,7 @@ def test_a_catalog_that_was_silent_is_called_again(
 
 
 class Elsewhere(http.server.BaseHTTPRequestHandler):
-    """A catalog that redirects to another one, or is the target; it records its requests."""
+    """A catalog that redirects to another one or is the target of a redirect. It records its requests."""
 
     leads_to = ""
     how = ""
@@ -273,7 +273,7 @@ class Elsewhere(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Any, Any]]:
-    """A catalog, and the one that it redirects to."""
+    """A catalog, and the catalog to which it redirects."""
     servers = []
     for _ in range(2):
         handler = type("Handler", (Elsewhere,), {"seen": []})

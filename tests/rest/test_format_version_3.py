@@ -17,7 +17,7 @@ V3 = {"format-version": "3"}
 
 @pytest.fixture(autouse=True)
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """One table with a snapshot of three rows, and a branch."""
+    """A table with a snapshot of three rows, and a branch."""
     lake.create_namespace("shop")
     table = lake.create_table("shop.orders", ROWS, properties=V3)
     table.append(ROWS)
@@ -30,7 +30,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def snapshot_of(http_client: Client, branch: str, **changes: Any) -> dict[str, Any]:
-    """A commit of one snapshot on a branch, with the same files as before: an engine's, for the counters alone."""
+    """A commit of an engine that adds one snapshot to a branch, with the same files as the snapshot before."""
     metadata = http_client.table(PATH)
     head = metadata["refs"][branch]["snapshot-id"]
     (last,) = [one for one in metadata["snapshots"] if one["snapshot-id"] == head]
@@ -125,7 +125,7 @@ def test_a_table_is_staged_with_defaults_and_a_variant(http_client: Client) -> N
 
 
 def test_default_values_need_version_3(http_client: Client, lake: tl.Lakehouse) -> None:
-    """A table of format version 2 refuses default values, which readers of that version ignore."""
+    """A table of format version 2 refuses default values, because readers of that version ignore them."""
     lake.create_table("shop.old", ROWS)
     column = {"id": 2, "name": "size", "type": "int", "required": False, "initial-default": 7, "write-default": 7}
     schema = {"action": "add-schema", "schema": {**COLUMNS, "schema-id": 1, "fields": [*COLUMNS["fields"], column]}}  # type: ignore[misc]
@@ -151,7 +151,9 @@ def test_a_table_is_upgraded_and_not_downgraded(http_client: Client, lake: tl.La
 
 
 def test_an_encrypted_table_is_refused(http_client: Client) -> None:
-    """Metadata of an encrypted table contains keys, which PyIceberg drops: the table would be unreadable."""
+    """The metadata of an encrypted table is refused. It contains keys, which PyIceberg drops, so the table would become
+    unreadable.
+    """
     encrypted = {**V3, "encryption.key-id": "k"}
     answer = http_client(
         "POST", "/v1/namespaces/shop/tables", {"name": "secret", "schema": COLUMNS, "properties": encrypted}
@@ -167,7 +169,7 @@ def test_an_encrypted_table_is_refused(http_client: Client) -> None:
 
 
 def test_a_plan_contains_the_row_ids(http_client: Client, lake: tl.Lakehouse) -> None:
-    """An engine that uses server-side planning read no row ids, since PyIceberg's plan has none."""
+    """A plan of the server contains the row ids, which PyIceberg's plan lacks."""
     lake.table("shop.orders").append(ROWS)
     plan = http_client("POST", "/v1/latest/namespaces/shop/tables/orders/plan", {}).body
     assert sorted(one["data-file"]["first-row-id"] for one in plan["file-scan-tasks"]) == [0, 3]

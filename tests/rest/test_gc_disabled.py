@@ -27,7 +27,7 @@ PATH = "/v1/namespaces/shop/tables/orders"
 
 
 def stored(lake: tl.Lakehouse, name: str = "shop.orders") -> dict[str, Any]:
-    """The metadata file of a table, as it is on the storage."""
+    """The content of a table's metadata file."""
     path = lake.table(name).iceberg.metadata_location.removeprefix("file://")
     document: dict[str, Any] = json.loads(Path(path).read_bytes())
     return document
@@ -39,7 +39,7 @@ def all_files(lake: tl.Lakehouse) -> set[str]:
 
 
 def written_by_a_stranger(lake: tl.Lakehouse, value: str | None) -> str:
-    """A metadata file that another catalog wrote, which lets engines delete; its location."""
+    """Write a metadata file as another catalog does, which lets engines delete files. Returns its location."""
     document = stored(lake)
     document["properties"].pop(GC, None)
     if value is not None:

@@ -23,7 +23,7 @@ COLUMNS = {"id": "bigint", "name": "varchar", "price": "decimal(20, 10)"}
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """One table without rows, and one in another namespace."""
+    """An empty table, and a table in another namespace."""
     for namespace in ("shop", "payroll"):
         lake.create_namespace(namespace)
         lake.create_table(f"{namespace}.events", COLUMNS)
@@ -65,7 +65,9 @@ def test_rows_of_json_lines_and_arrow_are_durable_when_acknowledged(http_client:
 
 
 def test_requests_of_many_clients_share_commits(http_client: Client, shop: tl.Lakehouse) -> None:
-    """64 threads of the server are not the limit: no thread waits for the commit."""
+    """Many requests share a commit. Their number is not limited by the 64 threads of the server, because no thread
+    waits for the commit.
+    """
     before, codes = shop.version, []
 
     def send(first: int) -> None:
@@ -175,7 +177,7 @@ def test_misspelled_parameter_is_refused(http_client: Client, shop: tl.Lakehouse
 
 
 def test_damaged_arrow_streams_never_end_the_server(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Each byte of a stream is changed once."""
+    """A changed byte in an Arrow stream never ends the server. The test changes every third byte."""
     body = arrow(pa.table({"id": [1, 2], "name": ["ab", "c"]}))
     codes = set()
     for at in range(0, len(body), 3):

@@ -1,7 +1,7 @@
-"""Integers in commits fit into the types of Iceberg.
+"""Integers in commits are checked against the types of Iceberg.
 
-Ids, widths and lengths of Iceberg have 32 bits; Python's integers have no limit. The server accepted a column id of
-2147483648, zero buckets, and a view version of 33 bits, and engines on Java could no longer load the table or view.
+Iceberg's ids, widths and lengths have 32 bits, Python's integers have no limit. The server accepted a column id of
+2147483648, zero buckets, and a view version of 33 bits. Then engines on Java could no longer load the table or view.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""An invalid body is 400 with a message that names the field and the rule, in words of JSON and Iceberg.
+"""The response to an invalid body is 400, with a message that names the field and the rule in words of JSON and
+Iceberg.
 
 Errors that libraries raised for a body were 500, such as `StopIteration` of PyIceberg for a table without a schema. The
 number 1e999 in a report made the list of reports invalid JSON. Messages had the texts of Python: "maximum recursion
@@ -82,7 +83,7 @@ REQUIREMENTS: list[dict[str, Any]] = [
     {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 4},
     {"type": "assert-current-schema-id", "current-schema-id": 5},
 ]
-#: Bodies in the right form by path: every route that takes a body, and those that ignore it.
+#: Valid bodies by path, for all routes that may have a body.
 BODIES: dict[str, list[Any]] = {
     f"{TABLE}/unregister": [],
     "/ingest/shop/orders": [],
@@ -117,7 +118,7 @@ BODIES: dict[str, list[Any]] = {
     "/trinitylake/v1/transactions": [{"id": "", "isolation": "serializable", "properties": {"a": "b"}}],
     "/trinitylake/v1/page/latest/sql": [{"query": "SELECT 1"}],
 }
-#: Bodies that are valid JSON, and which no route accepts, or only some routes.
+#: Bodies of valid JSON that no route accepts, or only some routes.
 ODD: list[Any] = [
     *({"updates": [update]} for update in ODD_UPDATES),
     *({"name": name, "schema": COLUMNS} for name in ("", ".", "..", "a\0b", "x" * 9999)),
@@ -147,7 +148,7 @@ NOT_JSON = [
     *(b'{"a": %s}' % number for number in (b"-1e999", b"Infinity", b"-Infinity", b"9223372036854775808", b"9" * 5000)),
     *('{"namespace": ["a"]}'.encode(encoding) for encoding in ("utf-16", "utf-32", "utf-16-le", "utf-8-sig")),
 ]
-#: Words of Python and of its libraries.
+#: Words of Python and of Python libraries, which must not be in a message.
 PYTHON = re.compile(
     r"object has no|None|True|False|recursion|codec|abstract|positional|argument|iterable|subscriptable|hashable|"
     r"instance|dictionary|\bdict\b|tuple|Input should|Value error|__|[a-z]Error\b|Exception\b|<class|\(\)|pydantic"
@@ -155,7 +156,7 @@ PYTHON = re.compile(
 
 
 def paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where the values in a document are."""
+    """The paths of all values in a document."""
     if isinstance(document, dict | list):
         for key, value in document.items() if isinstance(document, dict) else enumerate(document):
             yield (*path, key)
@@ -163,7 +164,7 @@ def paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def mutants(body: Any) -> Iterator[Any]:
-    """The body, with each value removed or replaced by one of another type."""
+    """Copies of the body, in each of which one value is removed or replaced by a value of another type."""
     yield from WRONG
     for path in paths(body):
         for number in range(len(WRONG) + 1):

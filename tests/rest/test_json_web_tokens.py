@@ -211,7 +211,7 @@ def test_a_token_is_refused_after_its_expiry(client: Client, monkeypatch: pytest
     assert client("GET", "/v1/config", token=token).code == 200
 
     class Later:
-        """The clock of the library."""
+        """A clock that is ahead, for the library that checks tokens."""
 
         @classmethod
         def now(cls, tz: Any = None) -> datetime:

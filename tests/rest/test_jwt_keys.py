@@ -1,4 +1,4 @@
-"""Keys of JSON Web Tokens behind an `https://` URL: they rotate, their issuer fails, and TLS is not left."""
+"""Keys of JSON Web Tokens behind an `https://` URL: rotation, failures of the issuer, and TLS."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ ISSUER = "https://issuer.example"
 
 
 def token(key: str, **claims: Any) -> str:
-    """A token that is right, signed with that key."""
+    """A valid token that is signed with the key of this name."""
     known = {"iss": ISSUER, "aud": "lake", "sub": "ana", "exp": int(time.time()) + 600, "trinitylake": "reader:*"}
     return jwt.encode({**known, **claims}, KEYS[key], "RS256", headers={"kid": key})
 
 
 class Issuer:
-    """A server of keys, with a certificate or without TLS. It counts how often it is asked."""
+    """A server of keys, with or without TLS. It counts its requests."""
 
     def __init__(self, certificate: trustme.LeafCert | None) -> None:
         self.keys = ["k1"]
@@ -69,7 +69,7 @@ class Issuer:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def document(self) -> bytes:
-        """The keys that it has now."""
+        """The document with the present keys."""
         public = {name: jwt.algorithms.RSAAlgorithm.to_jwk(KEYS[name].public_key(), as_dict=True) for name in self.keys}
         return json.dumps({"keys": [{**public[name], "kid": name, "use": "sig"} for name in self.keys]}).encode()
 
@@ -81,7 +81,7 @@ class Issuer:
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trustme.CA:
-    """Whose certificates this process trusts."""
+    """A certificate authority that this process trusts."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -106,7 +106,7 @@ def counts(bearers: JwtBearers, text: str) -> bool:
 
 @pytest.fixture
 def waiting_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys may be fetched again at once."""
+    """Remove the minimum time between two requests for keys."""
     monkeypatch.setattr(key_set, "MIN_SECONDS_BETWEEN_FETCHES", 0)
 
 

@@ -40,14 +40,14 @@ from trinitylake.rest.security.locations import locations_of
 
 TABLES, VIEWS = "/v1/namespaces/shop/tables", "/v1/namespaces/shop/views"
 
-#: Fields with words of a location in their names, or a map of properties, and what they are.
+#: Words in the names of fields that may contain a location, or a map of properties.
 LOCATION_WORDS = ("location", "path", "uri", "url", "manifest", "file", "folder", "properties", "updates")
 
 Send = Callable[[Client, str, str], Answer]
 
 
 def walked(kind: Any, path: str, seen: frozenset[Any] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """The fields of a model, and of those in it, by their paths."""
+    """The fields of a model and of its nested models, with their paths."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType, list, tuple, typing.Annotated):
         for one in typing.get_args(kind):
@@ -85,7 +85,7 @@ MODELS: list[type[BaseModel]] = [
 
 
 def location_fields() -> set[str]:
-    """All fields of requests that could carry a location."""
+    """The paths of all fields of requests that may contain a location."""
     return {
         path
         for model in MODELS
@@ -139,7 +139,7 @@ def write_path(name: str) -> Callable[[str], dict[str, str]]:
     return lambda location: {name: location}
 
 
-#: What is sent in each field that carries a location. `model.field` or `model…(action).field`.
+#: Requests with a location, by the field that contains it: `model.field` or `model…(action).field`.
 REQUESTS: dict[str, list[Send]] = {
     "CreateTable.location": [
         post(TABLES, lambda location: {"name": "new", "schema": COLUMNS, "location": location}),
@@ -196,7 +196,7 @@ REQUESTS: dict[str, list[Send]] = {
     ],
 }
 
-#: Fields that carry none, and why.
+#: Fields without a location, each with the reason.
 NO_LOCATION = {
     "CreateNamespace.properties": "text for people; a location in it is checked when a table names it",
     "UpdateProperties.updates": "the same",
@@ -208,7 +208,7 @@ NO_LOCATION = {
 
 
 def end(path: str) -> str:
-    """A field without the models around it that only carry changes."""
+    """The path of a field, without the outer models that only contain other models."""
     return path.replace("CommitTransaction.table-changes", "TableChange")
 
 
@@ -254,7 +254,7 @@ def server(shop: tl.Lakehouse, tokens: Path) -> Iterator[RestServer]:
 
 
 def folders(lake: tl.Lakehouse) -> dict[str, str]:
-    """Locations that are none of the shop's, by what they are."""
+    """Locations outside of the shop's tables, by a description."""
     root = lake.uri
     theirs = lake.table("hr.orders").location
     return {

@@ -1,4 +1,4 @@
-"""Maintenance of tables in a worker process: a table can end the worker, and not the server."""
+"""Maintenance of tables in a worker process: a table can end the worker, but not the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trinitylake.rest.workers.pool import JobAbandoned, WorkerDied, WorkerPool
 
 ROWS = pa.table({"id": [1]})
 N_FILES = 6
-#: How often a run begins again at most, of those in these tests.
+#: How many workers a run may start in these tests.
 MAX_ATTEMPTS = 3
 SIZE_BYTES = 768 << 20
 
@@ -39,7 +39,9 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 @pytest.fixture
 def workers() -> Iterator[WorkerPool]:
-    """A pool with a limit on the workers of a run, which would otherwise start new ones for ever."""
+    """A pool that limits the number of workers of a run. Without a limit, a failing run would start new workers for
+    ever.
+    """
     pool = CountingPool()
     yield pool
     pool.close()
@@ -59,7 +61,7 @@ def maintain(workers: WorkerPool, lake: tl.Lakehouse, skipped: dict[str, Skipped
 
 
 def add_bombs(lake: tl.Lakehouse, name: str) -> None:
-    """Files of a kilobyte each: forty times one value of 8 MB, two gigabytes in all."""
+    """Add files of one kilobyte. Each contains a value of 8 MB forty times; together they expand to two gigabytes."""
     lake.create_table(name, {"item": "text"})
     with lake.table(name)._writing() as iceberg, iceberg.transaction() as change:
         folder = iceberg.location().removeprefix("file://")

@@ -29,7 +29,7 @@ TICK_SECONDS = 0.01
 
 
 class Work:
-    """A lakehouse whose maintenance runs until the test ends it."""
+    """A lakehouse whose maintenance runs until the test ends the run."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.begun = threading.Semaphore(0)
@@ -67,7 +67,7 @@ def runs(metrics: ServerMetrics, outcome: str) -> float:
 
 
 def test_scheduled_maintenance_follows_the_policy(lake: tl.Lakehouse, caplog: Any) -> None:
-    """Before, operators needed a cron job next to the server."""
+    """The schedule follows the policy of the lakehouse, so operators need no cron job."""
     caplog.set_level(logging.INFO, logger="trinitylake.rest.maintenance")
     lake.alter({"maintenance.grace": "0 s"}, minimum_versions_to_keep=1, maximum_version_age_millis=1)
     lake.create_namespace("shop")
@@ -143,7 +143,9 @@ def test_a_shutdown_stops_a_run_between_two_tables() -> None:
 
 
 def test_a_shutdown_waits_a_limited_time_for_maintenance(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """A vacuum of a million files would delay the shutdown of the server; it can be interrupted anywhere."""
+    """A shutdown waits only a limited time for maintenance, which can be interrupted anywhere. A vacuum of a million
+    files would delay the shutdown.
+    """
     monkeypatch.setattr(schedule_module, "PATIENCE_SECONDS", TICK_SECONDS)
     begun, may_end = threading.Event(), threading.Event()
 

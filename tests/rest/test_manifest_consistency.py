@@ -37,7 +37,7 @@ def at(*parts: int, tz: datetime.tzinfo | None = None) -> datetime.datetime:
     return datetime.datetime(*parts, tzinfo=tz)
 
 
-#: Of each type values of which some are the first or last of a day, year or bucket, before 1970 as well.
+#: Values of each type. Some are the first or last value of a day, year or bucket, also before 1970.
 VALUES: dict[str, list[Any]] = {
     "int": [0, -1, 7, 2**31 - 1, -(2**31) + 8],
     "bigint": [0, -1, 7, 2**63 - 1, -(2**63) + 8],
@@ -125,7 +125,9 @@ def test_partition_values_as_iceberg_computes_them_are_accepted_and_others_refus
 def test_partition_values_contradict_neither_nan_counts_nor_bounds(
     value: float | None, nans: int | None, bound: float | None, is_accepted: bool
 ) -> None:
-    """A client put a file of 1.0 and NaN into the partition 1.0 or NaN. A filter then found both rows or neither."""
+    """A file whose partition value contradicts its NaN counts or bounds is refused. A filter found either both rows or
+    neither of a file with 1.0 and NaN.
+    """
     schema = Schema(NestedField(1, "f", DoubleType()))
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "f"))
     bounds = None if bound is None else {1: struct.pack("<d", bound)}
@@ -157,7 +159,7 @@ def test_first_days_of_months_are_those_of_the_calendar() -> None:
 
 @pytest.fixture
 def events(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """A table that is partitioned by day, without rows."""
+    """An empty table that is partitioned by day."""
     lake.create_namespace("shop")
     lake.create_table("shop.events", {"id": "int", "at": "timestamptz"}, partition_spec=["day(at)"])
     return lake
@@ -215,13 +217,13 @@ BAD_FILES: dict[str, tuple[Change, str]] = {
 }
 
 
-#: Positions of fields in the record of a manifest in a list.
+#: Positions of fields in the records of a manifest list.
 COUNTS = {"added_files_count": 7, "existing_files_count": 8, "added_rows_count": 10}
 IN_LIST = {"partition_spec_id": 2, "sequence_number": 4, "min_sequence_number": 5, **COUNTS}
 
 
 def committed(lake: tl.Lakehouse, http_client: Client, *files: DataFile, **changes: int) -> Any:
-    """The answer to an append of files, by a client that writes a manifest of each, and their list, itself."""
+    """Append files like a client that writes a manifest for each file and the manifest list. Returns the response."""
     table = lake.table("shop.events").iceberg
     id = new_snapshot_id()
     manifests = [manifest_of(table, table.location(), id, file) for file in files]

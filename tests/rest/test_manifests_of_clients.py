@@ -33,12 +33,12 @@ from trinitylake.rest.errors import RestError
 Send = Callable[["Shop", str, str], Answer]
 
 
-#: The snapshot that a manifest says to be of, which the table has had for long.
+#: An old snapshot of the table, which a manifest claims to belong to.
 OF_BEFORE = 5
 
 
 class Shop:
-    """Two tables of different people, and a client that writes manifests itself."""
+    """Two tables of different owners, and a client that writes its own manifests."""
 
     def __init__(self, lake: tl.Lakehouse, server: RestServer) -> None:
         self.lake = lake
@@ -65,7 +65,7 @@ class Shop:
         return made
 
     def manifests(self, folder: str, count: int, id: int) -> list[ManifestFile]:
-        """Manifests of one new file each."""
+        """Manifests that each contain one new file."""
         found, file = [], self.file_of("shop.orders")
         for number in range(count):
             file._data[1] = f"{folder}/data/{id}-{number}.parquet"
@@ -73,7 +73,7 @@ class Shop:
         return found
 
     def snapshot(self, manifests: list[ManifestFile], folder: str, id: int, parent: int | None) -> list[dict[str, Any]]:
-        """The updates that make a snapshot of these manifests the current one."""
+        """The updates that add a snapshot with these manifests and make it the current one."""
         uri = f"{folder}/metadata/snap-{id}-0-{uuid.uuid4()}.avro"
         with write_manifest_list(2, self.orders.io.new_output(uri), id, parent, 50 + id, "null") as writer:
             writer.add_manifests(manifests)
@@ -118,7 +118,7 @@ def several(shop: Shop, updates: list[dict[str, Any]], token: str) -> Answer:
 
 
 def names_of_others(shop: Shop) -> dict[str, Callable[[], list[dict[str, Any]]]]:
-    """Snapshots of `shop.orders` that lead to files of `hr.pay`, by how they do."""
+    """Snapshots of `shop.orders` that contain files of `hr.pay`, by the way in which they do."""
     own, pay = shop.orders.location(), shop.lake.table("hr.pay").iceberg
     theirs = pay.current_snapshot()
     assert theirs is not None
@@ -147,8 +147,8 @@ def test_a_writer_of_one_table_commits_no_file_of_another(shop: Shop, send: Send
 
 
 def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
-    """The check of a manifest stopped at a block without entries, but the append that merged manifests read on: it
-    added the file of another table.
+    """A manifest with a hidden file behind an empty block is refused. The check stopped at a block without entries, but
+    the append that merged manifests read on, and added the file of another table.
     """
     own = shop.orders.location()
     files = [local_path(shop.manifest(shop.file_of(name), own, 7).manifest_path) for name in ("shop.orders", "hr.pay")]
@@ -234,7 +234,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def many(shop: Shop, count: int, id: int) -> list[dict[str, Any]]:
-    """A snapshot of so many manifests, each of which names another file of the table."""
+    """A snapshot with `count` manifests, each of which names another file of the table."""
     own = shop.orders.location()
     return shop.snapshot(shop.manifests(own, count, id), own, id, shop.head)
 
@@ -291,7 +291,7 @@ def test_manifests_of_registered_and_present_tables_count(shop: Shop, small_limi
 
 
 def avro(entries: int, size_bytes: int) -> bytes:
-    """A file without content that says how many entries it has."""
+    """A file without content whose header claims a number of entries."""
     header = b"Obj\x01\x02\x14avro.codec\x08null\x00" + bytes(16)
     return header + zigzag(entries) + zigzag(size_bytes) + bytes(size_bytes) + bytes(16)
 

@@ -36,7 +36,9 @@ MAX_LONG = 2**63 - 1
 
 
 def snapshot_like(metadata: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The update that adds a snapshot with the files of the last one; a change to None leaves a field out."""
+    """The update that adds a snapshot with the files of the last one. `changes` replaces fields; None removes a
+    field.
+    """
     last = metadata["snapshots"][-1]
     snapshot = {
         **last,
@@ -129,8 +131,9 @@ SCHEMAS: dict[str, tuple[list[dict[str, Any]], str]] = {
 
 @pytest.mark.parametrize("kind", ["struct", "list", "map"])
 def test_types_of_clients_have_as_many_levels_as_others(http_client: Client, shop: tl.Lakehouse, kind: str) -> None:
-    """Clients staged tables, and added schemas to tables, with types of more than 30 levels. The commit of such a table
-    or change was then refused."""
+    """Types in requests of clients have at most 30 levels, like all other types. Clients could stage tables and add
+    schemas with deeper types, which the commit then refused.
+    """
 
     def nested(levels: int) -> Any:
         type: Any = "long"
@@ -239,7 +242,7 @@ def test_id_of_a_dropped_column_keeps_its_type(http_client: Client) -> None:
 
 
 def columns_of(parts: dict[int, str], columns: dict[int, str], element: int = 6) -> list[dict[str, Any]]:
-    """Column 1, a structure of these parts; column 2, a list; and other columns."""
+    """Columns of a schema: column 1 is a struct with these fields, column 2 is a list, and others follow."""
     long_list = {"type": "list", "element-id": element, "element": "long", "element-required": False}
     structure = {"type": "struct", "fields": [column(id, name) for id, name in parts.items()]}
     others = [column(id, name) for id, name in columns.items()]
@@ -355,7 +358,9 @@ def test_partition_by_day_and_by_hour_of_one_column_is_accepted(http_client: Cli
 
 @pytest.mark.usefixtures("shop")
 def test_parent_that_comes_later_makes_no_circle(http_client: Client) -> None:
-    """A snapshot may name a parent that retention removed; a later one must not close the circle."""
+    """A snapshot may have a parent that was removed. A later snapshot with the id of this parent must not make a
+    cycle.
+    """
     before = http_client.table(ORDERS)
     assert commit(http_client, snapshot_like(before, snapshot_id=5, parent_snapshot_id=6)).code == 200
     assert (
@@ -386,7 +391,7 @@ def test_time_of_snapshots_does_not_go_back_whatever_the_clocks(
 
 
 def test_writer_with_a_slow_clock_does_not_turn_time_back(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writers that open the lakehouse themselves have clocks, too."""
+    """The times of snapshots also ascend if a process that opens the lakehouse directly has a slow clock."""
     table = shop.table("shop.orders")
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() - HOUR_MILLIS * 1_000_000)
@@ -532,7 +537,9 @@ def test_equal_schema_spec_and_order_are_used_again(http_client: Client) -> None
 
 @pytest.mark.usefixtures("shop")
 def test_snapshot_of_a_spec_that_gets_another_id_is_a_conflict(http_client: Client) -> None:
-    """Its manifests have the id that the client chose, which belongs to another spec of the table."""
+    """A snapshot is a conflict if its partition spec gets another id. Its manifests have the id that the client chose,
+    which belongs to another spec.
+    """
     before = http_client.table(ORDERS)
     answer = commit(http_client, add_spec(part(), **{"spec-id": 0}), snapshot_like(before))
     assert (answer.code, answer.error) == (409, "CommitFailedException")
@@ -565,11 +572,11 @@ def test_property_with_a_value_that_engines_cannot_read_is_refused(
         transaction.create_table("shop.new", {"id": "bigint"}, properties={name: value})
 
 
-# Differential: what is accepted, iceberg-rust loads.
+# Differential test: iceberg-rust can load all accepted metadata.
 
 
 def loaded_by_rust(metadata: TableMetadata, folder: Path) -> str | None:
-    """What iceberg-rust says against some metadata; None if it loads."""
+    """The error of iceberg-rust for metadata; None if it can load the metadata."""
     from pyiceberg_core.datafusion import IcebergDataFusionTable
 
     file = folder / f"{uuid.uuid4()}.metadata.json"
@@ -582,13 +589,15 @@ def loaded_by_rust(metadata: TableMetadata, folder: Path) -> str | None:
 
 
 def has_void_of_dropped_column(metadata: TableMetadata) -> bool:
-    """What the specification allows and iceberg-rust cannot load: in version 1 a partition field stays as `void`."""
+    """Whether iceberg-rust cannot load the metadata although the specification allows it. In format version 1 the
+    partition field of a dropped column stays as `void`.
+    """
     voids = [field.source_id for field in metadata.spec().fields if str(field.transform) == "void"]
     return any(metadata.schema().find_column_name(id) is None for id in voids)
 
 
 def random_update(chosen: random.Random, metadata: dict[str, Any]) -> dict[str, Any]:
-    """An update that may be legal, or break any of the rules."""
+    """A random update, which may be valid or break any rule."""
     small = lambda: chosen.choice([-2, -1, 0, 0, 1, 1, 1, 2, 3, 7])  # noqa: E731
     ids = [one["snapshot-id"] for one in metadata["snapshots"]]
     columns = [field["id"] for schema in metadata["schemas"] for field in schema["fields"]]
@@ -664,14 +673,14 @@ def random_update(chosen: random.Random, metadata: dict[str, Any]) -> dict[str, 
     )()
 
 
-#: What PyIceberg and our builder raise for an update that breaks a rule.
+#: Errors that PyIceberg and our builder raise for an update that breaks a rule.
 REFUSALS = (ValueError, KeyError, TypeError, ArithmeticError, ValidationError, IcebergValidationError)
 
 
 def accepted_metadata(
     metadata: TableMetadata, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[TableMetadata, list[dict[str, Any]]]]:
-    """Metadata after random updates that were accepted, and the last updates."""
+    """Apply random updates. Yields the metadata after each accepted commit, and the updates of this commit."""
     chosen = random.Random(seed)
     offset = 0
     real = time.time_ns

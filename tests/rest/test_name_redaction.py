@@ -31,7 +31,7 @@ CONFLICT = CommitConflict(
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Two tables, one of which the writer and the admin may not see."""
+    """Two tables. The writer and the admin cannot see one of them."""
     return with_tables(lake, "shop.orders", "shop.HIDDEN")
 
 
@@ -45,7 +45,7 @@ def client(shop: tl.Lakehouse, tmp_path: Path) -> Iterator[Client]:
 
 
 def lost(client: Client, shop: tl.Lakehouse, token: str, meanwhile: Callable[[tl.Transaction], object]) -> str:
-    """The message to a principal that has listed everything visible, after another commit."""
+    """The error message of a principal that listed everything visible, when it commits after another transaction."""
     begun = client("POST", "/trinitylake/v1/transactions", {"isolation": "serializable"}, token=token)
     assert begun.code == 201, begun
     path = f"/v1/{begun.body['prefix']}/namespaces"
@@ -98,7 +98,7 @@ def test_a_namespace_that_is_not_empty_reveals_no_names(client: Client, shop: tl
 
 
 def wrapped(outer: Exception, inner: Exception) -> Exception:
-    """As `raise outer from inner` leaves it."""
+    """Link two errors, like `raise outer from inner`."""
     outer.__cause__ = inner
     return outer
 

@@ -24,7 +24,7 @@ def location(http_client: Client, lake: tl.Lakehouse) -> str:
 
 
 def created(http_client: Client, name: str, location: str, **more: Any) -> str:
-    """The location of a new table."""
+    """Create a table at a location. Returns the location of the new table."""
     body = {"name": name, "schema": COLUMNS, "location": location, **more}
     answer = http_client("POST", "/v1/namespaces/shop/tables", body)
     assert answer.code == 200, answer

@@ -33,7 +33,7 @@ CANARY = "canary-AKIA-0123456789"
 
 
 def raw(server: RestServer, sent: bytes) -> bytes:
-    """What comes back, until the server closes the connection."""
+    """Send bytes. Returns everything that the server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(sent)
         received = b""
@@ -43,7 +43,7 @@ def raw(server: RestServer, sent: bytes) -> bytes:
 
 
 def get(server: RestServer, path: str) -> tuple[int, str]:
-    """Without a token, and without JSON."""
+    """Send a GET request without a token. Returns the status and the text of the body."""
     received = raw(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     head, _, body = received.partition(b"\r\n\r\n")
     return int(head.split()[1]), body.decode()
@@ -93,7 +93,7 @@ def test_counters_have_routes_as_labels_and_no_names(shop: tl.Lakehouse) -> None
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """The log of a server in a separate process."""
+    """The log of the server, as JSON lines."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
@@ -204,7 +204,7 @@ def test_requests_leave_only_caches_in_memory(
     work()
     before = kept()
     work()
-    # Far less than what a transaction or a request is made of; a thread more brings some dozens.
+    # An object that is kept per transaction or request would count many times; another thread adds some dozens.
     assert kept() - before < 3 * rounds
 
 

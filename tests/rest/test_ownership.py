@@ -24,7 +24,7 @@ from trinitylake.rest.http.routes import CATALOG, OTHERS, SIGN
 from trinitylake.rest.security.authorization import Principal
 from trinitylake.rest.transactions.ownership import Ownership
 
-#: May do everything in the shop that Walt may, and make namespaces in it.
+#: A principal with Walt's rights in the shop, which can also create namespaces there.
 WANDA = "the-token-of-wanda-0123456789"
 OPEN = "/trinitylake/v1/transactions"
 TABLE = {"namespace": ["shop"], "name": "orders"}
@@ -47,7 +47,7 @@ def server(shop: tl.Lakehouse, tokens: Path) -> Iterator[RestServer]:
 
 
 def bodies(shop: tl.Lakehouse) -> dict[str, Any]:
-    """What to send to each route that takes a body, by its method and the end of its path."""
+    """Valid bodies of routes, by method and end of the path."""
     location = shop.table("shop.orders").iceberg.metadata_location
     return {
         "POST /tables/{table}": CHANGE,
@@ -68,8 +68,8 @@ def bodies(shop: tl.Lakehouse) -> dict[str, Any]:
 
 
 def requests(shop: tl.Lakehouse, id: str) -> Iterator[tuple[str, str, Any]]:
-    """Every route into a transaction, with its arguments: derived from the routes of the server, so a new one is
-    included.
+    """All routes into a transaction, with arguments for their paths. They come from the routes of the server, so a new
+    route is included.
     """
     sent = bodies(shop)
     missing = set(sent)
@@ -129,13 +129,16 @@ def test_no_route_reaches_a_transaction_of_another_principal(
 
 
 def test_owner_and_admin_of_everything_pass_every_route(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Control: other principals are refused for their rights, not for another reason."""
+    """The owner, and an admin of everything, reach every route. So the other principals are refused because of their
+    rights.
+    """
     for token in (WALT, ROOT):
         for number, (method, path, body) in enumerate(requests(shop, "mine")):
             id = f"id-{number}-{uuid.uuid4().hex[:6]}"
             begun(http_client, id)
             answer = http_client(method, path.replace("mine", id), body, token=token)
-            # A managed table cannot be unregistered, a namespace with tables not dropped; walt registers no files.
+            # A managed table cannot be unregistered, a namespace with tables cannot be dropped, and Walt may not
+            # register files.
             refused = (403,) if token == WALT and path.endswith(("/register", "/register-view")) else (400, 409)
             assert answer.code in (200, 204, *refused), (method, path, answer)
             http_client("POST", f"{OPEN}/{id}/rollback", token=ROOT)

@@ -30,13 +30,13 @@ from trinitylake.tables.first_rows import first_rows
 from waiting import wait_until
 
 PAGE = "/trinitylake/v1/page"
-#: In every name and word that Rita may not see.
+#: A word in every name and message that Rita may not see.
 CANARY = "canary"
 
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """A shop that Rita reads, and a payroll that she does not."""
+    """A table in `shop`, which Rita can read, and a table in a namespace that she cannot read."""
     with_tables(lake, "shop.orders", "canary_payroll.canary_wages")
     lake.create_view("canary_payroll.canary_top", "SELECT 'canary'")
     with lake.transaction(message="canary: both at once", author="canary-ann") as txn:
@@ -51,13 +51,13 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @pytest.fixture
 def page_server(shop: tl.Lakehouse, tokens: Path) -> Iterator[RestServer]:
-    """It shows rows to those who may read them."""
+    """A server whose page shows rows to principals that can read them."""
     with running(shop, token_file=tokens, options=ServerOptions(page_shows_rows=True)) as server:
         yield server
 
 
 class Page:
-    """Asks for data of the page."""
+    """A client of the endpoints of the page."""
 
     def __init__(self, server: RestServer, token: str) -> None:
         self._client, self._token = Client(server), token
@@ -165,7 +165,7 @@ def test_log_is_searched_page_by_page(root: Page, shop: tl.Lakehouse, monkeypatc
 
 
 def test_log_is_filtered_by_author_and_object(root: Page, rita: Page, shop: tl.Lakehouse) -> None:
-    """Against the log of the library."""
+    """Filters by author and object find the same versions as the log of the library."""
     entries = {entry.version: entry for entry in shop.log()}
     by_ann = [number for number, entry in entries.items() if any(one.author == "ann" for one in entry.transactions)]
     assert [one["version"] for one in root.found("log", author="ann")["entries"]] == by_ann
@@ -190,7 +190,9 @@ def test_difference_is_returned_in_pages(root: Page, shop: tl.Lakehouse, monkeyp
 
 
 def test_a_large_difference_takes_no_memory_of_the_server(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page of a difference computed all of it again: 800 MB for a million objects, for any reader."""
+    """A page of a difference takes little memory on the server. Each page computed the whole difference, which took 800
+    MB for a million objects, and any reader could request it.
+    """
     lake.create_namespace("shop")
     before = lake.version
     names = [f"t{number:05}" for number in range(12_000)]
@@ -261,7 +263,7 @@ def test_totals_of_tables_are_those_of_their_descriptions(
 
 
 def test_former_names_in_hidden_namespaces_are_not_shown(rita: Page, shop: tl.Lakehouse) -> None:
-    """A table that came from a namespace that Rita may not read has a history there."""
+    """The history of a table does not show former names in a namespace that Rita cannot read."""
     shop.rename_table("canary_payroll.canary_wages", "shop.wages")
     answer = rita(f"{table_path('shop', 'wages')}/history")
     assert answer.code == 200
@@ -269,8 +271,8 @@ def test_former_names_in_hidden_namespaces_are_not_shown(rita: Page, shop: tl.La
 
 
 def test_rows_are_shown_to_readers_if_the_server_allows_it(rita: Page, shop: tl.Lakehouse, tokens: Path) -> None:
-    """Roles give access to the catalog; the storage gives access to data files, unless the operator lets the server
-    read them for its clients. The page must not change that without the operator.
+    """The page shows rows only if the operator allows it. Roles give access to the catalog; the store gives access to
+    data files, unless the server reads them for its clients.
     """
     rows = f"{table_path('shop', 'orders')}/rows"
     found = rita.found(rows, limit=4)
@@ -289,7 +291,7 @@ def test_rows_are_shown_to_readers_if_the_server_allows_it(rita: Page, shop: tl.
 
 
 def test_changed_rows_of_a_table_agree_with_its_two_states(rita: Page, shop: tl.Lakehouse) -> None:
-    """Against dicts of the rows: one added, one removed, one updated, in three versions."""
+    """Changed rows agree with the rows of both versions. Three versions add, remove and update one row each."""
     columns = {"id": pa.array([1, 2, 3], pa.int64()), "note": pa.array(["a", "b", None])}
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
     rows = pa.table(columns, schema=schema)
@@ -372,7 +374,9 @@ def test_rows_of_a_table_at_a_chosen_location_are_for_readers_of_everything(
 
 
 def test_rows_cost_what_a_page_can_show(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """A preview of a table with one huge row group would have filled the memory of the server."""
+    """A preview reads only as many rows as the page can show, so a table with one huge row group does not fill the
+    memory of the server.
+    """
     lake.create_namespace("shop")
     columns = {f"c{number:03}": pa.array(["x" * 3000] * 300) for number in range(120)}
     table = lake.create_table("shop.wide", pa.table({name: values[:0] for name, values in columns.items()}))
@@ -391,7 +395,9 @@ def test_rows_cost_what_a_page_can_show(lake: tl.Lakehouse, tmp_path: Path) -> N
 
 
 def test_profile_of_a_column_agrees_with_its_values(lake: tl.Lakehouse) -> None:
-    """Counts and bounds in the profile agree with Arrow's, over two files, one of which has no value in one column."""
+    """The counts and bounds in the profile of a column agree with Arrow's. The table has two files, one of which has no
+    value in one column.
+    """
     rows = pa.table(
         {
             "number": pa.array([3, None, 1, 2], pa.int32()),
@@ -535,7 +541,7 @@ def test_maintenance_is_estimated_without_deleting_anything(
 
 
 def test_long_requests_are_limited(root: Page, page_server: RestServer) -> None:
-    """Searches and differences of a large lakehouse would have taken all threads of the server."""
+    """Searches and differences occupy a limited number of threads."""
     at_work = page_server._app.service.long_requests
     with at_work.lease("root"), at_work.lease("root"), at_work.lease("root"), at_work.lease("root"):
         for path in ("log", "diff?to=1", "latest/search?text=a"):
@@ -547,7 +553,9 @@ def test_long_requests_are_limited(root: Page, page_server: RestServer) -> None:
 
 
 def test_viewing_an_open_transaction_does_not_join_it(page_server: RestServer, root: Page) -> None:
-    """Reads of the page in a serializable transaction would be part of its footprint."""
+    """The page reads outside of the viewed transaction. In a serializable transaction its reads would become part of
+    the footprint.
+    """
     begun = Client(page_server)("POST", "/trinitylake/v1/transactions", {"id": "nightly"}, token=WALT)
     prefix = begun.body["prefix"]
     for path in (

@@ -76,7 +76,9 @@ def test_a_worker_loads_no_pandas(page_server: RestServer) -> None:
 def test_queries_are_for_readers_of_everything_where_rows_are_shown(
     page_server: RestServer, shop: tl.Lakehouse, token_file: Path
 ) -> None:
-    """A query can name any table, and a view in it any table that its author chose."""
+    """Only readers of `*` can use SQL, and only if the server shows rows. A query can name any table, and a view in it
+    can read any table that its author chose.
+    """
     for token in (RITA, WALT):
         for query in ("SELECT 1", "SELECT * FROM payroll.wages", "SELECT * FROM shop.orders"):
             assert ask(page_server, query, token).code == 403
@@ -143,8 +145,7 @@ def test_query_stays_within_its_memory_limit(page_server: RestServer, monkeypatc
 def test_a_query_ends_when_its_time_is_over(
     page_server: RestServer, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    """DuckDB evaluates constants while it plans, and some functions ignore interrupts.
-
+    """A query ends at its time limit. DuckDB evaluates constants while it plans, and some functions ignore interrupts.
     Such queries ran for minutes after their response 504, and four of them blocked all others.
     """
     assert ask(page_server, "SELECT 1").code == 200
@@ -187,7 +188,9 @@ def test_a_query_that_makes_duckdb_fail_ends_nothing_but_its_process(page_server
 def test_one_principal_does_not_take_all_processes(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four long queries of one reader blocked SQL for all others."""
+    """Queries of one principal cannot occupy all workers. Four long queries of one reader blocked SQL for all
+    others.
+    """
     file = tmp_path / "tokens"
     file.write_text(f"{ROOT} root admin:*\n{RITA} rita reader:*\n")
     file.chmod(0o600)
@@ -203,7 +206,9 @@ def test_one_principal_does_not_take_all_processes(
 
 
 def test_query_ends_when_its_client_disconnects(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries of closed pages continued, and a few of them occupied all workers."""
+    """A query ends if its client disconnects. Queries of closed pages continued, and a few of them occupied all
+    workers.
+    """
     monkeypatch.setattr(answers, "WORK_SECONDS", 1000.0)
     at_work = page_server._app.service.workers
     with asking(page_server, ENDLESS, ROOT):
@@ -216,7 +221,9 @@ def test_query_ends_when_its_client_disconnects(page_server: RestServer, monkeyp
 def test_a_server_leaves_no_process_and_no_folder(
     shop: tl.Lakehouse, token_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The spilled files of a query stayed on disk, and a process waited for queries of a stopped server."""
+    """A stopped server leaves no process and no spilled file. The files of a query stayed on disk, and a process waited
+    for queries of a stopped server.
+    """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with running(shop, token_file=token_file, options=ServerOptions(page_shows_rows=True)) as server:
         assert ask(server, "SELECT 1").code == 200
@@ -234,7 +241,7 @@ def test_a_server_leaves_no_process_and_no_folder(
 
 
 def test_a_lakehouse_in_memory_has_no_queries() -> None:
-    """It is in the memory of the server, and queries run in another process."""
+    """A lakehouse in memory has no SQL: it is in the memory of the server, and queries run in another process."""
     with running(tl.create("memory://no-queries", durability="none")) as server:
         assert Client(server)("GET", "/trinitylake/v1/page/lakehouse").body["may"]["sql"] is False
         assert Client(server)("POST", SQL, {"query": "SELECT 1"}).code == 403
@@ -242,7 +249,7 @@ def test_a_lakehouse_in_memory_has_no_queries() -> None:
 
 @contextmanager
 def asking(server: RestServer, query: str, token: str) -> Iterator[None]:
-    """As one who waits for the answer to a query, and then is gone."""
+    """A client that sends a query and disconnects at the end of the block."""
     body = json.dumps({"query": query}).encode()
     head = f"POST {SQL} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -251,7 +258,7 @@ def asking(server: RestServer, query: str, token: str) -> Iterator[None]:
 
 
 def processes(server: RestServer) -> list[int]:
-    """The processes for queries that wait for the next one."""
+    """Ids of the idle worker processes."""
     return [worker.process.pid for worker in server._app.service.workers._idle]
 
 

@@ -23,7 +23,7 @@ PAGE = "/trinitylake/v1/page"
 
 @pytest.fixture
 def lakehouse(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Rita reads `shop.orders`, which comes after tables of another namespace."""
+    """Three tables. Rita can read only `shop.orders`, which is the last one in key order."""
     return with_tables(lake, "finance.layoffs", "finance.plans", "shop.orders")
 
 

@@ -33,7 +33,7 @@ from trinitylake.tables import table_definition
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions the work calls in this thread, comparisons of built-in ones included."""
+    """The number of function calls of `work` in this thread, including comparisons of built-in types."""
     count = 0
 
     def counted(frame: FrameType, event: str, argument: object) -> None:
@@ -51,7 +51,7 @@ def calls(work: Callable[[], object]) -> int:
 
 
 def scan_of(lake: tl.Lakehouse, n_partitions: int, filter: BooleanExpression) -> ReadAheadScan:
-    """A scan of a table with a file in each of so many partitions."""
+    """A scan of a table with `n_partitions` partitions, each with one file."""
     name = f"shop.t{n_partitions}"
     if name not in lake.tables("shop"):
         rows = pa.table({"id": pa.array(range(n_partitions), pa.int64()), "x": pa.array(range(n_partitions))})
@@ -127,7 +127,7 @@ def in_json(n: int) -> dict[str, Any]:
 
 
 def any_of(n: int) -> dict[str, Any]:
-    """So many comparisons, as a tree that is as flat as it can be."""
+    """A filter of `n` comparisons as a balanced tree."""
     if n == 1:
         return {"type": "eq", "term": "id", "value": 1}
     return {"type": "or", "left": any_of(n // 2), "right": any_of(n - n // 2)}

@@ -18,14 +18,14 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.tables.staged_tables import StagedTables
 
 SHORT, LONG = "shop.one", "shop.two"
-#: Names of properties that no rule is about.
+#: Property names without a rule about their value.
 NAMES = st.text(max_size=8).filter(lambda name: not name.endswith("impl"))
 LOGGED = "write.metadata.previous-versions-max"
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    """With two tables of the same rows, and a view."""
+    """A lakehouse with two tables of equal rows, and a view."""
     made = with_tables(tl.create(str(tmp_path / "lake"), durability="none"), SHORT, LONG)
     made.create_view("shop.view", {"spark": "SELECT 1"})
     return made

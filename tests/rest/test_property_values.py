@@ -1,7 +1,6 @@
 """Invalid property values are refused, and missing properties can be removed.
-
-- A `write.metadata.previous-versions-max` that was no number made each later commit a 500.
-- Removal of a missing property, or of one property twice, was refused, which other servers accept.
+- A value of `write.metadata.previous-versions-max` that was not a number made each later commit a 500.
+- The removal of a missing property, or of one property twice, was refused. Other servers accept it.
 """
 
 from __future__ import annotations

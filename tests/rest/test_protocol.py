@@ -23,12 +23,12 @@ ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]}
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Two tables with a snapshot each."""
+    """Two tables with one snapshot each."""
     return with_tables(lake, "shop.orders", "shop.totals", rows=ROWS)
 
 
 def set_property(name: str, value: str, **requirement: Any) -> dict[str, Any]:
-    """A commit to a table of `shop`."""
+    """A commit that sets the property `color` of a table in `shop`."""
     return {
         "identifier": {"namespace": ["shop"], "name": name},
         "requirements": [requirement] if requirement else [],

@@ -33,7 +33,7 @@ from trinitylake.rest.server_metrics import MetricsReports
 
 
 def steps(work: Callable[[], object], module: str) -> int:
-    """How many bytecodes of a module the work takes."""
+    """The number of bytecodes of a module that `work` executes."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -177,7 +177,7 @@ def test_a_body_counts_until_its_request_ends(
 
 @pytest.fixture
 def many(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Three thousand views and as many more in the next namespace, in leaves of five."""
+    """Three thousand views in two namespaces, in a tree with small leaves."""
     with lake.transaction() as txn:
         for namespace in ("shop", "shop2"):
             txn.create_namespace(namespace)
@@ -188,7 +188,7 @@ def many(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @pytest.fixture
 def keys_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many keys lists have read, one number for each time; what reads all of them at once does not work."""
+    """The number of keys in each decoded batch of a list. Reading all keys at once fails."""
     from trinitylake import core
 
     decode, read = core.decode_keys, []
@@ -204,7 +204,7 @@ def keys_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def pages(http_client: Client, path: str, size: int) -> Iterator[list[Any]]:
-    """What each page of a list shows."""
+    """The entries of each page of a list."""
     token: str | None = ""
     while token is not None:
         separator = "&" if "?" in path else "?"
@@ -237,7 +237,7 @@ def test_a_page_of_tables_reads_few_more_keys_than_it_returns(
 
 @pytest.fixture
 def many_namespaces(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """1,000 namespaces at the top, one of them with 2,000 in it that have one each."""
+    """1,000 top-level namespaces. One of them contains 2,000 namespaces, each of which contains another one."""
     with lake.transaction() as txn:
         for number in range(1000):
             txn.create_namespace(f"n{number:04d}")
@@ -250,7 +250,9 @@ def many_namespaces(lake: tl.Lakehouse) -> tl.Lakehouse:
 def test_a_page_of_namespaces_reads_few_more_keys_than_it_returns(
     http_client: Client, many_namespaces: tl.Lakehouse, keys_read: list[int], state: str
 ) -> None:
-    """Each page of namespaces listed everything below the parent, at any depth."""
+    """A page of namespaces reads only few more keys than it returns. Each page listed everything below the parent, at
+    any depth.
+    """
     prefix = "latest"
     if state == "transaction":
         prefix = f"txn~{http_client('POST', '/trinitylake/v1/transactions', {}).body['id']}"

@@ -1,4 +1,4 @@
-"""Changes of `transactions/commit` that consist of requirements only."""
+"""Changes in `transactions/commit` that consist only of requirements."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ RED = {"requirements": [], "updates": [{"action": "set-properties", "updates": {
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Tables in two namespaces, and one in a nested one."""
+    """Tables in two namespaces, and one in a nested namespace."""
     with_tables(lake, "shop.orders", "shop.till.orders", "payroll.orders").create_view("payroll.top", "SELECT 1")
     return lake
 
 
 @pytest.fixture
 def roles_server(shop: tl.Lakehouse, tmp_path: Path) -> Iterator[RestServer]:
-    """A server that knows a reader, a writer and an admin of `shop`, and one of everything."""
+    """A server with a reader, a writer and an admin of `shop`, and an admin of everything."""
     file = tmp_path / "tokens"
     file.write_text(
         f"{READER} rita reader:shop.*\n{WRITER} walt writer:shop.*\n"
@@ -43,7 +43,7 @@ def roles_server(shop: tl.Lakehouse, tmp_path: Path) -> Iterator[RestServer]:
 
 
 class Asker:
-    """One principal after another."""
+    """Sends requests, each with the token of a given principal."""
 
     def __init__(self, server: RestServer) -> None:
         self._client = Client(server)
@@ -283,7 +283,7 @@ def test_an_invalid_token_file_is_refused(lake: tl.Lakehouse, tmp_path: Path, li
 
 
 def stolen_snapshot(ask: Asker, path: str = "/v1/namespaces/shop/tables/orders") -> dict[str, Any]:
-    """A commit to a table whose new snapshot is that of a table which its writer may not read."""
+    """A commit to a table with a snapshot of another table, which the committing writer may not read."""
     stolen = ask(ROOT, "GET", "/v1/namespaces/payroll/tables/orders").body["metadata"]["snapshots"][0]
     mine = ask(ROOT, "GET", path).body["metadata"]
     parent, number = mine["current-snapshot-id"], mine["last-sequence-number"] + 1

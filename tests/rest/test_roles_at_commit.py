@@ -30,7 +30,7 @@ def lakehouse(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @contextmanager
 def served(lake: tl.Lakehouse, folder: Path, grants: str) -> Iterator[Client]:
-    """A separate server on which Walt has these grants."""
+    """Start a server on which Walt has these grants. Yields Walt's client."""
     file = folder / "tokens"
     file.write_text(f"{WALT} walt {grants}\n{ROOT} root admin:*\n")
     file.chmod(0o600)
@@ -90,7 +90,7 @@ def test_commit_needs_no_role_on_what_others_changed(lakehouse: tl.Lakehouse, tm
     assert lakehouse.exists("shop.new")
 
 
-#: Requests that name things in their bodies or paths, by what they do.
+#: Requests with names in the body or path, by the action.
 KEYED: dict[str, tuple[str, dict[str, Any]]] = {
     "create": ("/v1/namespaces/hr/tables", {"name": "new", "schema": COLUMNS}),
     "rename": (

@@ -9,7 +9,7 @@ from trinitylake.rest.http.routes import CATALOG, all_endpoints, by_path
 
 
 def test_names_in_a_path_keep_their_escapes(http_client: Client) -> None:
-    """A name with a slash in it stays one segment."""
+    """A name with an escaped slash is one segment of the path."""
     assert http_client("POST", "/v1/namespaces", {"namespace": ["a"]}).code == 200
     schema = {"type": "struct", "schema-id": 0, "fields": []}
     assert http_client("POST", "/v1/namespaces/a/tables", {"name": "x/y", "schema": schema}).code == 200
@@ -48,7 +48,7 @@ def test_each_endpoint_has_a_path_and_method_of_its_own() -> None:
 def test_a_method_that_a_path_does_not_have_is_405_with_those_that_it_has(
     http_client: Client, method: str, path: str, allowed: str
 ) -> None:
-    """HTTP demands the header `Allow`."""
+    """A response 405 has the header `Allow` with the methods of the path, as HTTP requires."""
     answer = http_client(method, path)
     assert answer.code == 405
     assert answer.error == "UnsupportedOperationException"

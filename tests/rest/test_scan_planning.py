@@ -40,7 +40,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """A table of four partitions, a file each."""
+    """A table with four partitions, each with one file."""
     rows = pa.table(
         {"id": pa.array(range(8), pa.int64()), "day": [datetime.date(2026, 1, 1 + number // 2) for number in range(8)]}
     )
@@ -52,7 +52,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @pytest.fixture
 def planned(server: RestServer, shop: tl.Lakehouse) -> RestCatalog:
-    """PyIceberg that leaves planning to the server."""
+    """PyIceberg with scan planning by the server."""
     catalog = RestCatalog("test", uri=server.url, token=server.token, **{"scan-planning-mode": "server"})
     assert catalog.supports_server_side_planning()
     return catalog
@@ -183,7 +183,9 @@ def test_deleted_rows_are_not_read(planned: RestCatalog, shop: tl.Lakehouse) -> 
 def test_scans_that_only_clients_plan_are_406(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A small manifest with very many entries exhausted the memory of the server."""
+    """A scan with too many or too large manifests is refused with 406, after which clients plan it themselves. A small
+    manifest with very many entries exhausted the memory of the server.
+    """
     assert http_client("POST", f"{PATH}/plan", {}).code == 200
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 1)
     answer = http_client("POST", f"{PATH}/plan", {})
@@ -209,7 +211,7 @@ def test_a_plan_has_equality_deletes_with_the_files_that_they_apply_to(http_clie
 
 
 def snapshots(shop: tl.Lakehouse) -> list[int]:
-    """Their ids, the oldest first."""
+    """The ids of the table's snapshots, the oldest first."""
     return [one.snapshot_id for one in shop.table("shop.orders").iceberg.metadata.snapshots]
 
 
@@ -297,7 +299,7 @@ def orders(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def token(values: str) -> str:
-    """A forged token, for the rows whose id is one of these values."""
+    """A forged token of a plan whose filter has these values."""
     text = f'{{"request":{{"filter":{{"type":"in","term":"id","values":[{values}]}}}},"start":0,"plan":"x"}}'
     return base64.urlsafe_b64encode(text.encode()).decode()
 

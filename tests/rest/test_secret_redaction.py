@@ -16,7 +16,7 @@ from trinitylake.rest.secret_redaction import without_secrets
 
 TOKENS = string.ascii_letters + string.digits + "-_.~+/="
 
-#: What Python's, Iceberg's and our own messages say of schemes.
+#: Messages of Python, Iceberg and this library about authentication schemes.
 ORDINARY = [
     "a bearer token is needed",
     "Bearer token missing",
@@ -40,7 +40,7 @@ def test_ordinary_messages_are_unchanged(text: str) -> None:
     assert without_secrets(f"400: {text}; try again") == f"400: {text}; try again"
 
 
-#: What stands around a token in headers, errors of libraries and settings.
+#: Texts with a token, as in headers, errors of libraries and settings.
 AROUND = [
     "Bearer {}",
     "bearer {} was rejected",
@@ -63,7 +63,7 @@ AROUND = [
 
 @pytest.mark.parametrize("around", AROUND)
 def test_tokens_are_redacted(around: str) -> None:
-    """Whatever letters it has and however short it is."""
+    """Tokens of any letters and any length are redacted."""
     chance = random.Random(around)
     for length in [4, 6, 8, 12, 16, 40, 200] * 40:
         alphabet = chance.choice([TOKENS, string.ascii_lowercase, string.hexdigits, string.ascii_letters])

@@ -20,7 +20,7 @@ from waiting import PATIENCE_SECONDS
 
 
 def announced(process: subprocess.Popen[str]) -> str:
-    """What the command prints once it serves: one JSON document."""
+    """The JSON document that the command prints when the server is ready."""
     assert process.stdout is not None
     text = ""
     while line := process.stdout.readline():

@@ -27,7 +27,7 @@ from trinitylake.rest import limits, serve
 from trinitylake.tables.table_locks import table_locks
 from waiting import PATIENCE_SECONDS, wait_until
 
-#: A server that does the work of requests and sends no answer to them, and that gives requests one second.
+#: Program of a server that handles requests without a response, and gives them one second at a shutdown.
 SLOW = """
 import sys, time
 from trinitylake.cli.app import app
@@ -49,7 +49,7 @@ POST_COLOR = f"POST {TABLE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(
 
 @contextmanager
 def slow_server(lake: tl.Lakehouse) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A real process, and its address."""
+    """A server process, and its address."""
     command = [sys.executable, "-c", SLOW, "serve", "--root", lake.uri, "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -81,7 +81,7 @@ def change(value: str) -> Any:
 
 
 def commits(lake: tl.Lakehouse) -> int:
-    """How many transactions were committed; those that come at once share a version."""
+    """The number of committed transactions. Concurrent ones may share a version."""
     return sum(len(entry.transactions) for entry in lake.log(limit=None))
 
 

@@ -35,7 +35,7 @@ def signing(lake_on_s3: tl.Lakehouse, s3: S3Server, tokens: Path) -> Iterator[Re
 
 
 class Signer:
-    """Asks for signatures for requests to a bucket."""
+    """A client that requests signatures for requests to a bucket."""
 
     def __init__(self, server: RestServer, lake: tl.Lakehouse, s3: S3Server) -> None:
         self.client = Client(server)
@@ -48,7 +48,7 @@ class Signer:
     def __call__(
         self, method: str, uri: str, headers: dict[str, str] | None = None, *, token: str = WALT, **more: Any
     ) -> Answer:
-        """`uri` is below the bucket unless it begins with a scheme."""
+        """`uri` is a path in the bucket unless it has a scheme."""
         body = {
             "method": method,
             "region": "us-east-1",
@@ -65,7 +65,9 @@ def sign(signing: RestServer, lake_on_s3: tl.Lakehouse, s3: S3Server) -> Signer:
 
 
 def test_pyiceberg_reads_and_writes_with_signatures_alone(signing: RestServer, lake_on_s3: tl.Lakehouse) -> None:
-    """The client shared this process with other tests, and one of its requests reached the store unsigned."""
+    """PyIceberg reads and writes with signatures only. It runs in its own process: in this process, one of its requests
+    reached the store unsigned.
+    """
     properties = in_its_own_process({}, signing_client.properties, signing.url, WALT, "shop.orders")
     assert properties["class"] == "FsspecFileIO"
     assert "s3.access-key-id" not in properties

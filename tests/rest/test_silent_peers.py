@@ -30,7 +30,7 @@ ISSUER = "https://issuer.example"
 
 
 def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
-    """A federated table, registered without asking its catalog."""
+    """Register a federated table without a request to its catalog."""
     from trinitylake.definitions import new_table_def, serialize
     from trinitylake.iceberg_storage.federated_tables import federated_properties
 

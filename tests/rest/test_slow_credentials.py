@@ -33,7 +33,7 @@ ORDERS = "/v1/latest/namespaces/shop/tables/orders"
 
 
 def given(operation: str) -> bytes:
-    """What such a service answers if all is well."""
+    """The response of a working credential service."""
     end = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
         f'<{operation}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{operation}Result><Credentials>'
@@ -89,7 +89,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_the_end(ask: Callable[[], Answer]) -> Answer:
-    """The answer when no call waits for the service any more."""
+    """Repeat a request until it is neither 503 nor 504. Returns the last response."""
     answers: list[Answer] = []
     wait_until(lambda: answers.append(ask()) or answers[-1].code not in (503, 504))
     return answers[-1]

@@ -37,7 +37,7 @@ OUTSIDE = "/v1/namespaces/shop/tables/outside"
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowS3]:
-    """An S3 that answers at once, for which servers have the settings."""
+    """An S3 store without delay. Servers have its settings."""
     with slow_s3(0.0, 0.0) as s3:
         monkeypatch.setattr(ServedCatalog, "_file_io_properties", lambda _: s3.pyiceberg_properties)
         yield s3
@@ -45,14 +45,18 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowS3]:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls have less time. A worker that starts on a loaded machine may take longer: see `in_the_end`."""
+    """Shorten the time limit of calls. A worker that starts on a loaded machine may exceed this limit, see
+    `in_the_end`.
+    """
     monkeypatch.setattr(Outbound.__init__, "__defaults__", (6.0,))
     monkeypatch.setattr(foreign_files, "_GRACE_SECONDS", 0.2)
 
 
 @pytest.fixture
 def server(lake: tl.Lakehouse, store: SlowS3) -> Iterator[RestServer]:
-    """The table `shop.outside` is in another lakehouse on that store, `shop.orders` in this one."""
+    """A server with the tables `shop.outside`, whose files are in another lakehouse on the slow store, and
+    `shop.orders`.
+    """
     other = tl.create(store.uri("other"), storage_options=store.options)
     other.create_namespace("else")
     other.create_table("else.where", ROWS).append(ROWS)
@@ -65,7 +69,7 @@ def server(lake: tl.Lakehouse, store: SlowS3) -> Iterator[RestServer]:
 
 
 def define(lake: tl.Lakehouse, name: str, kind: str, properties: dict[str, str]) -> None:
-    """An external table that is registered without a read."""
+    """Register an external table without reading it."""
     definition = new_table_def(table_type=kind, format_properties=properties)
     with lake.transaction() as txn:
         txn._state().create("table", "shop", name, serialize(definition))
@@ -76,13 +80,13 @@ def workers(server: RestServer) -> WorkerPool:
 
 
 def assert_free(server: RestServer) -> None:
-    """Soon no worker waits for a peer, and no place is taken."""
+    """Wait until no worker is busy, and no slot for calls is in use."""
     outbound = server._app.service.outbound
     wait_until(lambda: not workers(server).n_at_work and not outbound.limit.n_leases)
 
 
 def in_the_end(ask: Callable[[], Answer]) -> Answer:
-    """The answer when no call waits any more."""
+    """Repeat a request until it is neither 503 nor 504. Returns the last response."""
     answers: list[Answer] = []
     wait_until(lambda: answers.append(ask()) or answers[-1].code not in (503, 504))
     return answers[-1]
@@ -115,7 +119,7 @@ def test_a_slow_store_releases_its_calls_at_the_deadline(
 
 
 def federated(lake: tl.Lakehouse, name: str, uri: str) -> None:
-    """A federated table of a catalog of SQL, registered without asking that."""
+    """Register a federated table of an SQL catalog without a request to this catalog."""
     stored = federated_properties({"type": "sql", "uri": uri}, "else.where", name)
     define(lake, name, "federated", stored)
 
@@ -142,7 +146,9 @@ def test_a_table_of_another_kind_of_catalog_is_loaded_and_planned(lake: tl.Lakeh
 def test_a_sql_or_glue_catalog_that_hangs_releases_its_calls(
     lake: tl.Lakehouse, silent: str, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client library waits a minute, and repeats the request: Glue, at an address that does not answer."""
+    """A call to a federated catalog that hangs ends at its deadline. The client library for Glue would wait a minute,
+    and repeat the request.
+    """
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "of-nobody")
     lake.create_namespace("shop")

@@ -24,20 +24,20 @@ from trinitylake.rest.limits import MAX_THREADS_OF_ONE
 from waiting import wait_until
 
 ORDERS = "/v1/namespaces/shop/tables/orders"
-#: Seconds that a request to the store has, and those that its repetitions have together.
+#: Seconds for one request to the store, and for a request with its repetitions.
 REQUEST, ALL = "0.5", "1"
 
 
 @pytest.fixture
 def store() -> Iterator[SlowS3]:
-    """An S3 that answers at once."""
+    """An S3 store without delay."""
     with slow_s3(0.0, 0.0) as s3:
         yield s3
 
 
 @pytest.fixture
 def server(store: SlowS3) -> Iterator[RestServer]:
-    """The table `shop.orders` of a lakehouse there."""
+    """A server of a lakehouse on this store, with the table `shop.orders`."""
     made = tl.create(store.uri("lake"), storage_options=store.options)
     made.create_namespace("shop")
     made.create_table("shop.orders", ROWS).append(ROWS)
@@ -54,7 +54,7 @@ def code_of(server: RestServer, path: str) -> int:
 
 
 def asked(client: Client, number: int, answers: list[tuple[str, Answer]]) -> threading.Thread:
-    """One of the requests that clients send, in a thread."""
+    """Send one of several kinds of requests in a thread."""
     requests: tuple[tuple[str, str, Any], ...] = (
         ("GET", ORDERS, None),
         ("POST", f"{ORDERS}/plan", {}),

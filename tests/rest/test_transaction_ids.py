@@ -51,7 +51,7 @@ def setting(color: str) -> dict[str, Any]:
 
 
 def key_of(millis: float) -> str:
-    """A UUID of version 7, as Iceberg's clients make them: the time in front, then chance."""
+    """A UUID of version 7 as in Iceberg's clients: the time, followed by random bits."""
     number = int(millis) << 80 | 0x7 << 76 | secrets.randbits(12) << 64 | 0b10 << 62 | secrets.randbits(62)
     return str(uuid.UUID(int=number))
 
@@ -61,7 +61,9 @@ def now() -> float:
 
 
 def date_root(lake: tl.Lakehouse, version: int, millis: float) -> None:
-    """Let the store say that the root of a version was written then. The clock of the host that wrote it stays."""
+    """Set the time that the store reports for the root of a version. The time of the writer's clock in the root
+    stays.
+    """
     path = Path(lake._storage.root.removeprefix("file://")) / core.root_path(version)
     os.utime(path, ns=(0, int(millis) * 1_000_000))
 
@@ -72,7 +74,7 @@ def send(client: Client, key: str, color: str = "red", token: str | None = None)
 
 @pytest.fixture
 def writers(tokens: Path) -> Path:
-    """A second writer of the shop, and a principal without a grant on it."""
+    """Adds two principals: a second writer of the shop, and one without a grant on the shop."""
     tokens.write_text(tokens.read_text() + f"{WANDA} wanda writer:shop.*\n{NOBODY} nobody reader:nothing\n")
     return tokens
 
@@ -140,7 +142,9 @@ def test_a_late_clock_of_a_client_makes_no_old_key_new(http_client: Client, shop
 
 
 def test_a_store_with_times_in_seconds_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
-    """With times truncated to seconds, an expired version of the same second would seem older than the key."""
+    """A store that truncates times to seconds does not make an old idempotency key count as new. By truncated times, an
+    expired version of the same second would seem older than the key.
+    """
     second = int(now()) // 1000 * 1000
     key = key_of(second + 500)
     assert send(http_client, key, "red").code == 200
@@ -190,7 +194,7 @@ def test_an_id_belongs_to_the_first_principal_that_used_it(shared: RestServer, s
         assert (refused.code, refused.error) == (409, "AlreadyExistsException")
         assert commit(client, "nightly", token).code in (403, 200)
     assert commit(client, "nightly", WANDA).code == 403
-    # Who committed it may begin it again: a job that did not hear that it was done.
+    # The principal that committed a transaction may begin it again, because a job may not know that it was committed.
     assert begin(client, "nightly", WALT).code == 201
     assert write(client, "nightly", "green", WALT).code == 200
     assert commit(client, "nightly", WALT).body["version"] == version

@@ -108,7 +108,7 @@ def test_the_counted_size_of_a_body_is_an_upper_bound(kind: str) -> None:
 
 
 def begin(client: Client, id: str, token: str = TOKEN) -> Callable[[Any], int]:
-    """A new transaction; the answer commits a change in it and returns the code."""
+    """Begin a transaction. Returns a function that makes a change in it and returns the status."""
     assert client("POST", OPEN, {"id": id}, token=token).code == 201
     path = f"/v1/txn~{id}/namespaces/shop/tables/orders"
     return lambda body: client("POST", path, body, token=token).code
@@ -160,7 +160,9 @@ def test_memory_does_not_grow_with_staged_changes(shop: tl.Lakehouse, monkeypatc
 
 
 def test_one_transaction_has_a_limit_of_its_own(shop: tl.Lakehouse) -> None:
-    """In memory or saved: a client that continues it needs all of it."""
+    """The size of one transaction is limited, in memory and saved, because a client that continues a saved transaction
+    needs all of it in memory.
+    """
     options = ServerOptions(max_transaction_size_bytes=MEGABYTE)
     with running(shop, token=TOKEN, options=options) as server:
         client, codes = Client(server), []
@@ -211,7 +213,7 @@ def test_nothing_is_staged_while_saving_fails(shop: tl.Lakehouse, monkeypatch: p
 
 
 def test_tables_that_are_only_read_count(shop: tl.Lakehouse) -> None:
-    """A transaction keeps the metadata of every table that it has shown."""
+    """Tables that a transaction only reads count towards the memory limit, because it keeps their metadata."""
     limit = 4 * MEGABYTE
     options = ServerOptions(max_transactions_size_bytes=limit)
     with running(shop, token=TOKEN, options=options) as server:

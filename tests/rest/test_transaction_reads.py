@@ -1,4 +1,6 @@
-"""What a client of a serializable transaction has read: the tables that it loads, or the scans that it plans here."""
+"""Reads of a client in a serializable transaction: the tables that it loads, or the scans that the server plans for
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from rest.client import Client
 from rest.shop import ROWS
 from trinitylake.rest import RestServer
 
-#: What Spark sends in catalogs of `trinitylake.spark.connect`.
+#: Headers of Spark in catalogs of `trinitylake.spark.connect`.
 SPARK = {"X-TrinityLake-Scan-Planning": "server", "X-Client-Version": "Apache Iceberg 1.11.0 (commit 6976e020)"}
 ORDERS = "namespaces/shop/tables/orders"
 CHANGE = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "red"}}]}
@@ -65,7 +67,7 @@ def test_a_load_reads_the_table_unless_the_client_plans_by_the_server(http_clien
 
 
 def test_a_plan_reads_the_rows_of_its_filter(http_client: Client, shop: tl.Lakehouse) -> None:
-    """The appended row has the id 1."""
+    """A plan reads only the rows that match its filter. The concurrent append has a row with the id 1."""
     ask = http_client
     for value, expected in ((1, False), (500, True)):
         id = begin(ask)
@@ -77,7 +79,9 @@ def test_a_plan_reads_the_rows_of_its_filter(http_client: Client, shop: tl.Lakeh
 
 
 def test_a_name_below_a_table_reads_the_whole_table(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Iceberg's clients ask for the table `shop.orders.snapshots`, and then read the metadata of `shop.orders`."""
+    """A request for a name below a table counts as a read of the whole table. Iceberg's clients request the table
+    `shop.orders.snapshots`, and then read the metadata of `shop.orders`.
+    """
     id = begin(http_client)
     assert http_client("GET", f"/v1/txn~{id}/namespaces/shop%1Forders/tables/files", headers=SPARK).code == 404
     assert not is_committed(http_client, shop, id)

@@ -48,7 +48,9 @@ def test_a_managed_table_is_not_unregistered(http_client: Client, lake: tl.Lakeh
 
 
 def test_the_config_lists_the_implemented_endpoints(http_client: Client) -> None:
-    """There are no functions in a lakehouse; a client that asks the server for its endpoints does not ask for them."""
+    """The configuration lists only implemented endpoints. A client that respects it does not request functions, which a
+    lakehouse lacks.
+    """
     endpoints = http_client("GET", "/v1/config").body["endpoints"]
     assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/unregister" in endpoints
     assert not [one for one in endpoints if "functions" in one]

@@ -23,13 +23,13 @@ from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import appl
 from trinitylake.rest.handlers.body_parts import MAX_UPDATES
 
 UPDATES = TypeAdapter(list[TableUpdate])
-#: Lines of Python that one commit may run: a second of work, about.
+#: Maximum number of Python lines that one commit may run: about a second.
 MOST_LINES = 8_000_000
 FIRST_ID = 10_000
 
 
 def lines(work: Callable[[], object]) -> int:
-    """How many lines of Python the work runs, whosever they are."""
+    """The number of Python lines that `work` runs in any module."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -114,7 +114,7 @@ def property_of(number: int) -> dict[str, Any]:
 Make = Callable[[int], list[dict[str, Any]]]
 ONCE = each(1, "add-schema", schema), each(1, "add-spec", spec), each(1, "add-sort-order", order)
 
-#: Twice as many are twice the work.
+#: Updates whose time is proportional to their number.
 LINEAR: dict[str, Make] = {
     "add-schema": lambda count: each(count, "add-schema", schema),
     "set-current-schema": lambda count: [
@@ -137,7 +137,8 @@ LINEAR: dict[str, Make] = {
     "add-snapshot": snapshots,
 }
 
-#: Each is looked for among all of its kind, or takes one out of them: the limit on updates bounds them.
+#: Updates that search all objects of their kind or remove one of them. The limit on the number of updates bounds their
+#: time.
 BOUNDED: dict[str, Make] = {
     "remove-schemas": lambda count: [
         *each(count, "add-schema", schema),
@@ -167,7 +168,7 @@ BOUNDED: dict[str, Make] = {
     ],
 }
 
-#: These come once, or change nothing the second time.
+#: Updates that a commit contains once, or that change nothing when repeated.
 ONCE_ONLY = {"assign-uuid", "upgrade-format-version", "set-location"}
 
 
@@ -178,7 +179,7 @@ def actions() -> set[str]:
 
 
 def test_each_kind_of_update_is_measured() -> None:
-    """A newer PyIceberg may have more kinds."""
+    """Every kind of update is measured, also one that a newer PyIceberg adds."""
     assert actions() == {*LINEAR, *BOUNDED, *ONCE_ONLY}
 
 

@@ -1,4 +1,4 @@
-"""Temporary credentials for data files: optional, for one table, by role, for a limited time."""
+"""Temporary credentials for data files: optional, for one table, limited by role and time."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def ask(vending: RestServer) -> Client:
 
 
 def location(lake: tl.Lakehouse, name: str = "shop.orders") -> str:
-    """Where a table is, with a slash at the end."""
+    """The location of a table, with a slash at the end."""
     return f"{lake.table(name).location.rstrip('/')}/"
 
 
 def policies(assumed: mock.Mock) -> list[dict[str, Any]]:
-    """What the token service was asked to narrow its role to."""
+    """The session policies in the requests to the token service."""
     return [json.loads(call.kwargs["policy"]) for call in assumed.call_args_list]
 
 

@@ -19,14 +19,14 @@ MORE = pa.table({"id": pa.array([4], pa.int64())})
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Version 1 has two tables of three rows, version 2 one row more in the first."""
+    """Version 1 has two tables with three rows each. Version 2 adds a row to the first table."""
     with_tables(lake, "shop.orders", "shop.totals")
     lake.table("shop.orders").append(MORE)
     return lake
 
 
 def rows(server: RestServer, warehouse: str, table: str = "shop.orders") -> int:
-    """How many rows a client of that warehouse sees."""
+    """The number of rows that a client of the warehouse sees."""
     return int(connect(server, warehouse).load_table(table).scan().to_arrow().num_rows)
 
 
@@ -36,7 +36,7 @@ def test_a_past_version_is_readable_and_not_writable(server: RestServer, shop: t
     assert rows(server, "@version/1") == 3
     assert rows(server, f"@timestamp/{moment.isoformat()}") == 3
     past = connect(server, "@version/1")
-    # PyIceberg's client asks the configuration, and does not even send what is not served there.
+    # PyIceberg's client reads the configuration, and does not send requests to endpoints that it lacks.
     with pytest.raises(NotImplementedError):
         past.drop_table("shop.orders")
     client = Client(server)

@@ -1,4 +1,4 @@
-"""Worker processes: limits, and what happens when one ends."""
+"""Worker processes: limits, and the end of a worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from waiting import PATIENCE_SECONDS
 
 @dataclass(frozen=True)
 class Evaluate(Job):
-    """Runs a statement of Python, with `report`, and returns its `result`."""
+    """A job that executes a Python statement, with `report` as a name, and returns the value of `result`."""
 
     kind: ClassVar[str] = "page"
 
@@ -188,7 +188,7 @@ def test_a_worker_without_server_ends_at_its_time_limit(pool: WorkerPool) -> Non
     assert worker.process.wait(PATIENCE_SECONDS) == -signal.SIGALRM
 
 
-#: Takes pieces of fifty kilobytes of the core's memory, and keeps them, within 64 MiB.
+#: Allocates memory of the core in pieces of fifty kilobytes and keeps them, under a limit of 64 MiB.
 PROGRAM = """
 import sys
 import pyarrow as pa
