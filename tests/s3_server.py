@@ -10,6 +10,7 @@ TrinityLake detects them.
 
 from __future__ import annotations
 
+import functools
 import logging
 import ssl
 import threading
@@ -39,6 +40,9 @@ Put = Callable[..., Any]
 #: Moto's own methods, also while a running server has replaced them.
 PLAIN_PUT: Put = S3Response.put_object
 PLAIN_STORE = S3Backend.put_object
+
+# Moto compares the host of each request with the patterns of all services of AWS, a fifth of the time of a request.
+DomainDispatcherApplication.get_backend_for_host = functools.cache(DomainDispatcherApplication.get_backend_for_host)
 
 
 @dataclass
