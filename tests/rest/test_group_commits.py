@@ -24,19 +24,19 @@ from waiting import wait_until
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    """On a disk, with two tables."""
+    """A lakehouse on disk with two tables."""
     return with_tables(tl.create(str(tmp_path / "lake"), durability="none"), "shop.orders", "shop.small")
 
 
 @pytest.fixture
 def served(lake: tl.Lakehouse) -> Iterator[Callable[[], RestCatalog]]:
-    """Makes clients of a server."""
+    """A function that returns a new client of a server."""
     with running(lake) as server:
         yield lambda: RestCatalog("served", uri=f"http://127.0.0.1:{server.port}")
 
 
 def together(lake: tl.Lakehouse, commits: list[Callable[[], object]]) -> list[BaseException | None]:
-    """Run commits of clients in one group; the first waits for the table lock until all others wait for it."""
+    """Run commits of clients in one group: the first one waits for the table lock until all others wait for it."""
     table_id = lake.table("shop.orders").id
     groups = groups_of(lake._core, table_id, WrittenAppend)
     futures: list[Any] = []
@@ -81,7 +81,7 @@ def test_appends_of_clients_share_a_version(lake: tl.Lakehouse, served: Callable
 def test_a_group_is_rebased_on_commits_since_its_appends_were_staged(
     lake: tl.Lakehouse, served: Callable[[], RestCatalog]
 ) -> None:
-    """Another process commits to the table while the group waits."""
+    """A group is rebased if another process commits to the table while the group waits."""
     tables = [served().load_table("shop.orders") for _ in range(3)]
     other = tl.open(lake.uri, durability="none")
     txn = other.begin()
@@ -134,7 +134,9 @@ def test_an_append_that_cannot_join_is_committed_alone(
 def test_an_unknown_outcome_is_unknown_to_every_client(
     lake: tl.Lakehouse, served: Callable[[], RestCatalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store reports a failure to the leader after it executed the commit."""
+    """Every client of a group gets an unknown outcome if the leader does. The store executes the commit and reports a
+    failure.
+    """
     commit = Transaction.commit
 
     def lose(self: Transaction) -> int:

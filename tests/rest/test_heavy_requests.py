@@ -37,7 +37,9 @@ def table(name: str, n_columns: int) -> dict[str, Any]:
 
 
 class Meeting:
-    """How many are in a block at the same time. Each stays until `expected` have met."""
+    """A block in which each thread waits until `expected` threads are in the block. Counts the threads that are in it
+    at the same time.
+    """
 
     def __init__(self, expected: int = 1) -> None:
         self.lock, self.expected = threading.Lock(), expected
@@ -107,7 +109,9 @@ def test_large_metadata_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_child_forked_during_a_parse_can_parse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that holds the lock in the parent does not exist in the child, which would wait for ever."""
+    """A child that is forked during a parse can parse. The thread that holds the lock in the parent does not exist in
+    the child, so the child must not wait for it.
+    """
     text = SHAPES["columns"]
     monkeypatch.setattr(metadata, "LARGE_SIZE_BYTES", 1)
     metadata.parsed(text)
@@ -135,7 +139,7 @@ def test_tiny_commits_to_wide_tables_wait_for_each_other(
             return parse(data)
 
     monkeypatch.setattr(metadata.TableMetadataUtil, "parse_raw", counted)
-    # One that the core does not make by itself.
+    # A change for which the core does not write the metadata, so that PyIceberg parses it.
     properties = {"write.metadata.delete-after-commit.enabled": "false"}
     change = {"requirements": [], "updates": [{"action": "set-properties", "updates": properties}]}
     codes: list[int] = []
@@ -145,7 +149,7 @@ def test_tiny_commits_to_wide_tables_wait_for_each_other(
 
 
 class Left:
-    """What requests leave behind: objects that refer to each other."""
+    """Objects in a reference cycle that requests leave behind."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -187,7 +191,7 @@ def test_a_commit_leaves_no_reference_cycle(lake: tl.Lakehouse) -> None:
             for number in range(10):
                 assert change(str(number)) == 200
             gc.collect()
-            # Connections are another matter: clients keep theirs, and this one does not.
+            # Connections are not measured: clients keep theirs, and this client does not.
             left = [
                 one
                 for one in gc.garbage

@@ -1,4 +1,4 @@
-"""Rows that come as a stream are written as they come; the columns of a table follow them where that is asked for."""
+"""Rows in streams: they are written while they arrive, and new columns can be added to the table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 class Once:
-    """Only an Arrow stream, and only once."""
+    """An object that offers nothing but an Arrow stream, which can be read once."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.reader = rows.to_reader(max_chunksize=1)
@@ -150,7 +150,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 
 
 def peak(lake: tl.Lakehouse, name: str, count: int) -> int:
-    """MiB that a process held at most that appends `count` batches of 12 MB."""
+    """The maximum memory, in MiB, of a process that appends `count` batches of 12 MB."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK, lake.uri, name, str(count)], capture_output=True, text=True, check=True
     )
@@ -173,7 +173,9 @@ def test_memory_does_not_grow_with_the_stream(lake: tl.Lakehouse, name: str) -> 
 
 
 def test_new_columns_are_added_in_the_same_version(lake: tl.Lakehouse) -> None:
-    """A field that a source sends since yesterday stopped the load until somebody altered the table."""
+    """`evolve_schema` adds new columns of the rows in the same version, so that a load does not stop when a source
+    sends a new field.
+    """
     lake.table("a.t").append(ROWS)
     version = lake.version
     lake.table("a.t").append({"id": [4], "more": [1.5], "tags": [["x"]]}, evolve_schema=True)
@@ -270,7 +272,7 @@ def test_a_stream_may_bring_new_columns(lake: tl.Lakehouse) -> None:
 
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams are too large for memory."""
+    """Treat every stream as too large for memory."""
     monkeypatch.setattr("trinitylake.tables.spool.MEMORY_MAX_SIZE_BYTES", 1)
 
 
@@ -401,7 +403,9 @@ def test_few_rows_are_written_as_their_table_says(tmp_path: Path) -> None:
 
 
 def test_files_after_a_change_of_properties_are_written_by_them(tmp_path: Path) -> None:
-    """How files of a schema are written is worked out once, and depends on the properties of the table, too."""
+    """The settings for writing files are computed once for each schema and properties. They follow a change of
+    properties.
+    """
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("a")
     lake.create_table("a.t", ROWS.schema)

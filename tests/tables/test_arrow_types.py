@@ -89,7 +89,7 @@ def by_compaction(table: tl.Table, folder: Path) -> None:
 
 
 def by_duckdb(table: tl.Table, folder: Path) -> None:
-    """A file with neither a schema of Arrow nor ids, in the folder of the table."""
+    """A file of DuckDB, with neither an Arrow schema nor field ids, in the folder of the table."""
     location = f"{table.location}/data/by-duckdb.parquet"
     given = rows(1, 2)
     duckdb.from_arrow(given).write_parquet(str(local_path(location)))
@@ -97,7 +97,7 @@ def by_duckdb(table: tl.Table, folder: Path) -> None:
 
 
 def by_spark(table: tl.Table, folder: Path) -> None:
-    """A file with ids and without a schema of Arrow, as Iceberg's Java library writes it for Spark."""
+    """A file with field ids and without an Arrow schema, as Iceberg's Java library writes it for Spark."""
     table.append(rows(1, 2))
     (task,) = table.iceberg.scan().plan_files()
     path = local_path(task.file.file_path)
@@ -167,7 +167,7 @@ def test_a_scan_has_the_types_of_the_table_for_files_of_every_writer(lake: tl.La
 
 
 def test_requested_dictionary_columns_stay(lake: tl.Lakehouse) -> None:
-    """PyIceberg gives columns as dictionaries to who asks for them."""
+    """PyIceberg's option `dictionary_columns` returns columns as dictionaries."""
     table = lake.create_table("a.t", pa.schema([("id", pa.int64()), ("city", pa.string())]))
     table.append(pa.table({"id": [1, 2], "city": ["x", "x"]}))
     found = table.iceberg.scan().to_arrow(dictionary_columns=("city",))
@@ -176,7 +176,7 @@ def test_requested_dictionary_columns_stay(lake: tl.Lakehouse) -> None:
 
 
 def in_dictionaries(plain: pa.Table) -> pa.Table:
-    """The same rows, with each text and each bytes in a dictionary, also the texts in structures."""
+    """The same rows with dictionaries for strings and bytes, also for strings in structs."""
     kind = pa.dictionary(pa.int8(), pa.string())
     place = plain["place"].combine_chunks()
     name = place.field("name").cast(kind)

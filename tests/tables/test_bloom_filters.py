@@ -1,4 +1,6 @@
-"""Bloom filters: written for the columns that a table names, and files that they exclude are not read for keys."""
+"""Bloom filters are written for the columns that a table names. A merge does not read files whose filters exclude its
+keys.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tl.Lakehouse:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files whose rows are read."""
+    """The paths of the files whose rows are read."""
     read: list[str] = []
     original = LiveRows.batches
 
@@ -56,7 +58,9 @@ VALUES: dict[str, Any] = {
 def test_a_merge_reads_no_file_whose_filter_excludes_its_keys(
     lake: tl.Lakehouse, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keys of each file lie between the same bounds, as random ids do, so bounds exclude none."""
+    """A merge does not read files whose Bloom filters exclude its keys. All files have similar bounds, as with random
+    ids, so bounds exclude none.
+    """
     value = VALUES[kind]
     table = lake.create_table("a.t", {"key": kind, "n": "bigint"}, properties={ENABLED + "key": "true"})
     with warnings.catch_warnings():
@@ -134,7 +138,7 @@ def test_many_keys_ask_no_filter(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyP
 
 
 def filters(table: tl.Table) -> dict[str, int]:
-    """The bytes of the filters in the newest file, by column."""
+    """The size of each Bloom filter in the newest file, by column."""
     path = max(
         (task.file.file_path for task in table.scan().iceberg.plan_files()),
         key=lambda path: Path(path[7:]).stat().st_mtime_ns,
@@ -200,7 +204,7 @@ def by_us(table: tl.Table, part: pa.Table) -> None:
 
 
 def by_another_engine(table: tl.Table, part: pa.Table) -> None:
-    """A file with ids and filters, and no schema of Arrow."""
+    """A file with field ids and Bloom filters, and without an Arrow schema."""
     path = f"{table.location}/data/{uuid.uuid4()}.parquet"
     local = Path(path.removeprefix("file://"))
     local.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Metrics of data files by their footers, compared with what PyIceberg makes of the same footers."""
+"""Metrics of data files from their footers agree with PyIceberg's metrics from the same footers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from pyiceberg.types import (
 
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
 
-#: A type, and values that Python has.
+#: Types, each with a strategy for its values.
 COLUMNS: list[tuple[IcebergType, st.SearchStrategy[Any]]] = [
     (BooleanType(), st.booleans()),
     (IntegerType(), st.integers(-(2**31), 2**31 - 1)),

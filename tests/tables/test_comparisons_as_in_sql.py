@@ -55,7 +55,7 @@ _VALUES: dict[str, list[Any]] = {
     "t": _TIMES,
 }
 _VALUES |= {"s.d": _VALUES["d"], "s.i": _VALUES["i"]}
-#: What is compared with a column beside its own values.
+#: Values that a column is compared with, in addition to its own values.
 _OTHERS: dict[str, list[Any]] = {
     "d": [0, 2, Decimal("1.5")],
     "f": [0, 2, 1e300, -1e300, Decimal("0.1")],
@@ -73,7 +73,7 @@ _SPECS += [["month(t)", "k"], ["bucket(2, k)", "d"], ["truncate(10, m)"], ["day(
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition, for Iceberg and for DuckDB."""
+    """The same condition for Iceberg and for DuckDB."""
 
     iceberg: ib.BooleanExpression
     sql: str
@@ -117,7 +117,7 @@ def _leaves(draw: st.DrawFn) -> Condition:
             made = (ib.In if word == "in" else ib.NotIn)(
                 column, {one.isoformat() if isinstance(one, datetime) else one for one in few}
             )
-            # DuckDB gives a list one type; a number that the column cannot have is compared as it is.
+            # DuckDB gives a list one type. Separate comparisons keep a number beyond the column's type as it is.
             each = " OR ".join(f"{column} = {_literal(one, column)}" for one in few)
             return Condition(made, f"({each})" if word == "in" else f"NOT ({each})")
         case "null":
@@ -170,7 +170,7 @@ _CONDITIONS = st.recursive(
 
 @st.composite
 def _files(draw: st.DrawFn) -> list[pa.Table]:
-    """Rows of one to three files: of each column only few values, so that files of one value are many."""
+    """Rows of one to three files. Each column has few different values, so that many files have only one value."""
     files, number = [], 0
     for _ in range(draw(st.integers(1, 3))):
         count = draw(st.integers(1, 5))

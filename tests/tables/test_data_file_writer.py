@@ -1,4 +1,4 @@
-"""Files of partitions that threads finish, the target size, and discarded files."""
+"""The data file writer: files of partitions in parallel threads, the target size, and discarded files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trinitylake.iceberg_storage.data_files import data_file_writer, partitioned
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
 from waiting import PATIENCE_SECONDS
 
-#: Enough that parts of a file are stored before it is finished.
+#: So many rows that parts of a file are stored before the file is finished.
 ROWS = pa.table({"id": np.random.default_rng(1).integers(0, 1 << 62, 300_000)})
 
 
@@ -81,7 +81,7 @@ def test_append_of_a_large_table_closes_files_at_the_target_size(lake: tl.Lakeho
 
 
 def test_a_stream_that_was_given_up_takes_nothing(lake: tl.Lakehouse) -> None:
-    """A write after the end created the file again."""
+    """A discarded file accepts no more bytes. A later write created the file again."""
     with lake.transaction() as txn:
         table = txn.table("a.t").iceberg
         stream = table.io.new_output(f"{table.location()}/data/one.parquet").create()
@@ -97,7 +97,7 @@ def test_a_stream_that_was_given_up_takes_nothing(lake: tl.Lakehouse) -> None:
 def test_rows_of_a_partition_keep_their_order_however_they_are_copied(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, size_bytes: int
 ) -> None:
-    """Rows are copied in the order of their partitions, some at a time, which may end within a partition or exactly at
+    """Rows keep their order in each partition for every size of a copy, which may end within a partition or exactly at
     its end.
     """
     monkeypatch.setattr(partitioned_rows, "_COPY_SIZE_BYTES", size_bytes)

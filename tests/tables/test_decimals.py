@@ -29,7 +29,7 @@ def test_truncated_decimals_of_38_digits_are_exact(lake: tl.Lakehouse) -> None:
 
 
 PRICE = pa.decimal128(10, 2)
-#: Types of a column, and the value of the column for a number.
+#: Types of a column, each with a function from a number to a value of the column.
 SHAPES: dict[str, tuple[pa.DataType, Any]] = {
     "number": (PRICE, lambda number: number),
     "structure": (pa.struct([("price", PRICE), ("count", pa.int64())]), lambda number: {"count": 3, "price": number}),
@@ -72,7 +72,7 @@ def test_float_of_32_bits_and_lists_of_a_fixed_size_become_decimals(lake: tl.Lak
 
 
 def fits(text: str, kind: pa.Decimal128Type) -> bool:
-    """Whether a number is a decimal of a type, without rounding."""
+    """Whether a decimal type can hold a number without rounding."""
     try:
         number = Decimal(text)
     except InvalidOperation:

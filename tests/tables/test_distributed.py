@@ -1,4 +1,4 @@
-"""Transactions handed over: saved in one process, resumed in another, committed once."""
+"""Saved transactions: saved in one process, resumed in another, committed once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 def saved_job(lake: tl.Lakehouse) -> None:
-    """A transaction over three tables, left for somebody else to finish."""
+    """A saved transaction over three tables."""
     txn = lake.begin(id="job", message="load", author="etl")
     txn.create_table("ns.new", ROWS).append(ROWS)
     txn.table("ns.old").append(ROWS)
@@ -90,7 +90,7 @@ def test_the_second_of_two_resumers_gets_a_conflict(lake: tl.Lakehouse) -> None:
     with pytest.raises(tl.CommitConflict, match="another process"):
         two.commit()
     assert lake.table("ns.new").scan().to_arrow().num_rows == 3
-    # And again, by who only wants it done.
+    # Another resume and commit returns the same version.
     assert lake.resume("job").commit() == 2
 
 
@@ -145,7 +145,7 @@ def test_resume_of_an_undone_transaction_raises_commit_conflict(lake: tl.Lakehou
         assert [(winner.version, winner.message) for winner in raised.value.winners] == [(3, "bad load")]
     assert lake.version == 3
     assert lake.tables("ns") == ["ns.old"]
-    # Forward again: it is done after all.
+    # A rollback to the version of the transaction makes it committed again.
     lake.rollback(2, message="the load was good")
     assert lake.transactions.outcome("job") == ("committed", 2)
     assert lake.resume("job").commit() == 2
@@ -271,7 +271,7 @@ def test_the_command_line_ends_saved_transactions(lake: tl.Lakehouse) -> None:
 def test_asyncio_tasks_commit_together(lake: tl.Lakehouse) -> None:
     import asyncio
 
-    # All are ready before the first commits, so that they wait together however slow the machine is.
+    # All transactions are complete before the first one commits, so that their commits overlap on a slow machine, too.
     ready = [lake.begin() for _ in range(200)]
     for number, txn in enumerate(ready):
         txn.create_namespace(f"n{number:03}")

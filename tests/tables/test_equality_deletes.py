@@ -1,7 +1,6 @@
-"""Rows that are deleted by their values, as Flink deletes them, in random histories: against a list of rows, and in
-`tests/spark` Iceberg for Java.
-
-DuckDB's Iceberg extension is no oracle: 1.5.5 also deletes rows that have NULL, and crashes for some partitions.
+"""Equality deletes as Flink writes them, in random histories. The oracles are a list of rows and, in `tests/spark`,
+Iceberg for Java. DuckDB's Iceberg extension is not an oracle: version 1.5.5 also deletes rows that have NULL, and
+crashes for some partitions.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def spelled(row: Row) -> str:
 
 
 class History:
-    """A table with deletes by value, and a list of its rows."""
+    """A table with equality deletes, and a list of its rows."""
 
     def __init__(self, lake: tl.Lakehouse, seed: int) -> None:
         self.lake = lake
@@ -154,7 +153,7 @@ class History:
         return Counter(repr([row["id"], row[self.key], row["p"], row["x"]]) for row in self.rows)
 
     def changes(self, since: int) -> Counter[str]:
-        """How often each row was inserted after a version, less how often it was deleted."""
+        """For each row the number of inserts minus the number of deletes since a version."""
         found: Counter[str] = Counter()
         for row in self.table.changes(since).read_all().to_pylist():
             is_there = row["_change_type"] in ("insert", "update_postimage")
@@ -196,7 +195,7 @@ STATEMENTS: list[Callable[[History], None]] = [
 def test_rows_that_are_deleted_by_their_values_are_gone(
     lake: tl.Lakehouse, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scans apply equality deletes."""
+    """Scans and change feeds apply equality deletes, in random histories."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", 2)
     history = History(lake, seed)
     history.append()
@@ -247,7 +246,9 @@ def test_values_of_every_type_are_compared(lake: tl.Lakehouse, name: str) -> Non
 
 
 def test_a_dropped_column_and_a_later_one_count_as_they_were(lake: tl.Lakehouse) -> None:
-    """Java: a column that a data file lacks is NULL, or has its default."""
+    """An equality delete by a dropped column still applies. As in Iceberg for Java, a column that a data file lacks is
+    NULL or has its default value.
+    """
     rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "k": pa.array([1, 2, None], pa.int64())})
     table = lake.create_table("ns.t", rows)
     table.append(rows)

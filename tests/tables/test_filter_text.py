@@ -1,4 +1,4 @@
-"""Filters given as text mean what they mean in SQL: the oracle is DuckDB over the same rows."""
+"""Filters in text form have the same meaning as in SQL. The oracle is DuckDB over the same rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ROWS = [
     },
     {"id": 3},
 ]
-#: Texts that SQL and filters have in common.
+#: Filters that are valid in SQL, too.
 FILTERS = [
     "ts = '2020-01-01 00:00:00'",
     "ts >= '2020-01-01'",
@@ -216,7 +216,9 @@ def test_nanoseconds_are_compared_with_texts_and_times() -> None:
 
 
 def test_a_column_with_a_dot_is_filtered_in_every_statement() -> None:
-    """A delete looked for a part `b` of a structure `a`."""
+    """A column with a dot in its name can be filtered in every statement. A delete looked for the field `b` of a struct
+    `a`.
+    """
     lake = tl.create("memory://filter-dots")
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"a.b": "bigint", "v": "text"})

@@ -34,7 +34,7 @@ def rows(sizes: Sequence[float | None], first: int = 0) -> pa.Table:
 
 
 def found(lake: tl.Lakehouse, filter: str | None = None) -> list[tuple[str, int]]:
-    """The sizes as texts, which tell -0.0 from 0.0, beside their numbers."""
+    """Sizes and numbers of the matching rows. Sizes are texts, because -0.0 equals 0.0."""
     read = lake.table("ns.t").scan(filter=filter).to_arrow().sort_by("n")
     return [(str(size), n) for size, n in zip(*read.to_pydict().values(), strict=True)]
 
@@ -138,7 +138,9 @@ def test_a_delete_in_a_nan_partition_meets_a_compaction(lake: tl.Lakehouse) -> N
 
 
 def test_a_filter_for_many_partitions_is_shallow(lake: tl.Lakehouse) -> None:
-    """One in the other, a thousand conditions end in a `RecursionError`."""
+    """A filter for many partitions is not deeply nested. A thousand nested conditions would end in a
+    `RecursionError`.
+    """
     filter = in_partitions([Record(float(number)) for number in range(5000)], ["size"])
     assert bind(lake.table("ns.t").iceberg.schema(), filter, case_sensitive=True)
     assert in_partitions([], ["size"]) == in_partitions([Record()], []) == AlwaysFalse()

@@ -1,4 +1,4 @@
-"""Group append: appends of threads to one table share a commit; each lands once or fails alone."""
+"""Group append: concurrent appends of threads to one table share a commit. Each one succeeds once or fails alone."""
 
 from __future__ import annotations
 
@@ -120,7 +120,9 @@ def in_transaction(lake: tl.Lakehouse, *appends: pa.Table, **options: Any) -> Ca
 
 @pytest.mark.parametrize("first", range(4))
 def test_transactions_and_sql_that_only_append_share_a_version(events: tl.Lakehouse, first: int) -> None:
-    """Whichever of them leads. Two appends of a transaction make one data file as well."""
+    """Appends, transactions and SQL that only append share a version, whichever of them leads. Two appends of one
+    transaction make one data file.
+    """
     before = events.version
     appends = [
         appending(events, rows(1), message="one", author="ann"),
@@ -170,7 +172,9 @@ def test_an_id_commits_once_and_fails_no_other_append_of_its_group(
 
 
 def test_rows_of_a_writer_share_a_version_with_other_appends(events: tl.Lakehouse) -> None:
-    """The writer read the table after its rows, so it always committed by itself: two servers competed."""
+    """A writer's rows share a version with other appends. A writer used to read the table after writing its rows, so it
+    always committed alone, and two servers competed.
+    """
     with events.table("raw.events").writer(max_delay="0 s") as writer:
         futures = together(events, appending(events, rows(1)), lambda: writer.write(rows(2)).result())
     assert all(future.exception() is None for future in futures)
@@ -230,7 +234,9 @@ def test_transactions_that_did_more_than_append_commit_by_themselves(events: tl.
 
 
 def test_rows_of_a_transaction_are_those_of_the_append(events: tl.Lakehouse) -> None:
-    """Arrow shares the memory of an array with its caller, who may change it before the commit."""
+    """A transaction appends the rows as they were at the call of `append`. Arrow shares memory with its caller, who may
+    change it before the commit.
+    """
     numbers = np.array([1, 2, 3])
     with events.transaction() as txn:
         txn.table("raw.events").append(pa.table({"id": pa.array(numbers), "day": ["mon"] * 3}))
@@ -389,7 +395,7 @@ def test_ctrl_c_at_any_line_loses_no_other_append(
 
 
 def lose_race(*_: object, **__: object) -> None:
-    """Another process has changed the table, so the group appends in the queue."""
+    """Report a lost race, as if another process had changed the table. Then the group appends in the queue."""
     raise group_append.LostRace
 
 
@@ -638,7 +644,9 @@ class Companion:
 @pytest.mark.parametrize("error", [tl.CommitStateUnknown("no reply"), tl.StorageError("reset"), KeyboardInterrupt()])
 @pytest.mark.parametrize("outcome", ["committed", "unknown", "not committed"])
 def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, outcome: str) -> None:
-    """Whatever the leader raises: it may be interrupted after its commit has succeeded."""
+    """A follower gets the outcome of its own transaction, whatever the leader raises: a leader may be interrupted after
+    its commit has succeeded.
+    """
     groups = group_append.AppendGroups[Batch]()
     batch = Batch(rows(1), None, None, CommitInfo())  # type: ignore[arg-type]
     table = SimpleNamespace(_definition="definition")

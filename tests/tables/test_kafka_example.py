@@ -1,4 +1,6 @@
-"""`examples/kafka_ingestion.py` against the mock cluster of Kafka's client: each message once, whatever is killed."""
+"""`examples/kafka_ingestion.py` with the mock cluster of Kafka's client: each message is written once, also if
+processes are killed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ PARTITIONS = 4
 
 
 class Cluster:
-    """A mock cluster, which ends with its producer, and the topic `orders`."""
+    """A mock cluster with the topic `orders`. The cluster ends with its producer."""
 
     def __init__(self) -> None:
         from confluent_kafka import Producer
@@ -80,7 +82,7 @@ def test_messages_are_rows_and_what_is_no_row_is_in_the_dead_letter_table(lake: 
 
 def test_killed_and_rebalanced_consumers_write_each_message_once(lake: tl.Lakehouse) -> None:
     cluster, choose, count = Cluster(), random.Random(11), 0
-    # A member that was killed belongs to the group for the time of its session.
+    # A killed member belongs to its group until its session times out.
     program = f"""
 import sys
 import trinitylake as tl

@@ -33,7 +33,9 @@ def follow(store: Store, file: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("on", ["disk", "s3"])
 def test_killed_followers_of_a_file_write_each_row_once(tmp_path: Path, on: str) -> None:
-    """Every second process starts while the one before still runs, and takes over its producer."""
+    """Rows of a growing file are written once, although the processes that follow it are killed. Every second process
+    starts while the previous one still runs, and takes over its producer.
+    """
     file, chance, stop = tmp_path / "events.json", random.Random(3), threading.Event()
     file.touch()
     written = 0

@@ -1,4 +1,4 @@
-"""Processes with a writer, killed at any moment: every number is in the table once, and none is missing."""
+"""Processes with a writer are killed at any moment: every number is in the table once, and none is missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ while sys.stdin.readline():  # one child for each kill, so that a kill does not 
 
 @pytest.mark.timeout(3600)
 def test_numbers_of_killed_writers_have_no_gap_and_no_duplicate(tmp_path: Path) -> None:
-    """The killed process may be anywhere: between two requests of a commit, a claim or a compaction."""
+    """Every number is in the table once, although processes are killed at random: between two requests of a commit, a
+    claim or a compaction.
+    """
     choose = random.Random(17)
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("raw")

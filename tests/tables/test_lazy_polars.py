@@ -1,4 +1,4 @@
-"""A scan as a LazyFrame of polars: equal to the eager frame, and no more is read than the query needs."""
+"""A scan as a LazyFrame of polars equals the eager frame, and reads only what the query needs."""
 
 from __future__ import annotations
 

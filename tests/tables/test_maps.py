@@ -1,7 +1,7 @@
-"""Columns of maps take dictionaries, which is what Python has for a map.
+"""Columns of maps accept Python dictionaries.
 
-Arrow takes a dictionary for a structure, with all keys of all rows as its parts. So `append([{"sold": {"tea": 3}}])`
-was refused, with a cast that Arrow does not have, and nothing that Python has could be given in its place.
+Arrow converts a dictionary to a struct with all keys of all rows as its fields. So `append([{"sold": {"tea": 3}}])` was
+refused with an error about a cast, and no other Python value could be appended to a map.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def table(lake: tl.Lakehouse) -> tl.Table:
-    """With a map, and a list of maps."""
+    """A table with a map, and a list of maps."""
     lake.create_namespace("shop")
     lake.create_table("shop.sales", {"id": "long", "sold": "map<string, long>", "days": "list<map<string, int>>"})
     return lake.table("shop.sales")
@@ -80,7 +80,9 @@ def test_values_that_do_not_fit_are_refused(table: tl.Table, wrong: Any) -> None
 
 
 def test_a_structure_in_a_map_loses_no_part(lake: tl.Lakehouse) -> None:
-    """Given the type, Arrow drops fields that the struct of the column does not have."""
+    """A dictionary with an unknown field is refused as the value of a map of structs. Given the type, Arrow would drop
+    the field.
+    """
     lake.create_namespace("shop")
     lake.create_table("shop.t", {"m": "map<string, struct<a: long>>"})
     with pytest.raises(tl.InvalidArgument):
@@ -88,7 +90,7 @@ def test_a_structure_in_a_map_loses_no_part(lake: tl.Lakehouse) -> None:
 
 
 def test_a_table_of_dictionaries_has_structures(lake: tl.Lakehouse) -> None:
-    """Where no table says that it is a map, it is what Arrow takes it for."""
+    """In a new table, a dictionary becomes a struct, as in Arrow."""
     lake.create_namespace("shop")
     rows = pa.table({"sold": [{"tea": 3}]})
     lake.create_table("shop.t", rows).append([{"sold": {"tea": 3}}])

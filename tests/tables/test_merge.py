@@ -1,4 +1,4 @@
-"""Merging rows: `upsert` and `merge`, against a dictionary, and the cases where values, keys and files are odd."""
+"""`upsert` and `merge`, compared with a dictionary, and unusual values, keys and files."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_rows_before_the_first_change_stay(
 
 
 def small_row_groups(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Read and write row groups of few rows."""
+    """Limit batches and row groups to a few rows."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", rows)
     monkeypatch.setattr(row_groups, "ROW_GROUP_SIZE_BYTES", rows * 8)
 
@@ -122,7 +122,7 @@ def test_error_of_the_file_writer_is_raised_and_leaves_no_file(
 
 
 def test_a_table_of_keys_alone_is_merged(lake: tl.Lakehouse) -> None:
-    """There is no other column to read of a file whose keys are known."""
+    """A table whose only columns are keys can be merged, although no other column of a file has to be read."""
     table = lake.create_table("ns.t", pa.schema([("id", pa.int64())]))
     table.append({"id": [1, 2, 3]})
     assert table.upsert({"id": [3, 4]}, on="id") == (0, 1)

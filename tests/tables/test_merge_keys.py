@@ -1,4 +1,4 @@
-"""Merging rows by their keys: which rows have the same one, whatever its type, and which files are read to find out."""
+"""Keys of merges: equality of keys of every type, and the files that are read for given keys."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def test_keys_that_come_twice_are_named(lake: tl.Lakehouse) -> None:
 
 
 def test_more_than_one_row_for_a_row_is_an_error(lake: tl.Lakehouse) -> None:
-    """Which of them should count? Where a condition chooses, or nothing is changed, all is well."""
+    """A merge in which more than one row of the data would change the same row is refused. It is accepted if a
+    condition selects one of the rows, or if nothing is changed.
+    """
     table = lake.create_table("ns.t", numbers([]))
     table.append(numbers([1, 2]))
     data = numbers([1, 1, 3, 3], [10, 20, 30, 40])
@@ -179,7 +181,9 @@ def test_keys_near_each_other_are_looked_up(keys: list[int | None], looked_up: l
 
 
 def test_keys_far_from_each_other_are_joined(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An array from the least to the greatest key would take more memory than all rows."""
+    """Integer keys in a large range are joined, because an array from the least to the greatest key would take more
+    memory than all rows.
+    """
     table = lake.create_table("ns.t", numbers([]).schema)
     table.append(numbers([LEAST, 5, MOST]))
     far = numbers([MOST, LEAST, 6], [1, 2, 3])

@@ -1,4 +1,4 @@
-"""Merge-on-read: statements write delete files, and the rows are those of a dictionary, also after lost races."""
+"""Merge-on-read: statements write delete files, and the rows equal those of a dictionary, also after lost races."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def table(lake: tl.Lakehouse, request: pytest.FixtureRequest) -> tl.Table:
 
 
 def rows(table: tl.Table) -> dict[int, int]:
-    """The rows, which unmodified PyIceberg reads as well."""
+    """The values of a table by id."""
     found = table.scan().to_arrow()
     by_id = dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
     assert len(by_id) == found.num_rows, "a row exists twice"
@@ -240,7 +240,7 @@ Change = tuple[dict[int, int | None], Callable[[tl.Transaction], object]]
 
 
 def _change(chance: random.Random, ids: list[int], value: int) -> Change:
-    """New values of rows, None for deleted ones, and the statement that makes the change."""
+    """New values of rows (None for deleted ones), and the statement that makes the change."""
     listed = ", ".join(map(str, ids))
     match chance.randrange(4):
         case 0:
@@ -300,7 +300,9 @@ def test_the_log_counts_each_deleted_row_once(lake: tl.Lakehouse, table: tl.Tabl
 
 
 def test_deletes_of_engines_are_part_of_the_vector_after_an_upgrade(lake: tl.Lakehouse) -> None:
-    """A delete file of an engine may list rows of several data files: its positions are copied, and it stays."""
+    """Positions in a delete file of an engine are copied into the deletion vector. The delete file stays, because it
+    may list rows of other data files.
+    """
     table = lake.create_table("n.t", {"id": "bigint", "v": "bigint"}, properties=MODES)
     for start in (0, 10):
         table.append({"id": range(start, start + 10), "v": range(start, start + 10)})
@@ -323,7 +325,7 @@ def test_deletes_of_engines_are_part_of_the_vector_after_an_upgrade(lake: tl.Lak
 
 
 def test_manifests_of_delete_files_are_merged(lake: tl.Lakehouse) -> None:
-    """Each delete adds a manifest, and a scan reads all of them."""
+    """Manifests of delete files are merged: each delete adds one, and a scan reads all of them."""
     table = lake.create_table("n.t", {"id": "bigint"}, properties={**MODES, "format-version": "3"})
     for start in range(0, 60, 2):
         table.append({"id": [start, start + 1]})

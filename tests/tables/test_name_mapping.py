@@ -24,7 +24,7 @@ FILTERS = {
 
 
 def with_moved_name(lake: tl.Lakehouse, transform: str | None) -> tl.Table:
-    """A table of three added files whose column `p` was renamed to `q`, and got a new column `p`."""
+    """A table with three added files. Its column `p` was then renamed to `q`, and a new column `p` was added."""
     table = lake.create_table("s.t", {"id": "bigint", "p": "text"})
     if transform is not None:
         with table.update_spec() as update_spec:

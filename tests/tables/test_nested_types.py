@@ -14,7 +14,7 @@ from pyiceberg.types import IcebergType, ListType, LongType
 import trinitylake as tl
 from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 
-#: Types around another type, with a value around another value.
+#: For each nested type, a function from an inner type and value to the nested type and its value.
 LEVELS: dict[str, Callable[[pa.DataType, Any], tuple[pa.DataType, Any]]] = {
     "list": lambda kind, value: (pa.list_(kind), [value]),
     "map": lambda kind, value: (pa.map_(pa.string(), kind), [("k", value)]),

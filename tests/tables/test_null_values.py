@@ -1,4 +1,4 @@
-"""What is null stays null, also lists and structures, whatever these are of."""
+"""Null values stay null, also lists, maps and structs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {
     "inside": "struct<l: list<struct<k: int, m: map<text, struct<k: int>>>>>",
     "lists": "list<list<struct<k: int>>>",
 }
-#: A row for each thing that a list can be.
+#: Rows with every kind of list: null, empty, with null elements, with values.
 ROWS: list[dict[str, Any]] = [
     {"id": 0, "numbers": None, "structures": None, "map": None, "inside": None, "lists": None},
     {"id": 1, "numbers": [], "structures": [], "map": [], "inside": {"l": None}, "lists": []},
@@ -41,7 +41,7 @@ lake = lake_on_disk("a")
 
 
 def rows(table: tl.Table, *chosen: int) -> pa.Table:
-    """Some of the rows; all of them, if none is chosen."""
+    """The rows with the chosen numbers; without numbers, all rows."""
     schema = table.scan().to_arrow().schema
     return pa.Table.from_pylist([ROWS[number] for number in chosen or range(len(ROWS))], schema)
 
@@ -137,7 +137,7 @@ def test_nulls_stay_null_for_every_writer_and_reader(lake: tl.Lakehouse, writer:
 
 @pytest.mark.parametrize("column", KINDS)
 def test_filters_for_null_find_rows(lake: tl.Lakehouse, column: str) -> None:
-    """`is null` works for lists and maps."""
+    """`is null` and `is not null` work for lists and maps."""
     table = lake.create_table("a.t", {"id": "bigint", **KINDS})
     table.append(rows(table))
     table.append({"id": [4]})
@@ -153,7 +153,7 @@ def test_filters_for_null_find_rows(lake: tl.Lakehouse, column: str) -> None:
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 4]
 
 
-#: Parts that a structure must have, if there is one.
+#: A struct with required fields.
 REQUIRED = StructType(
     NestedField(10, "k", IntegerType(), required=True),
     NestedField(11, "id", UUIDType(), required=True),
@@ -187,13 +187,13 @@ def test_a_structure_may_be_null_whose_parts_may_not(lake: tl.Lakehouse) -> None
 
 
 def with_null_parts(**parts: pa.Array) -> pa.Array:
-    """Two structures, of which the second is null, and so are its parts: Spark and Java send it so."""
+    """Two structs. The second one is null, and so are its fields, as in rows from Spark and Java."""
     return pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=pa.array([False, True]))
 
 
 STRUCTS = with_null_parts(a=pa.array([1, None], pa.int32()), b=pa.array(["x", None]))
 STRUCT = "struct<a: int not null, b: varchar>"
-#: Types by name, and two values of each: the second one has a null structure whose part `a` is required.
+#: Types, each with two values. In the second value, a struct with the required field `a` is null.
 NESTED: dict[str, tuple[str, pa.Array]] = {
     "column": (STRUCT, STRUCTS),
     "struct": (f"struct<s: {STRUCT}>", pa.StructArray.from_arrays([STRUCTS], ["s"])),
@@ -221,7 +221,7 @@ WRITES: dict[str, Callable[[tl.Table, pa.Table], object]] = {
 
 
 def with_types_of(table: tl.Table, rows: pa.Table) -> pa.Table:
-    """The rows with the table's types, as another library exports them: parts of a null structure are null, too."""
+    """The rows with the table's types, as another library exports them: fields of a null struct are null, too."""
     schema = table.scan().to_arrow().schema
     optional = pa.schema([field.with_type(without_required(field.type)) for field in schema])
     (batch,) = rows.cast(optional).to_batches()

@@ -29,7 +29,7 @@ lake = lake_on_disk("s")
 
 
 def stock_rows(lake: tl.Lakehouse, name: str = "s.t") -> list[dict[str, Any]]:
-    """The rows of a table as PyIceberg reads them by itself, from the metadata file alone."""
+    """The rows of a table as PyIceberg alone reads them from the metadata file."""
     rows: list[dict[str, Any]] = (
         StaticTable.from_metadata(lake.table(name).iceberg.metadata_location).scan().to_arrow().to_pylist()
     )
@@ -136,7 +136,9 @@ FLOATS = [0.1, 1e300, -1e300, math.inf, -math.inf, 0.0, -0.0, 5e-324, NAN, None]
 @pytest.mark.parametrize("kind", ["double", "float"])
 @pytest.mark.parametrize("value", FLOATS, ids=repr)
 def test_partitions_of_floating_point_numbers_are_found_again(lake: tl.Lakehouse, kind: str, value: Any) -> None:
-    """PyIceberg's decoder reads doubles as 32-bit floats, and its evaluators take no infinity."""
+    """Partitions of floating-point numbers are found by every value. PyIceberg's decoder reads doubles as 32-bit
+    floats, and its evaluators do not support infinity.
+    """
     if kind == "float" and value is not None and math.isfinite(value):
         value = float(np.float32(min(max(value, -3e38), 3e38)))
     table = lake.create_table("s.t", {"p": kind, "k": "bigint"}, partition_spec=["p"])

@@ -41,7 +41,7 @@ def test_rows_after_a_removed_partition_field_are_found(
 
 
 def with_name_of_dropped_field(lake: tl.Lakehouse, version: str, transform: str) -> tuple[tl.Table, str]:
-    """The table `n.t` with a column that has the name of a dropped partition field, and that name."""
+    """The table `n.t` with a column that has the name of a dropped partition field. Returns also this name."""
     lake.create_namespace("n")
     columns = {"id": "bigint", "p": "varchar"}
     table = lake.create_table("n.t", columns, partition_spec=[transform], properties={"format-version": version})

@@ -1,4 +1,4 @@
-"""Filters of rows, compared with DuckDB, and what summaries of columns rule out, compared with the rows."""
+"""Row filters agree with DuckDB, and no row matches a filter that the column summary excludes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ VALUES: dict[str, list[Any]] = {
     "a": [None, dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1970, 1, 1), dt.date(1969, 12, 31)],
     "s": [None, *({"x": one} for one in DOUBLES)],
 }
-#: Numbers that columns are compared with, whether they can have them or not.
+#: Numbers that columns are compared with, also numbers that a column cannot hold.
 NUMBERS: list[Any] = [0, 1, 2, 2.5, -7, 2**31, 2**63 - 1, -(2**63), 1e300, Decimal("1.5"), Decimal("1.505"), 10**8]
 CONNECTION = duckdb.connect()
 SQL = {EqualTo: "=", NotEqualTo: "<>", LessThan: "<", LessThanOrEqual: "<=", GreaterThan: ">", GreaterThanOrEqual: ">="}
@@ -116,7 +116,7 @@ def literals(column: str) -> list[Any]:
 
 @st.composite
 def predicates(draw: st.DrawFn) -> tuple[BooleanExpression, str]:
-    """A predicate, and the same in SQL."""
+    """A predicate, and the same predicate in SQL."""
     column = draw(st.sampled_from(sorted(VALUES)))
     name, sql = ("s.x", "s.x") if column == "s" else (column, column)
     is_floating = column in "fds"

@@ -27,7 +27,7 @@ def rows(first: int, count: int, value: int = 0) -> pa.Table:
 
 
 def groups(table: tl.Table) -> list[list[int]]:
-    """The rows of each row group, file by file."""
+    """The numbers of rows of all row groups, for each file."""
     table.refresh()
     found = []
     for task in table.iceberg.scan().plan_files():

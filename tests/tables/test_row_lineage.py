@@ -110,7 +110,7 @@ class History:
         return {id: row.values for id, row in self.rows.items()}
 
 
-#: What a statement leaves: the rows, the ids of those that it changed, and of new ones.
+#: The result of a statement: the rows, and the ids of changed rows and of new rows.
 After = tuple[dict[int, tuple[int, "str | None"]], set[int], set[int]]
 
 
@@ -182,7 +182,7 @@ def rewrite_manifests(history: History) -> After:
 
 
 def lost_race(history: History) -> After:
-    """A statement that is redone after another one was committed."""
+    """A transaction that is rebased because another statement is committed first."""
     n = history.random.randrange(5)
     changed = {id: (9, row[1]) for id, row in history.values().items() if row[0] == n}
     first, second = history.new(1), history.new(1)

@@ -1,4 +1,4 @@
-"""Schemas keep what they say on every way: declared, stored, Iceberg, Arrow (format §9)."""
+"""Schemas are preserved by every conversion: declared, stored, Iceberg, Arrow (format §9)."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_type_that_is_not_one_is_named(text: str, word: str) -> None:
     assert word in str(caught.value)
 
 
-#: What types are written with, so that many texts are types.
+#: Words of types, so that many random texts are valid types.
 WORDS = ("int", "varchar", "decimal", "array", "map", "row", "timestamp", "a", "b", "<", ">", "(", ")", ",", "3", "2")
 
 
@@ -274,7 +274,9 @@ WORDS = ("int", "varchar", "decimal", "array", "map", "row", "timestamp", "a", "
 @example("row(a int, b map<varchar, double precision>)")
 @example("decimal(3, 2)")
 def test_any_text_is_a_type_that_can_be_written_again_or_refused(text: str) -> None:
-    """Refused or not, nothing was asserted of the result; and texts of any letters are never types."""
+    """Any text is refused, or is a type that can be written as text and parsed again. Random words are used in addition
+    to random letters, which are hardly ever a type.
+    """
     try:
         type = parse_type(text)
     except InvalidArgument:

@@ -73,7 +73,7 @@ def fill(table: tl.Table, files: int, rows: int = 7) -> None:
 
 
 def of_pyiceberg(table: tl.Table) -> list[dict[str, Any]]:
-    """As PyIceberg's own reader has them, which knows nothing of ours."""
+    """The rows as PyIceberg's own reader returns them, which uses nothing of this library."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
@@ -132,7 +132,9 @@ def test_columns_that_were_renamed_dropped_and_moved_are_found_by_their_ids(
 
 
 def test_rows_that_were_deleted_by_position_do_not_come_back(lake: tl.Lakehouse) -> None:
-    """Small files with position deletes are not read by the core, which reads whole files."""
+    """Rows that were deleted by position stay deleted in small files. The core reads whole files, so it must not read
+    these.
+    """
     table = lake.create_table("a.t", {"id": "bigint"}, properties={"write.delete.mode": "merge-on-read"})
     for number in range(5):
         table.append({"id": range(number * 10, number * 10 + 10)})
@@ -210,7 +212,7 @@ def test_a_file_that_is_missing_or_damaged_is_an_error_that_names_it(lake: tl.La
     assert lake.table("a.t").scan().to_arrow_batch_reader().read_all().num_rows == 5
 
 
-#: Evaluates a Bloom filter whose header claims no block.
+#: Program that evaluates a Bloom filter whose header claims zero blocks.
 WITHOUT_BLOCK = """
 import pyarrow as pa
 from trinitylake._core import bloom_filter_may_hold
@@ -237,7 +239,7 @@ def test_a_flipped_byte_in_a_small_file_never_changes_values(lake: tl.Lakehouse)
     for column in (group.column(number) for number in range(2)):
         begin = column.dictionary_page_offset or column.data_page_offset
         end = begin + column.total_compressed_size
-        # The end of a column is part of a page, behind its header.
+        # The last bytes of a column belong to a page, after the page header.
         for position in range(end - 30, end):
             path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
             with pytest.raises((pa.ArrowException, OSError, tl.TrinityLakeError)):

@@ -1,4 +1,4 @@
-"""The rule for the order of rows that are written: row groups have the sort order of the table."""
+"""Row groups have the sort order of the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAN, INF = math.nan, math.inf
 
 
 def _stored(table: tl.Table) -> list[list[Any]]:
-    """The values of `v` as they stand in each file, in the order of the files."""
+    """The values of `v` in each file, in the order of the files."""
     files = [task.file for task in table.scan().iceberg.plan_files()]
     assert all(file.sort_order_id == table.sort_order.order_id for file in files)
     return [pq.read_table(file.file_path.removeprefix("file://"))["v"].to_pylist() for file in files]

@@ -1,4 +1,4 @@
-"""Streams of rows: what a scan holds in memory while somebody takes its rows slowly."""
+"""Streams of rows: the memory of a scan whose consumer is slow."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_a_stream_has_the_rows_of_a_scan(table: tl.Table) -> None:
 
 
 def test_a_program_ends_with_rows_that_were_not_taken(table: tl.Table, tmp_path: Path) -> None:
-    """A thread that waits for room in a stream that nobody reads would keep the program from its end for ever."""
+    """A program ends although a stream was not read to its end. The thread that fills the stream must not wait for
+    ever.
+    """
     program = """
 import sys
 import trinitylake as tl

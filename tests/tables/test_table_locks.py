@@ -14,7 +14,7 @@ import trinitylake as tl
 from trinitylake.tables import table_locks
 from trinitylake.tables.table_locks import TableLocks
 
-#: What calls of `acquire` returned.
+#: The results of all calls of `acquire`.
 ACQUIRED: list[bool] = []
 
 
@@ -35,7 +35,7 @@ def recorded_with_a_short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_free(locks: TableLocks, *table_ids: str) -> bool:
-    """Whether another thread gets the locks, instead of continuing without one after the timeout."""
+    """Whether another thread gets the locks before the timeout."""
 
     def acquires_all() -> bool:
         ACQUIRED.clear()

@@ -1,4 +1,4 @@
-"""`table.maintenance`: small files put together, manifests rewritten, snapshots taken out of metadata."""
+"""`table.maintenance`: compaction of small files, rewriting of manifests, expiry of snapshots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows(*ids: int, city: str | None = "a") -> pa.Table:
 
 
 def filled(lake: tl.Lakehouse, count: int, **options: Any) -> tl.Table:
-    """A table of so many files of one row each."""
+    """A table with `count` files of one row each."""
     table = lake.create_table("ns.t", rows(), **options)
     for id in range(count):
         table.append(rows(id))
@@ -94,7 +94,7 @@ def into(lake: tl.Lakehouse, change: Callable[[Any], object]) -> None:
         change(spec)
 
 
-#: How a table is partitioned, and how that changes.
+#: Initial partition specs, each with a change of the spec.
 CHANGES: dict[str, tuple[list[str] | None, Callable[[Any], object]]] = {
     "no longer": (["city"], lambda spec: spec.remove_field("city")),
     "for the first time": (None, lambda spec: spec.add_identity("city")),
@@ -213,7 +213,9 @@ def test_appends_that_come_meanwhile_stay(lake: tl.Lakehouse) -> None:
 
 
 def test_a_delete_from_the_same_files_is_a_conflict(lake: tl.Lakehouse) -> None:
-    """The rows would come back with the new file."""
+    """A compaction conflicts with a concurrent delete from the same files. Otherwise the compacted file would restore
+    the deleted rows.
+    """
     filled(lake, 6)
     txn = lake.begin()
     txn.table("ns.t").maintenance.compact()
@@ -316,7 +318,7 @@ def test_snapshots_expire_by_number_and_age(lake: tl.Lakehouse) -> None:
     assert table.maintenance.expire_snapshots(older_than="1 h") == []
     assert table.maintenance.expire_snapshots(keep=4) == [all_ids[0]]
     assert table.maintenance.expire_snapshots(older_than=datetime.now(UTC)) == all_ids[2:5]
-    # PyIceberg left the tagged snapshot in the log: a moment after it found that instead of an expired one.
+    # The log has no gap. PyIceberg kept the entry of the tagged snapshot, so later times of expired snapshots found it.
     assert [entry.snapshot_id for entry in lake.table("ns.t").iceberg.metadata.snapshot_log] == all_ids[5:]
     assert [one.snapshot_id for one in table.snapshots()] == [all_ids[1], all_ids[5]]
     assert ids(table) == list(range(6))

@@ -1,4 +1,6 @@
-"""Texts as values of other types: rows of JSON, and appended texts, are converted as CSV is, or refused."""
+"""Conversion of strings to other types: JSON rows and appended strings are converted by the rules for CSV, or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ KINDS = {
 
 
 def expected(type: str, text: str) -> pa.Scalar:
-    """The value of a text in CSV, in the Arrow type of the column; NULL for a text that is refused."""
+    """The value of a text in CSV, in the Arrow type of the column; NULL for a refused text."""
     query = f"SELECT {conversion('t', parse_type(type))} AS v FROM (SELECT ?::VARCHAR AS t)"
     connection = duckdb.connect()
     return connection.execute(query, [text]).to_arrow_table()["v"].cast(KINDS[type])[0]
@@ -151,7 +153,9 @@ def test_run_end_encoded_columns(lake: tl.Lakehouse) -> None:
 
 
 def test_errors_quote_at_most_ten_thousand_characters(lake: tl.Lakehouse) -> None:
-    """The name of an unknown column came back at its full length of five million characters."""
+    """Errors quote at most ten thousand characters of a name. The name of an unknown column was quoted with its five
+    million characters.
+    """
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": "bigint"})
     long = "x" * 100_000

@@ -1,4 +1,4 @@
-"""Types of format version 3: times with nanoseconds, and columns whose type is not known yet."""
+"""Types of format version 3: times with nanoseconds, and the type `unknown`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_a_default_value_with_nanoseconds_is_read_and_written(lake: tl.Lakehouse
 
 
 def test_columns_of_an_unknown_type_are_not_stored_and_become_wider(lake: tl.Lakehouse) -> None:
-    """The specification has no columns of this type in data files."""
+    """Columns of the type `unknown` are not stored in data files, as in the specification. They can be promoted to any
+    type.
+    """
     inner = StructType(NestedField(4, "a", UnknownType()), NestedField(5, "b", LongType()))
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "u", UnknownType()), NestedField(3, "s", inner))
     table = lake.create_table("ns.t", schema, properties=V3)

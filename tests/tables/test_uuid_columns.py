@@ -1,4 +1,4 @@
-"""Columns of UUIDs: compared, sorted, partitioned by and written as other columns are."""
+"""Columns of UUIDs can be compared, sorted and used as partitions like other columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import trinitylake as tl
 from local_files import lake_on_disk
 
-#: In the order of their bytes.
+#: Keys in ascending order of their bytes.
 KEYS = [uuid.UUID(int=number * 0x0123_4567_89AB_CDEF_0123_4567_89AB) for number in range(24)]
 KEY, OTHER = KEYS[7], KEYS[8]
 
@@ -21,7 +21,7 @@ lake = lake_on_disk("a")
 
 
 def filled(lake: tl.Lakehouse, **options: Any) -> tl.Table:
-    """Four files, each with keys from everywhere, and one without."""
+    """A table with four files, each with keys of the whole range, and a file with a null key."""
     table = lake.create_table("a.t", {"key": "uuid", "n": "bigint"}, **options)
     for part in range(4):
         table.append([{"key": KEYS[n], "n": n} for n in range(part, len(KEYS), 4)])
@@ -59,7 +59,7 @@ def test_filters_compare_ids_by_their_bytes(lake: tl.Lakehouse, spec: str | None
     }.items():
         wanted[f"key {sign} '{KEY}'"] = [n for n in every if holds(n, 7)]
     for filter, expected in wanted.items():
-        # As for other columns: Arrow leaves nulls out of `!=`, and in `not in` a null is none of them.
+        # As for other columns: for Arrow, nulls match neither `!=` nor `not in`.
         scan = table.scan(filter)
         found = [n for n in numbers(scan.to_arrow()) if n >= 0 or "is null" in filter]
         assert found == expected, filter
@@ -130,7 +130,7 @@ def test_sql_joins_ids_with_what_it_knows(lake: tl.Lakehouse) -> None:
     assert numbers(table.scan(f"key >= '{KEY}' and key < '{KEYS[10]}'").to_arrow()) == [9, 70]
 
 
-#: A type with UUIDs in it, two values of it as people write them, and the value of DuckDB's for the first.
+#: Types with UUIDs, each with two values in the form that users write, and the first value in SQL.
 PARTS: dict[str, tuple[Any, Any, str]] = {
     "list<uuid>": ([str(KEY), None], [], f"['{KEY}'::uuid, null]"),
     "struct<k: uuid, n: int>": ({"k": KEY, "n": 1}, {"k": None, "n": None}, f"{{'k': '{KEY}'::uuid, 'n': 1}}"),
@@ -153,7 +153,7 @@ def as_text(value: Any) -> Any:
 
 
 def in_texts(kind: pa.DataType) -> pa.DataType:
-    """A type with texts where it has UUIDs."""
+    """The same type with strings in place of UUIDs."""
     if kind == pa.uuid():
         return pa.string()
     if pa.types.is_struct(kind):

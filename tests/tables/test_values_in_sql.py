@@ -1,6 +1,5 @@
-"""The rules for values in SQL: what NaN, -0.0, infinities and times without a zone mean is the same everywhere.
-
-The oracle is DuckDB over rows of its own.
+"""Values in SQL: NaN, -0.0, infinities and times without a zone have the same meaning in every statement. The oracle is
+DuckDB over its own rows.
 """
 
 from __future__ import annotations
@@ -49,7 +48,9 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> tl.Lakehouse:
 def test_comparisons_mean_the_same_in_select_update_delete_and_given_rows(
     numbers: tl.Lakehouse, type: str, column: str
 ) -> None:
-    """DuckDB pushed filters on parts of structures to Arrow, to which NaN is not above 1: UPDATE missed rows."""
+    """Comparisons have the same meaning in SELECT, UPDATE, DELETE and queries over given rows. DuckDB passed filters on
+    struct fields to Arrow, for which NaN is not greater than 1, so UPDATE missed rows.
+    """
     table = numbers.table(f"n.{type}s")
     given = {"d": table.scan().to_arrow()}
     for condition in CONDITIONS:
@@ -110,7 +111,7 @@ def test_infinity_as_a_date_or_timestamp_is_refused(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("type", ["float", "double"])
 def test_an_upsert_changes_zero_into_negative_zero(lake: tl.Lakehouse, type: str) -> None:
-    """They are equal as keys, and not the same value."""
+    """An upsert replaces 0.0 by -0.0, which is equal as a key but not the same value."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"k": "int", "f": type, "s": f"row(f {type})"})
     table.append([{"k": 1, "f": 0.0, "s": {"f": 0.0}}, {"k": 2, "f": NAN, "s": {"f": NAN}}])
@@ -157,7 +158,7 @@ def test_times_without_a_zone_are_in_utc_whatever_the_zone_of_the_machine(tmp_pa
 
 
 def test_filters_on_times_with_a_zone_need_no_other_library(lake: tl.Lakehouse) -> None:
-    """DuckDB makes Python objects of some constants for Arrow, for which it needs pytz."""
+    """Filters on times with a zone do not need pytz, which DuckDB requires to convert constants for Arrow."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "int", "ts": "timestamptz"})
     moments = [datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 2, tzinfo=UTC)]
@@ -183,7 +184,9 @@ def test_filters_on_times_with_a_zone_need_no_other_library(lake: tl.Lakehouse) 
 def test_columns_are_named_with_the_namespace_of_their_table(
     lake: tl.Lakehouse, statement: str, expected: tuple[int, ...]
 ) -> None:
-    """SELECT knew `n.t.id`; UPDATE, DELETE and MERGE put a query in the place of the table, whose name is `t`."""
+    """Columns can be qualified with the namespace and table in every statement. SELECT accepted `n.t.id`. UPDATE,
+    DELETE and MERGE did not, because they replace the table by a query named `t`.
+    """
     lake.create_namespace("n")
     lake.create_table("n.t", {"id": "bigint", "a": "text"}).append([{"id": 1, "a": "x"}])
     assert lake.sql(statement, data={"d": [{"id": 1, "a": "z"}]}).fetchone() == (*expected, lake.version)

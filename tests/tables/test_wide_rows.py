@@ -1,8 +1,8 @@
-"""What rows take in memory while they are put together depends on no width of theirs.
+"""The memory of scans and compactions does not depend on the width of rows.
 
-Compaction bounded the rows of a batch and the files that a thread read ahead, but no bytes. A table of documents of a
-megabyte each, all of them alike, lay in files of some kilobytes. They were small, so upkeep put them together, read all
-rows of each into memory at once, of thirty-two files in one go, and was ended by the system.
+Compaction limited the rows of a batch and the files that a thread reads ahead, but not their bytes. A table of equal
+documents of a megabyte each had files of some kilobytes. Maintenance took them for small files, read all rows of
+thirty-two files into memory at once, and was killed by the system.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from trinitylake.tables import compaction
 
 WIDE = 512 << 10
 FILES, ROWS = 32, 50
-#: What readers, what waits, and the writer may have together. The rows of one file take 25 MiB, of all 800.
+#: Maximum memory of readers, waiting batches and the writer together. The rows of one file take 25 MiB, those of all
+#: files 800 MiB.
 BOUND = 500 << 20
-#: What was allocated from them may be freed later.
+#: The pools must live on, because memory from them may be freed later.
 POOLS: list[pa.MemoryPool] = []
 
 
@@ -36,7 +37,7 @@ lake = lake_on_disk("ns")
 
 @contextmanager
 def counted() -> Iterator[Callable[[], int]]:
-    """Counts what Arrow allocates within the block; tells the most that it was."""
+    """Measure the memory that Arrow allocates in the block. Yields a function that returns the maximum."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     POOLS.append(pool)
@@ -48,12 +49,12 @@ def counted() -> Iterator[Callable[[], int]]:
 
 
 def alike(first: int) -> pa.Array:
-    """Documents that are stored once, in a dictionary."""
+    """Equal documents, which a file stores once in a dictionary."""
     return pa.array(["x" * WIDE] * ROWS)
 
 
 def different(first: int) -> pa.Array:
-    """Documents that are stored each by itself, and take little room there."""
+    """Different documents that compress well."""
     return pa.array([f"{first + number:08}".ljust(WIDE, "x") for number in range(ROWS)])
 
 
@@ -178,7 +179,7 @@ def test_a_file_of_some_kilobytes_may_stand_for_a_quarter_of_a_gigabyte(tmp_path
 
 
 def texts(path: Path, values: Any, **options: Any) -> pa.Table:
-    """A file with a column of texts that has a dictionary, and with some of numbers."""
+    """Write a file with a column of dictionary-encoded strings and columns of numbers. Returns its rows."""
     ids = pa.array(range(len(values)), pa.int64())
     rows = pa.table({"text": values} | {f"id{number}": ids for number in range(12)})
     pq.write_table(
@@ -198,12 +199,12 @@ def test_long_texts_that_stand_together_make_no_large_batch(tmp_path: Path) -> N
         file = parquet_batches.open_parquet(stream)
         batches = list(parquet_batches.batches_of(stream, file, file.schema_arrow.names))
     assert pa.Table.from_batches(batches).equals(rows)
-    # Batches are bounded by their texts and by their other columns separately.
+    # Strings and other columns of a batch have separate limits.
     assert max(batch.nbytes for batch in batches) <= 2 * parquet_batches.BATCH_SIZE_BYTES
 
 
 class Parts:
-    """Six parts of tables of a kilobyte, and how many have been read of them and not been taken."""
+    """Six parts with tables of one kilobyte. Counts the tables that were read and not yet consumed."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,4 +1,6 @@
-"""`table.writer()`: rows of many small writes, committed together; nothing is lost, doubled or dropped silently."""
+"""`table.writer()`: rows of many small writes are committed together; no row is lost, duplicated or dropped
+silently.
+"""
 
 from __future__ import annotations
 
@@ -388,7 +390,7 @@ def test_racing_writers_of_one_producer_write_each_number_once(lake: tl.Lakehous
 def failing_commits(
     monkeypatch: pytest.MonkeyPatch, errors: list[Exception | None], after: bool = False
 ) -> Iterator[None]:
-    """The next commits raise these errors, before or after they commit; None commits."""
+    """Make the next commits raise these errors, before or after they commit. None means that the commit succeeds."""
     from trinitylake.lakehouse.transaction import Transaction
 
     commit = Transaction.commit
@@ -551,7 +553,9 @@ def test_table_that_is_fed_by_many_commits_has_few_files(
 def test_compaction_that_lost_against_another_one_gives_way(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Two processes see the same number of commits, and compact the same files."""
+    """A compaction that loses a race against another one is discarded. Two processes with the same number of commits
+    compact the same files.
+    """
     from trinitylake.lakehouse.lakehouse import Lakehouse
 
     monkeypatch.setattr(table_writer, "COMMITS_PER_COMPACTION", 8)
