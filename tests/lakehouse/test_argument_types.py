@@ -58,7 +58,7 @@ ODD: list[Any] = [
     int,
 ]
 
-#: A good value for each parameter that is required.
+#: A valid value for each required parameter.
 GOOD: dict[str, Any] = {
     "before": 0,
     "catalog_properties": {"type": "in-memory"},
@@ -80,14 +80,14 @@ GOOD: dict[str, Any] = {
     "version": 1,
 }
 
-#: Words of Python and of libraries about their own inside, which say nothing about what the caller did.
+#: Words of Python and of libraries about their own internals, which do not help a caller.
 FOREIGN = re.compile(
     r"argument '\w+'|cannot be converted|object has no attribute|unhashable|not iterable|positional argument|"
     r"is not an instance of|not supported between|takes \d|not subscriptable|unsupported operand|codec can't|"
     r"int too big"
 )
 
-#: Methods with another catalog or a context manager in them.
+#: Methods that need another catalog or are context managers.
 LEFT_OUT = {"import_catalog", "register", "update_schema", "update_spec"}
 numbers = itertools.count()
 
@@ -118,7 +118,7 @@ HOLDERS: dict[str, Callable[[tl.Lakehouse], Any]] = {
 
 
 def methods() -> Iterator[tuple[str, str]]:
-    """Every public method that takes something, of everything that users hold."""
+    """All public methods with parameters, of all classes that users hold."""
     lake = new_lake()
     for kind, hold in HOLDERS.items():
         for name, member in inspect.getmembers(type(hold(lake)), inspect.isfunction):
@@ -127,7 +127,7 @@ def methods() -> Iterator[tuple[str, str]]:
 
 
 def calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Each odd value for each parameter, the others being good."""
+    """Calls with each odd value for each parameter, and valid values for the others."""
     parameters = [one for one in inspect.signature(function).parameters.values() if one.kind != one.VAR_KEYWORD]
     required = [one for one in parameters if one.default is one.empty and one.kind != one.VAR_POSITIONAL]
     good = {one.name: GOOD.get(one.name, "x") for one in required}
@@ -145,8 +145,9 @@ def calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[
 def test_arguments_of_wrong_types_raise_invalid_argument(
     kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`OverflowError: can't convert negative int to unsigned`, `TypeError: 'str' object cannot be interpreted as an
-    integer` and the like came from versions -1 and "1", and from most other arguments of a wrong type."""
+    """Arguments of wrong types raise `InvalidArgument`. Most of them raised errors of Python, such as `OverflowError:
+    can't convert negative int to unsigned` for the version -1.
+    """
     monkeypatch.chdir(tmp_path)
     complaints = []
     holder = HOLDERS[kind](new_lake())
@@ -271,7 +272,9 @@ def test_good_filters_are_read() -> None:
 
 @pytest.mark.parametrize("suffix", [".parquet", "-m0.avro", "snap-"])
 def test_the_error_for_a_missing_file_names_table_and_version(tmp_path: Path, suffix: str) -> None:
-    """`FileNotFoundError: Failed to open local file …` named neither the table of the file nor the version."""
+    """The error for a missing file names the table and the version. `FileNotFoundError: Failed to open local file …`
+    named neither.
+    """
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     lake.create_table("a.t", {"x": "bigint"}).append({"x": [1, 2]})

@@ -61,7 +61,7 @@ def test_async_handles_can_be_reused_for_other_calls(shop: tl.Lakehouse) -> None
 
 
 def test_async_iteration_reads_in_steps(shop: tl.Lakehouse) -> None:
-    """Each step waits in a thread, so other tasks run between the steps."""
+    """Each step of an async iteration waits in a thread, so other tasks run between the steps."""
 
     async def main() -> list[int]:
         found = []
@@ -121,7 +121,9 @@ def test_an_exception_rolls_back(shop: tl.Lakehouse) -> None:
 
 
 def test_concurrent_statements_of_a_transaction_run_one_after_the_other(shop: tl.Lakehouse) -> None:
-    """A transaction is not thread-safe, and concurrent tasks use it from several threads."""
+    """Concurrent statements of a transaction run one after the other. A transaction is not thread-safe, and concurrent
+    tasks use it from several threads.
+    """
     inside: list[int] = []
 
     def slowly(number: int) -> Iterator[pa.RecordBatch]:
@@ -164,7 +166,9 @@ def test_an_async_iterable_is_appended_as_it_comes(shop: tl.Lakehouse) -> None:
 
 
 def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> None:
-    """A thread cannot be stopped: the statement continues, and the rollback at the end of the block waits for it."""
+    """A cancelled statement rolls its transaction back. Its thread cannot be stopped, so the rollback at the end of the
+    block waits for the statement.
+    """
     begun, may_end = threading.Event(), threading.Event()
 
     def slowly() -> Iterator[pa.RecordBatch]:
@@ -191,7 +195,7 @@ def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> N
 
 
 def test_outcome_of_a_cancelled_commit_is_found_by_its_id(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit continues in its thread. The outcome is available by the id of the transaction."""
+    """A cancelled commit continues in its thread. The outcome is available by the id of the transaction."""
     begun, may_end = threading.Event(), threading.Event()
     commit = tl.Transaction.commit
 

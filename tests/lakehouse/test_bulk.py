@@ -32,7 +32,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    """Another catalog: two namespaces, one within the other, and three tables."""
+    """Another catalog with two non-empty namespaces, one nested in the other, and three tables."""
     (tmp_path / "warehouse").mkdir()
     catalog = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
     catalog.create_namespace("sales", {"owner": "ops", "location": "file:///elsewhere/sales"})
@@ -105,7 +105,7 @@ def test_definition_files_that_may_have_been_collected_are_refused(lake: tl.Lake
     os.utime(root / other, (hours, hours))
 
     before = lake.version
-    # What the latest version refers to was kept.
+    # Files that the latest version references are not deleted.
     lake.register(objects({"kind": "view", "namespace": "ns", "name": "v2", "location": path}))
     collection = lake._core.begin_distributed_gc(0)
     collection.fence(False)
@@ -224,8 +224,8 @@ def test_objects_that_break_a_rule_are_refused_together(lake: tl.Lakehouse) -> N
         lake.register({"kind": ["view"], "name": ["v"]})
     with pytest.raises(tl.InvalidArgument, match="null"):
         lake.register({"kind": ["view"], "namespace": ["n"], "name": ["v2"], "location": [None]})
-    # Such paths were accepted, and no reader could list the namespace any more. So was the definition of another kind:
-    # a namespace and a view had one definition.
+    # Invalid paths, and the path of another kind of definition, are refused. They were accepted, and then no reader
+    # could list the namespace.
     for path in ("", "../x", "/abs", "a//b", "a/", lake._core.latest().locate("namespace", "n")):
         for other in ({}, {"definition": [None]}):
             with pytest.raises(
@@ -255,7 +255,7 @@ def test_a_dry_run_reads_and_commits_nothing(lake: tl.Lakehouse) -> None:
     assert (done.version, done.namespaces, done.views) == (None, 1, 1)
     with pytest.raises(tl.RegistrationFailed):
         lake.register(objects({"kind": "view", "namespace": "n", "name": "v"}), dry_run=True)
-    # What the real run would refuse.
+    # A dry run reports the errors of the real run.
     with pytest.raises(tl.ObjectNotFound, match="namespace elsewhere does not exist"):
         lake.register(objects(namespace("n"), view("elsewhere", "v")), dry_run=True)
     with pytest.raises(tl.ObjectAlreadyExists, match="registered twice"):
@@ -289,7 +289,7 @@ def test_a_catalog_becomes_one_version_that_a_rollback_undoes(lake: tl.Lakehouse
 
 
 def test_tables_below_the_root_become_managed_and_views_are_imported(tmp_path: Path) -> None:
-    """A lakehouse is a catalog, too: here a second lakehouse imports the tables of another one over the same files."""
+    """A lakehouse can import the tables of another lakehouse, whose files are below its own root, as managed tables."""
     source = tl.create(str(tmp_path / "lake" / "inner"), durability="none")
     with source.transaction() as txn:
         txn.create_namespace("n")

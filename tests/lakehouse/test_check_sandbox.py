@@ -1,4 +1,4 @@
-"""A check reads only its transaction: its author may be another user than the committer."""
+"""A check can read only its transaction, because its author may be another user than the committer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ calls: list[str] = []
 
 
 def counted(txn: tl.Transaction) -> bool:
-    """A check that records that it ran."""
+    """A check that records its calls."""
     calls.append(txn.id)
     return True
 

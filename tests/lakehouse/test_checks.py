@@ -18,7 +18,7 @@ Load = Callable[[tl.Transaction], object]
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Orders of customers 1 and 2, who exist; and products, which no check reads."""
+    """Orders of two existing customers, and products, which no check reads."""
     with lake.transaction() as txn:
         txn.create_namespace("shop")
         txn.create_table("shop.customers", {"id": "int64"}).append({"id": [1, 2]})
@@ -39,7 +39,7 @@ SQL = "SELECT count(*) = 0 FROM shop.orders WHERE customer NOT IN (SELECT id FRO
 
 
 class Known:
-    """Every order has a customer. Counts how often it was asked."""
+    """Checks that every order has a customer. Counts its runs."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -67,7 +67,9 @@ def test_a_check_runs_again_when_a_table_that_it_only_read_was_changed(shop: tl.
 
 
 def test_checks_hold_for_the_version_that_the_root_creates(shop: tl.Lakehouse) -> None:
-    """The other transaction commits right after the check, which is the latest possible time."""
+    """Checks hold for the committed version. Another transaction commits right after the check ran, which is the latest
+    possible time.
+    """
     check = Known()
 
     def check_and_lose(txn: tl.Transaction) -> bool:
@@ -237,7 +239,9 @@ def test_a_saved_transaction_is_checked_against_the_newest_tables(shop: tl.Lakeh
 
 
 def test_a_rule_over_two_tables_is_never_broken_by_writers_that_check_it(shop: tl.Lakehouse) -> None:
-    """Write skew: one writer drops customers, the others add orders of theirs. Each writes one table only."""
+    """Concurrent writers that check a rule over two tables never break it (write skew). One writer deletes customers,
+    the others add orders of these customers; each writes only one table.
+    """
     failed = []
 
     def write(change: Load) -> None:
@@ -384,7 +388,7 @@ def test_checks_do_not_run_again_without_end(shop: tl.Lakehouse, max_attempts: i
 
 
 def test_concurrent_checks_keep_their_condition(shop: tl.Lakehouse) -> None:
-    """One of four namespaces must stay open. The transactions commit concurrently, through one handle."""
+    """Concurrent transactions keep the condition that they check: one of four namespaces must stay open."""
     names = [f"ward_{number}" for number in range(4)]
 
     def still_open(txn: tl.Transaction | tl.Lakehouse) -> list[str]:

@@ -30,7 +30,7 @@ def consumed(lake: tl.Lakehouse, **options: Any) -> list[tuple[int, str]]:
 
 
 def aggregate(txn: tl.Transaction) -> None:
-    """Keep the sums of `x` by `k` up to date."""
+    """Add the consumed changes to the sums of `x` by `k`."""
     changed = txn.table("n.orders").consume("sums")
     sums = {row["k"]: row["x"] for row in txn.table("n.sums").scan().to_arrow().to_pylist()}
     touched = set()

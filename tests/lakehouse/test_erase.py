@@ -1,4 +1,4 @@
-"""`lake.erase`: rows of a person vanish from every file, and everything else stays."""
+"""`lake.erase` removes the rows of a person from every file, and keeps everything else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def people(*emails: str | None, first: int = 1) -> pa.Table:
 
 
 def holding(root: Path, value: str) -> list[str]:
-    """Every file and folder below a root whose name, bytes or decoded content has a value, by plain means."""
+    """Files and folders below a root whose name, bytes or decoded content contains a value. Uses no code of this
+    library.
+    """
     return sorted(
         str(path.relative_to(root))
         for path in root.rglob("*")
@@ -63,7 +65,7 @@ def texts_in(data: bytes) -> Iterator[str]:
     if data[:4] == b"PAR1":
         file = pq.ParquetFile(pa.BufferReader(data))
         names = [file.schema.column(number).path for number in range(len(file.schema))]
-        # As dictionaries, so that a value which no row uses would be seen.
+        # Read as dictionaries, so that a value in a dictionary is found although no row uses it.
         read = pq.ParquetFile(pa.BufferReader(data), read_dictionary=names).read()
         for column in read.columns:
             for chunk in column.chunks:
@@ -219,7 +221,7 @@ SCENARIOS = [
 ]
 
 
-#: Scenarios in which a message or a definition of an earlier version has the value.
+#: Scenarios in which a commit message or a definition of an earlier version contains the value.
 IN_ROOTS = deleted_before, in_inline_definition, in_properties
 
 
@@ -393,7 +395,7 @@ def test_a_tag_and_a_saved_transaction_are_named_before_anything_changes(lake: t
 def test_branches_and_tags_of_the_table_stay_without_the_rows(
     lake: tl.Lakehouse, tmp_path: Path, history: History
 ) -> None:
-    """`--drop-tags` also dropped tags and branches inside the table, which a user of the lakehouse does not know."""
+    """An erasure keeps branches and tags of the table, without the rows."""
     plain(lake)
     iceberg = lake.table("raw.orders").iceberg
     iceberg.manage_snapshots().create_tag(iceberg.current_snapshot().snapshot_id, "audit").commit()

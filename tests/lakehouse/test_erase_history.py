@@ -1,4 +1,4 @@
-"""`erase(history="rewrite")`: versions and tags stay, and none of their files has the rows."""
+"""`erase(history="rewrite")` keeps versions and tags, and removes the rows from all of their files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_versions_and_tags_of_a_quarter_stay_without_the_rows_of_one_person(
     assert [lake.at(number).version for number in versions] == list(versions)
     assert live(lake.at("tag:q3").table("raw.orders")) == [{"id": 1, "email": "bob"}, {"id": 3, "email": "eve"}]
     assert [row["id"] for row in live(lake.table("raw.orders"))] == [1, 5]
-    # The log, rows that changed, and an earlier state that becomes the latest one again.
+    # The log, the changed rows, and a rollback to the earlier state.
     assert {row["id"]: row["_change_type"] for row in changes(lake, 4, 6)} == {5: "insert", 3: "delete"}
     lake.rollback("tag:q3")
     lake.table("raw.orders").append(people("zoe", first=9))
@@ -276,7 +276,7 @@ def row_ids(history: History) -> dict[tuple[int, int], object]:
 
 
 class Interrupting:
-    """Raises `KeyboardInterrupt` before or after one write of an erasure, as if its process had been killed."""
+    """Raises `KeyboardInterrupt` before or after one write of an erasure, as if the process were killed there."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         self._left = at
@@ -295,7 +295,7 @@ class Interrupting:
         monkeypatch.setattr(erasure._ErasureRun, "__init__", with_counted_replace)
         for name in ("_collected", "_remove_empty_folders", "_verified", "_try_to_commit"):
             monkeypatch.setattr(erasure._ErasureRun, name, self.counted(getattr(erasure._ErasureRun, name)))
-        # A process that is killed does not end its lease.
+        # A killed process does not release its lease.
         end = erasure._Lease.__exit__
         monkeypatch.setattr(erasure._Lease, "__exit__", lambda *them: None if self._is_dead else end(*them))
 
@@ -439,7 +439,9 @@ def test_a_rollback_during_an_erasure_names_no_replaced_file(tmp_path: Path, mon
 def test_a_copy_under_another_name_is_found_and_can_be_erased(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """A rollback can bring a table back as a copy, with a new id, which an erasure of the original does not know."""
+    """An erasure finds a copy of the table that a rollback created under another name and id. The copy can be erased,
+    too.
+    """
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
     lake.create_table("raw.orders", SCHEMA).append(people("bob", ANN))

@@ -1,4 +1,4 @@
-"""Exports: copies that open on their own, that grow by what changed, and that are whole whenever they are looked at."""
+"""Exports: copies that can be opened on their own, grow with each export, and are complete at any time."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_exported_objects_keep_unusual_names(tmp_path: Path) -> None:
 
 @contextmanager
 def _killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[list[int]]:
-    """Lets what writes to a target die at its `step`-th call, half-way through."""
+    """Make the `step`-th write to the target fail half-way."""
     calls = [0]
 
     def dies(original: Callable[..., Any], half: Callable[[Any], Any] | None = None) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Tables that live elsewhere: external ones (a metadata file), federated ones (another catalog)."""
+"""External tables (a metadata file) and federated tables (another catalog)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    """Another catalog, with the table `sales.orders` of three rows."""
+    """Another catalog with the table `sales.orders`, which has three rows."""
     (tmp_path / "warehouse").mkdir()
     catalog = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
     catalog.create_namespace("sales")
@@ -58,7 +58,9 @@ def test_external_table_reads_one_metadata_file_until_it_is_altered(nyc: tl.Lake
 
 
 def test_an_external_table_that_lists_no_sort_order_is_unsorted(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    """`table.sort_order` raised StopIteration, because metadata need not list order 0."""
+    """An external table whose metadata lists no sort order is unsorted. Metadata need not list order 0, and
+    `table.sort_order` raised StopIteration.
+    """
     given = local_path(catalog.load_table("sales.orders").metadata_location)
     odd = given.with_name("00009-odd.metadata.json")
     odd.write_text(json.dumps(json.loads(given.read_text()) | {"default-sort-order-id": 0, "sort-orders": []}))
@@ -171,7 +173,7 @@ def disk(tmp_path: Path) -> tl.Lakehouse:
 
 
 def plain_file(lake: tl.Lakehouse) -> str:
-    """A file of rows in the folder of `ns.t`, as another catalog takes it over."""
+    """Write a Parquet file to the folder of `ns.t`. Returns its location."""
     path = f"{lake.table('ns.t').location}/data/plain.parquet"
     local_path(path).parent.mkdir(exist_ok=True)
     pq.write_table(ROWS, str(local_path(path)))
@@ -193,7 +195,7 @@ def test_external_metadata_with_files_of_the_lakehouse_is_refused(
     with pytest.raises(tl.RegistrationFailed, match="a file of this lakehouse"):
         disk.register([{"kind": "table", "namespace": "ns", "name": "e", "metadata_location": f"file://{elsewhere}"}])
 
-    # All is elsewhere but for one data file, which a manifest names.
+    # One data file, which a manifest names, is in the lakehouse.
     orders = catalog.load_table("sales.orders")
     disk.create_table("ns.orders", metadata_location=orders.metadata_location)
     orders.add_files([plain_file(disk)])
@@ -234,7 +236,9 @@ def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
 def test_fsck_reports_an_external_table_whose_files_vacuum_would_delete(
     disk: tl.Lakehouse, catalog: SqlCatalog
 ) -> None:
-    """An earlier release registered such a table without a check."""
+    """fsck reports an external table whose files vacuum would delete. An earlier release registered such a table
+    without a check.
+    """
     orders = catalog.load_table("sales.orders")
     disk.create_table("ns.orders", metadata_location=orders.metadata_location)
     assert disk.maintenance.fsck(files=True).findings == ()
@@ -248,7 +252,7 @@ def test_fsck_reports_an_external_table_whose_files_vacuum_would_delete(
 
 
 def test_an_external_table_whose_manifests_cannot_be_read_is_refused(disk: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    """The files of such a table are unknown."""
+    """An external table whose manifests cannot be read is refused, because its files are unknown."""
     orders = catalog.load_table("sales.orders")
     snapshot = orders.current_snapshot()
     assert snapshot is not None

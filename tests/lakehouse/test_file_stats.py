@@ -1,4 +1,4 @@
-"""`lake.maintenance.stats(files=True)` and `trinitylake stats --files`: what the files of a lakehouse are there for."""
+"""`lake.maintenance.stats(files=True)` and `trinitylake stats --files` show the purpose of each file of a lakehouse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lake(root: Path) -> tl.Lakehouse:
-    """Appends, rows with position deletes, a renamed table, and a dropped one."""
+    """A lakehouse with a table, a renamed table whose rows were replaced, and a dropped table."""
     lake = tl.create(root, durability="none", maximum_version_age_millis=60_000, minimum_versions_to_keep=1)
     lake.create_namespace("shop")
     for name in ("orders", "items", "gone"):

@@ -28,7 +28,7 @@ from serialization_graph import Transaction, check  # noqa: E402
 
 
 def scoreboard(url: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and findings of the program, run like a user does: without this package."""
+    """Run the program without this package, as a user does. Returns the exit code and the findings."""
     code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import isolation_scoreboard as one; "
     code += "assert 'trinitylake' not in sys.modules; raise SystemExit(one.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, url, "--json", "--rounds=6", "--transactions=40", *arguments]
@@ -38,10 +38,10 @@ def scoreboard(url: str, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 class Faulty:
-    """A catalog in memory, right but for one fault.
+    """A catalog in memory with one fault.
 
-    The commits that the scoreboard sends at the same moment are all there before the first of them is done: on a
-    busy machine they came one after the other, and a fault that needs two at once was not found.
+    All commits that the scoreboard sends at the same time arrive before the first one is executed. On a busy machine
+    they came one after the other, and a fault that needs two concurrent commits was not found.
     """
 
     AT_ONCE: ClassVar[dict[str, int]] = {"lost_update": 2, "write_skew": 2, "list": 8}
@@ -55,7 +55,7 @@ class Faulty:
         }
 
     def meet(self, changes: list[dict[str, Any]]) -> None:
-        """Wait for the other commits of the same moment."""
+        """Wait until all concurrent commits of the test have arrived."""
         test = changes[0]["identifier"]["name"].rpartition("_")[0]
         if test in self.barriers:
             self.barriers[test].wait()
@@ -107,7 +107,7 @@ class Faulty:
 
 @contextmanager
 def served(catalog: Faulty) -> Iterator[str]:
-    """The address of a server in this process."""
+    """Serve the catalog in this process. Yields the address."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self, status: int, body: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Queries in SQL over a lakehouse: what they see, and what they read of it."""
+"""SQL queries over a lakehouse: the rows that they return, and the files that they read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[PlannedRows]:
-    """What the queries of a test have planned to read."""
+    """The planned reads of all queries in a test."""
     seen = []
     plan = TableSource.planned
 
@@ -351,7 +351,9 @@ def test_errors_are_raised_when_the_query_is_made(shop: tl.Lakehouse, sql: str, 
 
 
 def test_error_shows_the_position_in_the_query(shop: tl.Lakehouse) -> None:
-    """The quoted line began with DESCRIBE, which this library adds to find the columns of a query."""
+    """Errors quote the line of the user's query. They quoted a line with DESCRIBE, which this library adds to find the
+    columns of a query.
+    """
     with pytest.raises(tl.InvalidArgument) as caught:
         shop.sql("SELECT nothing FROM shop.orders")
     *_, line, pointer = caught.value.message.splitlines()
@@ -448,7 +450,7 @@ def test_duckdb_reader_and_own_scan_give_equal_rows(
 
 
 def test_large_queries_spill_to_disk_and_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test covered spilling: without a folder for it DuckDB exceeds its memory limit."""
+    """A query above its memory limit spills to a folder, which is removed afterwards."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
@@ -471,8 +473,9 @@ def test_reading_takes_no_more_memory_than_a_stream_needs(tmp_path: Path) -> Non
 
 
 def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> None:
-    """In the first half of a recursive query, the name of the query refers to the table with this name, not to the
-    query's own rows."""
+    """In the first half of a recursive query, the name of the query means the table with this name, not the query's own
+    rows.
+    """
     lake.create_namespace("a")
     lake.create_table("a.parts", {"id": "bigint"}).append({"id": [1]})
     lake.create_view(
@@ -532,7 +535,9 @@ def test_is_null_of_nested_columns(lake: tl.Lakehouse, column: str) -> None:
     "names", [["A b", "c"], ["x.y", "c"], ["0", "c"], ["a'b", 'q"q'], ["%s", "{x}"], ["a,b", "日本"]]
 )
 def test_parts_of_structures_have_any_name(lake: tl.Lakehouse, names: list[str]) -> None:
-    """Files have `A_x20b` for `A b`. DuckDB, which finds parts by name, read NULL, so an UPDATE changed wrong rows."""
+    """Fields of structs can have any name. Files contain `A_x20b` for `A b`, and DuckDB, which finds fields by name,
+    read NULL, so an UPDATE changed wrong rows.
+    """
     lake.create_namespace("a")
     kind = pa.struct([(name, pa.int64()) for name in names])
     row = dict(zip(names, (4, 1), strict=True))
@@ -616,7 +621,9 @@ def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
 
 
 class _Connection:
-    """A connection whose computation ends when it is interrupted. The first interrupt comes with another Ctrl-C."""
+    """A connection whose computation ends when it is interrupted. The first call of `interrupt` raises
+    KeyboardInterrupt, as after another Ctrl-C.
+    """
 
     def __init__(self) -> None:
         self.has_ended = threading.Event()
@@ -651,7 +658,7 @@ def test_ctrl_c_while_a_query_starts_or_ends_leaves_no_running_query(monkeypatch
 
 
 class _Interrupted(type):
-    """A class of which pydantic reads an attribute, to build a schema, when Ctrl-C is pressed."""
+    """A class whose attributes raise KeyboardInterrupt, as if Ctrl-C were pressed while pydantic builds a schema."""
 
     def __getattribute__(cls, name: str) -> Any:
         raise KeyboardInterrupt

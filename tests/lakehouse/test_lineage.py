@@ -1,4 +1,4 @@
-"""OpenLineage's events say what a transaction read and wrote, whatever it was asked to do."""
+"""OpenLineage events of a transaction contain its inputs and outputs, for every statement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = {"id": [1, 2, 3]}
 
 
 class Collected(Transport):
-    """Keeps events as they would be sent."""
+    """Collects the events instead of sending them."""
 
     kind = "collected"
 
@@ -94,7 +94,9 @@ def test_created_tables_are_no_inputs_and_dropped_ones_are_marked(
 
 
 def test_reads_through_pyiceberg_are_inputs(shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected) -> None:
-    """An engine that uses the catalog of a transaction never calls a reading method of ours."""
+    """Reads through PyIceberg are inputs, although an engine that uses the catalog of a transaction calls no reading
+    method of this library.
+    """
     with recorded(shop, shop.transaction(), client, job="j") as txn:
         catalog = TrinityLakeCatalog(transaction=txn)
         rows = catalog.load_table("shop.a").scan().to_arrow()
@@ -105,7 +107,7 @@ def test_reads_through_pyiceberg_are_inputs(shop: tl.Lakehouse, client: OpenLine
 def test_only_the_transactions_own_writes_are_its_outputs(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected
 ) -> None:
-    """Rows of concurrent appends to the same table belong to other transactions."""
+    """Only the transaction's own writes are its outputs, not concurrent appends to the same table."""
     with recorded(shop, shop.transaction(), client, job="j") as txn:
         txn.table("shop.b").append({"id": [7]})
         shop.table("shop.b").append(ROWS)

@@ -1,4 +1,4 @@
-"""`lake.maintenance.run()` and `trinitylake upkeep`: what the lakehouse's own policy says, done at once."""
+"""`lake.maintenance.run()` and `trinitylake upkeep` run all steps of the lakehouse's policy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def lake(root: Path) -> tl.Lakehouse:
 
 
 class Tomorrow(datetime):
-    """A clock by which all snapshots are old."""
+    """A clock that is a day ahead, so that all snapshots are old."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Tomorrow:

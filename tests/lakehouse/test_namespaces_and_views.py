@@ -1,4 +1,4 @@
-"""Namespaces, views and the lakehouse's own definition; names and who may have which."""
+"""Namespaces, views and the lakehouse definition, and the rules for names."""
 
 from __future__ import annotations
 
@@ -267,7 +267,9 @@ def test_namespace_is_altered_on_the_latest_version(tmp_path: Path) -> None:
 
 
 def test_namespace_is_altered_on_a_handle_with_expired_versions(tmp_path: Path) -> None:
-    """As above, for a statement whose base version has expired."""
+    """A statement on a handle whose known version has expired sees the latest version, and does not undo a change of
+    another process.
+    """
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("shop", {"first": "1"})
     other = tl.open(str(tmp_path / "lake"))

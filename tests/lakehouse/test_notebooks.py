@@ -1,4 +1,4 @@
-"""What notebooks show: every handle as plain HTML, whatever its objects are called, and without reading much."""
+"""HTML of handles in notebooks: plain, escaped, and made from few files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 def handles(lake: tl.Lakehouse, namespace: str = "nyc") -> Iterator[Any]:
-    """One of every class that a notebook shows."""
+    """An object of each class with an HTML form."""
     yield lake
     yield lake.namespace(namespace)
     yield lake.view((namespace, "v"))

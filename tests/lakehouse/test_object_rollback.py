@@ -1,4 +1,4 @@
-"""Bringing back single objects, and the history of one object."""
+"""Rollback of single objects, and the history of one object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """1: `shop` with the table `shop.t` and the view `shop.v`, 2: three rows, 3: six rows."""
+    """Version 1 has the namespace `shop` with the table `shop.t` and the view `shop.v`. Versions 2 and 3 append three
+    rows each.
+    """
     with lake.transaction(message="one", author="ann") as txn:
         txn.create_namespace("shop", {"owner": "ops"})
         txn.create_table("shop.t", ROWS)
@@ -102,7 +104,9 @@ def test_a_namespace_can_come_back_under_another_name(shop: tl.Lakehouse) -> Non
 
 
 def test_a_renamed_object_goes_back_under_its_present_name(shop: tl.Lakehouse) -> None:
-    """Two tables with one id would share caches, so the object is not restored under its old name as well."""
+    """A renamed object is rolled back under its present name. It is not restored under its old name as well, because
+    two tables with one id would share caches.
+    """
     shop.rename_table("shop.t", "shop.u")
     assert shop.rollback(2, objects=["shop.t"]).names == ("shop.u",)
     assert (_rows(shop, "shop.u"), shop.tables("shop")) == (3, ["shop.u"])

@@ -229,7 +229,9 @@ def test_unpickling_a_deleted_lakehouse_raises(lake: tl.Lakehouse, tmp_path: Pat
 
 
 def test_a_pickle_of_another_release_is_refused_before_anything_is_opened(lake: tl.Lakehouse) -> None:
-    """A worker with an older release misinterpreted the options of the new pickle."""
+    """A pickle of another release is refused before anything is opened. A worker with an older release misinterpreted
+    the options of a newer pickle.
+    """
 
     class Later(pickle.Pickler):
         def reducer_override(self, one: Any) -> Any:
@@ -245,7 +247,9 @@ def test_a_pickle_of_another_release_is_refused_before_anything_is_opened(lake: 
 
 
 def test_a_pickle_of_this_form_stays_readable(lake: tl.Lakehouse) -> None:
-    """The expected bytes are literal, since any change of them must change `PICKLE_FORMAT`, too."""
+    """A pickle of the present format stays readable. If the literal bytes of this test must change, `PICKLE_FORMAT`
+    must change, too.
+    """
     written = (
         f"\x80\x04ctrinitylake.lakehouse.lakehouse\nreopened_lakehouse\n(ctrinitylake.base.pickling\nopened_storage\n"
         f"(K\x01V{lake.uri}\nNV{'none'}\n]tRNtR."
@@ -321,7 +325,7 @@ def test_pickles_have_secrets_only_if_allowed(server: S3Server) -> None:
     for handle in handles(lake, server.storage_options):
         assert found_in(pickle.dumps(handle)) == SECRETS, type(handle)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        # Pickled again in a process that has nothing but the pickle.
+        # The lakehouse is pickled again in a process that has only the first pickle.
         assert found_in(pool.submit(pickled_there, lake).result(PATIENCE_SECONDS)) == [
             ACCESS_KEY,
             SECRET_KEY,
@@ -408,7 +412,7 @@ def append_one(lake: tl.Lakehouse, number: int) -> int:
 
 
 def use(handle: Any) -> int:
-    """Rows of `nyc.t` through any handle."""
+    """The number of rows of `nyc.t`, read through any handle."""
     if hasattr(handle, "load_table"):
         handle = handle.load_table("nyc.t")
     elif hasattr(handle, "tables"):
@@ -431,7 +435,9 @@ def test_a_pool_of_processes_takes_every_handle(lake: tl.Lakehouse, method: str)
 
 
 def test_an_error_of_a_pool_worker_reaches_the_caller(lake: tl.Lakehouse) -> None:
-    """The pool pickles in another thread than the one that waits for the result."""
+    """An error of a pool worker reaches the caller, although the pool pickles in another thread than the one that waits
+    for the result.
+    """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         with pytest.raises(tl.InvalidArgument, match=r"save\(\)"):
             pool.submit(use, lake.begin()).result(PATIENCE_SECONDS)

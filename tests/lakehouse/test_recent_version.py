@@ -1,6 +1,5 @@
-"""Statements that begin on the version that was the latest a moment ago answer as those that look for the latest.
-
-Whatever has happened to the lakehouse before, both end in the same way.
+"""Statements that begin on the version that was recently the latest have the same result as statements that look for
+the latest version, whatever happened to the lakehouse before.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from trinitylake.lakehouse.opening import Durability
 
 Story = Callable[[tl.Lakehouse, tl.Lakehouse], None]
 
-#: What differs between two runs: ids, and the folders that a hash leads to.
+#: Text that differs between two runs: ids, and folders whose names are hashes.
 RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|([01]{4}/){3}[01]{8}-")
 NAMES = ["a", "", "x" * 100, "x" * 101, "\u00e9" * 51, "a.b.c", "a b", "a\nb", "a/b", "..", "x" * 1000]
 
@@ -77,7 +76,7 @@ def folder_of(lake: tl.Lakehouse) -> str:
 
 
 def results(folder: Path, story: Story, durability: Durability) -> list[object]:
-    """All that can be seen of it: answers, errors and the log."""
+    """All visible results: answers, errors and the log."""
     lake = tl.create(folder, durability=durability)
     story(lake, tl.open(folder, durability=durability))
     seen: list[object] = []

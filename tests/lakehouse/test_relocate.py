@@ -34,7 +34,7 @@ ROWS = pa.table({"id": pa.array(range(6), pa.int64()), "part": pa.array([0, 1, 2
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A lakehouse with a partitioned table of some snapshots, an empty one, and a view."""
+    """A lakehouse with a partitioned table with several snapshots, an empty table, and a view."""
     lake = tl.create(str(tmp_path / "old" / "lake"), durability="none")
     with lake.transaction() as txn:
         txn.create_namespace("a")
@@ -100,7 +100,7 @@ def test_engines_read_tables_of_a_relocated_lakehouse(
 
 
 def named_in(path: Path) -> set[str]:
-    """All that a metadata file, and all files below it, name."""
+    """All locations in a metadata file and in the manifest lists and manifests that it references."""
     document = json.loads(path.read_text())
     named = {document["location"], *(one["metadata-file"] for one in document["metadata-log"])}
     for snapshot in document["snapshots"]:
@@ -242,7 +242,7 @@ def test_relocate_reports_an_unreadable_table_and_rewrites_the_others(old: Path,
 
 
 def with_position_deletes(lake: tl.Lakehouse) -> None:
-    """Delete the row with id 5 from `a.t` by position, as engines do that merge on read."""
+    """Delete the row with id 5 from `a.t` by position, as merge-on-read engines do."""
     table = lake.table("a.t")
     static = StaticTable.from_metadata(table.iceberg.metadata_location)
     snapshot = static.current_snapshot()

@@ -211,7 +211,7 @@ def test_iterator_arguments_are_read_once(
 
 
 class TestUpsert:
-    """`upsert` refused data without a nullable column, which `append` accepts."""
+    """`upsert` accepts data without a nullable column, as `append` does."""
 
     def test_updated_row_keeps_omitted_columns(self, lake: tl.Lakehouse) -> None:
         lake.create_namespace("a")

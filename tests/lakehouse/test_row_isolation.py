@@ -37,12 +37,12 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 def row(*values: Any) -> pa.Table:
-    """Rows of `k` and `v`, given in turn."""
+    """A table of `k` and `v`, from alternating values."""
     return pa.table({"k": pa.array(values[::2], pa.int64()), "v": pa.array(values[1::2], pa.string())})
 
 
 def is_committed(lake: tl.Lakehouse, mine: Action, theirs: Action, isolation: Any = "serializable") -> bool:
-    """Whether a transaction commits that did `mine` before another one did `theirs` and committed."""
+    """Whether a transaction that did `mine` can commit after another transaction did `theirs` and committed."""
     txn = lake.begin(isolation=isolation)
     mine(txn)
     with lake.transaction() as other:
@@ -61,7 +61,7 @@ def append_100(txn: tl.Transaction) -> None:
 
 
 def then_insert(read: Action) -> Action:
-    """A statement, and an append to the other table, which makes the transaction more than a read."""
+    """An action followed by an append to the other table, so that the transaction does not only read."""
 
     def both(txn: tl.Transaction) -> None:
         read(txn)
@@ -196,7 +196,9 @@ def test_after_many_scans_all_rows_count_as_read(lake: tl.Lakehouse) -> None:
 def run_list_appends(
     lake: tl.Lakehouse, seed: int, isolation: Any, count: int
 ) -> tuple[list[Observed], dict[str, Any]]:
-    """Concurrent transactions that read some lists and append their ids to others; a list has a table and a key."""
+    """Run concurrent transactions that read some lists and append their ids to others. A list is identified by a table
+    and a key.
+    """
     chosen = random.Random(seed)
     keys = range(4)
     lists = [(name, k) for name in TABLES for k in keys]
@@ -265,7 +267,7 @@ def test_the_same_histories_under_snapshot_have_cycles(lake: tl.Lakehouse) -> No
 
 
 def run_statement(chosen: random.Random, txn: tl.Transaction, id: str) -> tuple[str, Any]:
-    """Run one random statement on both sides; returns the statement and its result."""
+    """Run one random statement. Returns its text and its result."""
     table, other = chosen.sample(TABLES, 2)
     k = chosen.randrange(6)
     kind = chosen.choice(["scan", "append", "delete", "upsert", "overwrite", "copy", "update"])
@@ -294,7 +296,9 @@ MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("d
 def test_committed_transactions_have_the_same_results_one_after_the_other(
     lake: tl.Lakehouse, tmp_path: Path, seed: int, properties: dict[str, str]
 ) -> None:
-    """Every statement of a committed transaction is run again in the order of the versions, on another lakehouse."""
+    """Concurrent transactions have a serial order: every statement of each committed transaction has the same result
+    when it is run again in the order of the versions, on another lakehouse.
+    """
     for name in TABLES:
         lake.alter_table(name, properties)
     serial = tl.create(tmp_path / "serial", name="serial")
@@ -338,8 +342,9 @@ def rows_of(lake: tl.Lakehouse, name: str) -> list[tuple[int, str]]:
 
 
 def test_a_commit_whose_files_another_process_has_deleted_conflicts(tmp_path: Path) -> None:
-    """A saved transaction was rolled back elsewhere while this process rebased it. The commit raised an error of the
-    file system, which a job that catches our errors does not expect."""
+    """A commit conflicts if another process rolled its saved transaction back and deleted its files. It raised an error
+    of the file system, which a job does not expect.
+    """
     lake = tl.create(tmp_path, durability="none")
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint"})

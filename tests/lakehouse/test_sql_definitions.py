@@ -1,4 +1,4 @@
-"""ALTER, COMMENT, SHOW, information_schema and EXPLAIN in SQL; DuckDB's own tables are the oracle where it has them."""
+"""ALTER, COMMENT, SHOW, information_schema and EXPLAIN in SQL. The oracle is DuckDB where it has the same statement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def described(source: Any, table: str) -> list[tuple[Any, ...]]:
-    """Names and types of the columns, and the rows."""
+    """Names and types of the columns, followed by the rows."""
     execute = source.sql if isinstance(source, tl.Lakehouse) else source.execute
     columns = [row[:2] for row in execute(f"DESCRIBE {table}").fetchall()]
     return [*columns, *execute(f"FROM {table} ORDER BY ALL").fetchall()]
@@ -33,7 +33,9 @@ def described(source: Any, table: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_change_as_those_of_duckdb(shop: tl.Lakehouse, seed: int) -> None:
-    """Random changes of columns, accepted or refused by both alike, end in the same columns and rows."""
+    """Random changes of columns have the same result as in DuckDB: both accept or refuse a change, and have the same
+    columns and rows afterwards.
+    """
     other = duckdb.connect()
     other.execute("CREATE SCHEMA shop")
     other.execute(

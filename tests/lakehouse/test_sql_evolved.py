@@ -1,4 +1,4 @@
-"""Queries over tables after every kind of evolution have the results of DuckDB on its own table."""
+"""Queries over evolved tables have the results of DuckDB over its own table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONDITIONS = {
 
 
 class Both:
-    """A table in a lakehouse and one in DuckDB, to which the same happens."""
+    """A table in a lakehouse and a table in DuckDB, which are changed in the same way."""
 
     def __init__(self, root: str, data: st.DataObject) -> None:
         self._draw = data.draw
@@ -102,7 +102,7 @@ class Both:
         if not tasks:
             return
         delete_positions(table, min(tasks, key=lambda task: task.file.file_path), [0])
-        # The same in DuckDB: whatever is left is copied, since rows have no names there.
+        # The remaining rows are copied to DuckDB, because rows cannot be identified there.
         left = self.lake.table("n.t").scan().to_arrow()
         self.plain.register("left_rows", left)
         self.plain.execute("DELETE FROM n.t; INSERT INTO n.t SELECT * FROM left_rows")

@@ -1,4 +1,4 @@
-"""Plans of DuckDB: they use row counts and bounds of files, and nothing of other queries."""
+"""Plans of DuckDB use row counts and bounds of files, and no state of other queries."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from waiting import in_threads
 
 @pytest.fixture(scope="module")
 def tpch(tmp_path_factory: pytest.TempPathFactory) -> tuple[tl.Lakehouse, Any, list[str]]:
-    """The tables of TPC-H in a lakehouse, a connection of DuckDB to their files, and the 22 queries.
+    """The tables of TPC-H in a lakehouse, a DuckDB connection with views of their files, and the 22
+    queries.
 
-    Some tables are of one file and some of several.
+    Some tables have one file, others several.
     """
     package = importlib.util.find_spec("duckdb_extension_tpch")
     assert package is not None
@@ -73,7 +74,7 @@ def test_filters_of_joins_reach_the_plans_of_tables(tpch: tuple[tl.Lakehouse, An
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    """On disk, where DuckDB reads files itself."""
+    """A lakehouse on disk, whose files DuckDB reads itself."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     return lake
@@ -85,7 +86,7 @@ def table(lake: tl.Lakehouse) -> tl.Table:
 
 
 def plan_of(table: tl.Table, where: str = "true") -> str:
-    """What DuckDB plans for the rows of a table."""
+    """The plan of DuckDB for the rows of a table."""
     of = TableSource(table)
     text = of.rows(of.planned(None), "none")
     (row,) = duckdb.connect().execute(f"EXPLAIN SELECT x FROM ({text}) WHERE {where}").fetchall()
@@ -108,7 +109,9 @@ def test_duckdb_knows_the_bounds_of_a_table_of_one_file(table: tl.Table) -> None
 
 
 def written_elsewhere(table: tl.Table, names: list[str], ids: list[int | None]) -> None:
-    """Put a file of another writer in the place of the table's only one: 1 in its first column, 2 in the next."""
+    """Replace the only file of the table by a file of another writer. Its first column has the value 1, the second one
+    2, and so on.
+    """
     (task,) = table.scan().iceberg.plan_files()
     fields = [
         pa.field(name, pa.int64(), metadata=None if id is None else {"PARQUET:field_id": str(id)})
@@ -141,7 +144,9 @@ def test_columns_of_other_writers_are_found_by_id(
 
 
 def test_a_name_in_capitals_is_another_column(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """DuckDB considers both names equal, and calls the second column of the file `x_1`."""
+    """A column in a file whose name differs only in case is another column. DuckDB considers both names equal, and
+    calls the second column of the file `x_1`.
+    """
     table.append({"x": [0], "y": [0]})
     written_elsewhere(table, ["X", "x", "y"], [8, 1, 2])
     assert lake.sql("SELECT x, y FROM a.t").fetchall() == [(2, 3)]
@@ -149,7 +154,9 @@ def test_a_name_in_capitals_is_another_column(lake: tl.Lakehouse, table: tl.Tabl
 
 @pytest.mark.parametrize("by_name", [True, False])
 def test_nan_is_found_by_a_join(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, by_name: bool) -> None:
-    """DuckDB adds filters during a join, here `x > 51`, and excluded a row group by bounds that ignore NaN."""
+    """A join finds NaN. DuckDB adds filters during a join, here `x > 51`, which excluded a row group by bounds without
+    NaN.
+    """
     if not by_name:
         monkeypatch.setattr(source, "has_columns_by_name", lambda path, columns: False)
     lake.create_table("a.f", {"x": "double"}).append({"x": [1.0, math.nan, 3.0]})
@@ -159,7 +166,7 @@ def test_nan_is_found_by_a_join(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPa
 
 
 def test_pooled_connection_has_no_state_of_earlier_queries(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """The planning database is reused by the next query, possibly of another user."""
+    """A pooled connection keeps no state of earlier queries, because the next query may come from another user."""
     lake.create_table("a.other", {"z": "text"})
     lake.sql("SELECT * FROM a.t, given", data={"given": [{"n": 1}]}).fetchall()
     lake.sql("SELECT setseed(0.5), x FROM a.t, a.other").fetchall()

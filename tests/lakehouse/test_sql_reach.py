@@ -1,4 +1,4 @@
-"""A SQL query reaches the lakehouse, and anything else only with `allow_external`."""
+"""A SQL query can access only the lakehouse, unless it has `allow_external`."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_view_stays_inside_though_its_reader_may_leave(
         for allow_external in (False, True):
             with pytest.raises(tl.ObjectNotFound, match="there is no table or view"):
                 shop.sql(f"FROM {name}", allow_external=allow_external)
-    # Should the look at the text overlook something, the view is refused all the same.
+    # If the check of the text misses the file, DuckDB's permissions refuse the view.
     shop.create_view("shop.hidden", f"FROM '{path}'")
     monkeypatch.setattr("trinitylake.tables.queries.parsed_query.folded", lambda name: "")
     monkeypatch.setattr("trinitylake.tables.queries.parsed_query._nodes", _all_hidden)

@@ -1,4 +1,4 @@
-"""Statements in SQL that write: they do what DuckDB does, as statements of a transaction."""
+"""SQL statements that write have the same result as in DuckDB, and are statements of a transaction."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_a_table_is_created_from_a_query(shop: tl.Lakehouse) -> None:
 def test_the_text_of_a_statement_result_has_its_row_counts_and_version(
     shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """CREATE SCHEMA in the shell printed a table of three columns with a zero in each. Later a statement that changed
-    nothing printed the same as others, and none named its version.
+    """The text of a statement's result has its row counts and its version, or says that nothing changed. CREATE SCHEMA
+    printed a table with zeros.
     """
     for statement, words in (
         ("CREATE SCHEMA said", "done"),
@@ -238,7 +238,9 @@ def test_a_statement_that_loses_a_race_is_run_again(shop: tl.Lakehouse, monkeypa
 
 
 def test_writes_of_different_rows_do_not_conflict(shop: tl.Lakehouse) -> None:
-    """The filter of a statement is the rows that it reads, as for `delete`."""
+    """The rows that match a statement's condition are the rows that it reads. So writes with conditions on different
+    rows do not conflict.
+    """
     shop.sql("CREATE TABLE shop.days (id BIGINT, day DATE) PARTITIONED BY (day)")
     shop.sql("INSERT INTO shop.days SELECT i, DATE '2026-01-01' + i::INTEGER FROM range(4) AS r(i)")
     one, other = shop.begin(), shop.begin()
@@ -353,7 +355,7 @@ def test_statements_have_the_results_of_duckdb(
 def test_a_merge_reads_the_files_that_may_hold_a_key(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, condition: str, source: str, otherwise: str, read: int
 ) -> None:
-    """MERGE in SQL read the whole table for one row, where `table.merge` reads one file."""
+    """MERGE in SQL reads only files that may contain a key, as `table.merge` does."""
     from trinitylake.tables.merging import row_changes
 
     lake.sql("CREATE SCHEMA shop")

@@ -28,7 +28,7 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def summary(lake: tl.Lakehouse) -> str:
-    """What the newest version says."""
+    """The summary of the only transaction in the newest version."""
     [transaction] = lake.log(1)[0].transactions
     return transaction.summary
 
@@ -61,7 +61,7 @@ STATEMENTS: dict[str, tuple[Callable[[tl.Lakehouse], object], str]] = {
         lambda lake: lake.table("shop.items").upsert([{"id": 1, "price": 5}, {"id": 7, "price": 7}]),
         "upsert +1 ~1 rows shop.items",
     ),
-    # It said "overwrite", as if rows had been replaced by others.
+    # A summary of UPDATE counts updated rows. It used to say "overwrite".
     "update in SQL": (
         lambda lake: lake.sql("UPDATE shop.items SET price = 5 WHERE id = 1"),
         "update ~1 row shop.items",

@@ -1,4 +1,4 @@
-"""Older versions: reading them, comparing them, going back to one."""
+"""Earlier versions: reads, comparisons and rollback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 @pytest.fixture
 def history(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """1: `nyc` and `nyc.t`, 2: three rows, 3: a view and one row less, 4: the view is gone."""
+    """Version 1 adds `nyc` and `nyc.t`, 2 three rows, 3 a view and removes a row, 4 removes the view."""
     with lake.transaction(message="one") as txn:
         txn.create_namespace("nyc")
         txn.create_table("nyc.t", ROWS)
@@ -236,7 +236,8 @@ def test_the_age_of_a_version_is_that_of_its_file(tmp_path: Path) -> None:
     roots = [tmp_path / "lake" / core.root_path(version) for version in range(7)]
     for version, root in enumerate(roots):
         os.utime(root, (now, now - 86400 * (8.5 - version)))
-    # Versions 0 to 6 are eight and a half to two and a half days old by their files; the log says that all are new.
+    # By the times of their files, versions 0 to 6 are between eight and a half and two and a half days old. By the log,
+    # all are new.
     assert lake.maintenance.expire(dry_run=True) == [0, 1]
     assert lake.maintenance.expire() == [0, 1]
     assert not list((tmp_path / "lake").glob("_probe/*"))
@@ -266,13 +267,13 @@ def test_version_references_have_one_syntax(reference: int | str | None, version
 
 @pytest.mark.parametrize("reference", ["2 hours ago", "2000-01-01"])
 def test_a_time_before_the_first_version_raises_version_not_found(reference: str) -> None:
-    """For a lakehouse younger than two hours the error said that "2 hours ago" is not a reference."""
+    """A time before the first version raises VersionNotFound. The error said that "2 hours ago" was not a reference."""
     with pytest.raises(tl.VersionNotFound, match="version"):
         tl.create(f"memory://{uuid.uuid4()}").at(reference)
 
 
 def test_a_time_without_a_zone_is_in_utc_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time without a zone named another version on a machine in another time zone."""
+    """A time without a zone is in UTC on every machine."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     naive = (datetime.now(UTC) + timedelta(seconds=1)).replace(tzinfo=None)
     for zone in ("Pacific/Kiritimati", "Pacific/Honolulu", "UTC"):
@@ -286,7 +287,9 @@ def test_a_time_without_a_zone_is_in_utc_on_every_machine(monkeypatch: pytest.Mo
 
 
 def test_one_statement_reads_several_versions_with_at(lake: tl.Lakehouse) -> None:
-    """Each version is compared with a dictionary of its rows, alone and joined with another, also through a view."""
+    """One statement can read several versions with `AT`, alone, in joins and through a view. The oracle is a dictionary
+    of each version's rows.
+    """
     lake.create_namespace("nyc")
     lake.create_table("nyc.t", {"id": "bigint", "value": "bigint"})
     lake.create_view("nyc.v", "SELECT id, value + 1 AS value FROM t", dialect="duckdb")

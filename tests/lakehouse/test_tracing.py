@@ -23,7 +23,7 @@ ROWS = {"id": [1, 2, 3]}
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """What is exported. The provider of a process can be set once only, so it is put in its place for one test."""
+    """The exported spans. A process can set its provider only once, so the test replaces the lookup of the provider."""
     spans = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
@@ -87,7 +87,7 @@ def id_of(span: ReadableSpan) -> int:
 
 
 def test_opentelemetry_is_not_imported_without_a_provider(tmp_path: Path) -> None:
-    """A library that imports its telemetry at once delays every user for the few who use it."""
+    """OpenTelemetry is not imported without a provider, because its import takes time and few programs use it."""
     code = (
         "import sys, trinitylake as tl\n"
         "lake = tl.create(sys.argv[1], durability='none')\n"
@@ -170,7 +170,7 @@ def test_span_of_a_stream_ends_with_its_last_row(shop: tl.Lakehouse, exported: I
 
 
 def test_spans_have_no_row_filter_message_or_option(shop: tl.Lakehouse, exported: InMemorySpanExporter) -> None:
-    """A span leaves the process for a service that others read."""
+    """Spans contain no row, filter, message or option, because they go to a service that others can read."""
     shop.table("shop.orders").append({"id": [424242]})
     with shop.transaction(message="canary-message", author="canary-author", properties={"canary": "canary"}) as txn:
         txn.table("shop.orders").delete("id = 424242")
