@@ -1,4 +1,4 @@
-"""The catalogs that the behaviour tests run against (`catalogs.py`), each empty, and what they put into them."""
+"""Fixtures of the behaviour tests: the catalogs (`catalogs.py`), each of them empty, and a schema with rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from trinitylake.iceberg import load
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
-    """The folder that the catalog under test keeps its tables in: for ours the root of the lakehouse."""
+    """The folder of the tables in the tested catalog: for a lakehouse, its root."""
     return tmp_path / "warehouse"
 
 
 @pytest.fixture(params=CATALOGS)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path, warehouse: Path) -> Iterator[Catalog]:
-    """An empty catalog: ours on the latest version, ours in a transaction, and the oracles."""
+    """Each tested catalog, empty: a lakehouse on its latest version, a lakehouse in a transaction, and PyIceberg's
+    catalogs.
+    """
     kind: str = request.param
     empty: Catalog
     if kind == "sql":
@@ -42,7 +44,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path, warehouse: Path) -> 
 
 @pytest.fixture
 def schema() -> Schema:
-    """Three columns, of which the second identifies a row."""
+    """Three columns. The second one is the identifier."""
     return SCHEMA
 
 

@@ -1,4 +1,4 @@
-"""What a catalog is bound to: the latest version, a version of the past, or an open transaction."""
+"""Bindings of a catalog: the latest version, an older version, or an open transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> str:
 
 @pytest.fixture
 def lake(root: str) -> tl.Lakehouse:
-    """A lakehouse with two tables of two rows each."""
+    """A lakehouse with two tables, each with two rows."""
     lake = tl.create(root, order=5, durability="none")
     catalog = load(lake)
     catalog.create_namespace("sales")

@@ -1,4 +1,4 @@
-"""Committing to tables through a catalog: data, schemas, properties, requirements, as PyIceberg does it."""
+"""Commits to tables through a catalog behave as in PyIceberg: data, schemas, properties, requirements."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_manifests_are_merged_when_the_table_asks_for_it(
     assert table.scan().to_arrow().num_rows == 10
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    # The newest files keep a manifest of their own, so that an append can be redone after a lost race.
+    # The newest files keep a separate manifest, so that an append can be rebased after a lost race.
     assert len(snapshot.manifests(table.io)) == (2 if is_ours(catalog) else 1)
 
 
@@ -219,7 +219,7 @@ def test_old_metadata_files_are_kept_while_a_version_references_them(catalog: Ca
     if is_in_transaction(catalog):
         return
     assert [file_version(catalog, one.metadata_file) for one in table.metadata.metadata_log] == [3, 4]
-    # Older versions of the lakehouse still read the first file, whatever the table wishes.
+    # The first file stays despite the property of the table, because older versions of the lakehouse read it.
     assert local_path(first).exists() is is_ours(catalog)
 
 
@@ -349,7 +349,7 @@ def test_a_handle_of_a_table_that_was_created_again_writes_nothing(
     table = catalog.create_table(TABLE, schema)
     catalog.drop_table(TABLE)
     catalog.create_table(TABLE, schema)
-    # PyIceberg's own notices too late for its own error.
+    # PyIceberg's check fails with another error, because it comes too late.
     expected = CommitFailedException if is_ours(catalog) else ValueError
     with pytest.raises(expected, match="UUID"):
         table.append(rows)

@@ -1,4 +1,4 @@
-"""Namespaces, nested ones too, and their properties, as every catalog of PyIceberg has them."""
+"""Namespaces and their properties behave as in PyIceberg's catalogs, also nested ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_created_namespace_has_its_properties(catalog: Catalog) -> None:
 
 def test_a_namespace_without_properties_has_none(catalog: Catalog) -> None:
     catalog.create_namespace("sales")
-    # The SQL catalogs keep a row to remember the namespace by, and show it.
+    # SQL catalogs store a namespace without properties as a row, and show this row as a property.
     assert catalog.load_namespace_properties("sales") == ({} if is_ours(catalog) else {"exists": "true"})
 
 
@@ -51,7 +51,7 @@ def test_a_namespace_has_a_name(catalog: Catalog, empty: str | tuple[str, ...]) 
 
 
 def test_a_property_has_a_name_and_a_value(catalog: Catalog) -> None:
-    # What the SQL catalogs leave to their database is checked before anything is written.
+    # A lakehouse checks before it writes; SQL catalogs rely on constraints of their database.
     error = ValueError if is_ours(catalog) else IntegrityError
     for properties in ({None: "value"}, {"key": None}):
         with pytest.raises(error):
@@ -176,7 +176,7 @@ def test_a_namespace_with_nested_ones_is_not_empty(catalog: Catalog) -> None:
     catalog.create_namespace("sales")
     catalog.create_namespace("sales.eu")
     if is_ours(catalog):
-        # The SQL catalogs look for tables only, and forget the properties of a namespace that goes on existing.
+        # SQL catalogs look only for tables, and lose the properties of a namespace that continues to exist.
         with pytest.raises(NamespaceNotEmptyError, match=re.escape("Namespace sales is not empty")):
             catalog.drop_namespace("sales")
     else:

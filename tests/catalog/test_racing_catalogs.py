@@ -1,4 +1,4 @@
-"""Concurrent catalogs over one lakehouse: compatible commits land, others raise a conflict, and nothing is lost."""
+"""Concurrent catalogs over one lakehouse: compatible commits succeed, others raise a conflict, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> str:
 
 
 def at_once(tasks: list[Callable[[], object]]) -> list[BaseException | None]:
-    """Start all tasks at the same moment; what each raised."""
+    """Start all tasks at the same time. Returns the error of each task."""
     barrier = threading.Barrier(len(tasks))
 
     def run(task: Callable[[], object]) -> BaseException | None:
@@ -67,7 +67,9 @@ def ids(catalog: TrinityLakeCatalog) -> list[int]:
 
 @pytest.mark.parametrize("handles", ["own", "shared"])
 def test_appends_from_many_threads_all_land(root: str, handles: str) -> None:
-    """Each catalog has a separate lakehouse handle, as processes have; or all threads use one table handle."""
+    """Appends from many threads all succeed, with a separate lakehouse handle for each catalog, as in processes, and
+    with one table handle for all threads.
+    """
     shared = load(root).load_table(TABLE)
     tables = [shared if handles == "shared" else load(root).load_table(TABLE) for _ in range(THREADS)]
     appends = 3
@@ -92,7 +94,7 @@ def test_appends_from_many_threads_all_land(root: str, handles: str) -> None:
 
 
 def test_an_append_is_rebased_without_a_retry_of_the_client(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyIceberg's own retries are switched off: the catalog alone makes a stale append land."""
+    """A stale append succeeds although PyIceberg's own retries are switched off, because the catalog rebases it."""
     catalog = load(root)
     catalog.load_table(TABLE).transaction().set_properties({"commit.retry.num-retries": "0"}).commit_transaction()
     stale = [catalog.load_table(TABLE) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What a client requires of a table that it does not change holds at the commit, under snapshot isolation too."""
+"""Requirements on tables that a transaction does not change hold at the commit, also under snapshot isolation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pair(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def head(reader: tl.Lakehouse | tl.Transaction, name: str) -> TableRequirement:
-    """Requirement that no other commit changes the main branch of a table."""
+    """The requirement that no other commit changes the main branch of a table."""
     snapshot = reader.table(name).iceberg.current_snapshot()
     assert snapshot is not None
     return AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": snapshot.snapshot_id})
@@ -38,7 +38,7 @@ def require(txn: tl.Transaction, name: str, *requirements: TableRequirement) -> 
 
 
 def excluding(lake: tl.Lakehouse, required: str, changed: str, isolation: str = "snapshot") -> tl.Transaction:
-    """A transaction that adds a row to one table and requires that no other adds one to the second table."""
+    """A transaction that appends a row to one table and requires that nobody changes the other table."""
     txn = lake.begin(isolation=isolation)
     require(txn, required, head(txn, required))
     txn.table(changed).append(ROWS)
@@ -147,7 +147,9 @@ def test_a_requirement_alone_makes_no_version(pair: tl.Lakehouse) -> None:
 
 
 def test_requirements_are_checked_again_up_to_max_attempts(pair: tl.Lakehouse) -> None:
-    """Somebody who changes the table each time, in ways that the requirement allows, cannot hold the commit up."""
+    """Requirements are checked again at most `max_attempts` times if another writer changes the table each time in a
+    way that the requirements allow.
+    """
     txn = excluding(pair, "a.left", "a.right")
     changes = itertools.count()
 

@@ -1,4 +1,4 @@
-"""Creating, finding, renaming and dropping tables, as every catalog of PyIceberg does."""
+"""Creating, finding, renaming and dropping tables behaves as in PyIceberg's catalogs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_identifier_may_be_text_or_a_tuple_or_that_of_a_table(catalog: Catalo
 def test_the_first_metadata_file_is_numbered_zero(catalog: Catalog, schema: Schema) -> None:
     table = catalog.create_table(TABLE, schema)
     assert catalog._parse_metadata_version(table.metadata_location) == 0  # type: ignore[attr-defined]
-    # In a transaction the file is named, and written with the commit.
+    # In a transaction, the metadata file is named at once and written at the commit.
     assert local_path(table.metadata_location).exists() is not is_in_transaction(catalog)
 
 
@@ -78,7 +78,7 @@ def test_a_name_without_namespace_cannot_be_created(catalog: Catalog, schema: Sc
 
 
 def test_a_name_without_namespace_cannot_be_found(catalog: Catalog) -> None:
-    # PyIceberg's catalogs blame the form of the name; here such a table just is not there, as behind a REST server.
+    # PyIceberg's catalogs refuse the form of the name. In a lakehouse, as behind a REST server, the table is not found.
     with pytest.raises(NoSuchTableError if is_ours(catalog) else ValueError):
         catalog.load_table("orders")
 
@@ -178,7 +178,7 @@ def test_a_location_in_the_warehouse_is_taken_as_given(catalog: Catalog, schema:
 def test_a_location_outside_of_the_lakehouse_is_refused(catalog: Catalog, schema: Schema, tmp_path: Path) -> None:
     location = f"file://{tmp_path}/elsewhere"
     if is_ours(catalog):
-        # Versions, rollback and expiry govern what lies below the root: a managed table cannot lie elsewhere.
+        # A managed table must be below the root, because versions, rollback and expiry apply to its files.
         with pytest.raises(tl.InvalidLocation, match="outside of the lakehouse"):
             catalog.create_table(TABLE, schema, location=location)
         with pytest.raises(tl.InvalidLocation, match="outside of the lakehouse"):
@@ -258,7 +258,7 @@ def test_a_purged_table_is_gone(catalog: Catalog, schema: Schema) -> None:
     catalog.purge_table(TABLE)
     with pytest.raises(NoSuchTableError, match=re.escape("Table does not exist: sales.eu.orders")):
         catalog.load_table(TABLE)
-    # Older versions of the lakehouse still have the table, so its files go when those expire.
+    # The files stay until the older versions that have the table expire.
     assert local_path(table.metadata_location).exists() is (is_ours(catalog) and not is_in_transaction(catalog))
 
 

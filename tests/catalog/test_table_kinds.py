@@ -1,4 +1,4 @@
-"""Managed, external and federated tables in a catalog: what registering, loading and writing mean for each."""
+"""Registering, loading and writing managed, external and federated tables in a catalog."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def catalog(lake: tl.Lakehouse) -> TrinityLakeCatalog:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> SqlCatalog:
-    """Another catalog, with a table of two rows."""
+    """Another catalog with a table of two rows."""
     other = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=f"file://{tmp_path}/other")
     other.create_namespace("shop")
     other.create_table("shop.orders", SCHEMA).append(ROWS)
@@ -272,7 +272,9 @@ def test_a_table_of_format_version_3_is_made_at_once_or_from_updates(
 def test_a_creation_from_updates_alone_gets_an_id_and_a_location(
     catalog: TrinityLakeCatalog, lake: tl.Lakehouse
 ) -> None:
-    """What an engine behind a server sends that leaves the choice of both to the catalog."""
+    """A new table whose updates contain neither an id nor a location gets both from the catalog, as for an engine
+    behind a server.
+    """
     creation = catalog.create_table_transaction(TABLE, SCHEMA)
     kept = tuple(one for one in creation._updates if one.action not in ("assign-uuid", "set-location"))
     catalog.commit_table(creation._table, (AssertCreate(),), kept)

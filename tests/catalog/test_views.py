@@ -1,4 +1,4 @@
-"""Views through the catalog, and the same views through the lakehouse's own API."""
+"""Views through the catalog, compared with the same views through the lakehouse's own API."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_view_of_the_lakehouse_shows_in_the_catalog(lake: tl.Lakehouse) -> Non
     lake.create_namespace("sales")
     made = lake.create_view("sales.unpaid", "SELECT 1 AS one", dialect="duckdb", properties={"owner": "ops"})
     view = load(lake).load_view("sales.unpaid")
-    # As text: to PyIceberg a schema without columns equals nothing, not even itself.
+    # Compared as text, because PyIceberg's schema without columns does not equal itself.
     assert view.metadata.model_dump_json() == load(lake).load_view("sales.unpaid").metadata.model_dump_json()
     assert str(view.uuid()) == made.id
     assert view.current_version().version_id == 1

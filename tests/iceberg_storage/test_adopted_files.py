@@ -1,10 +1,11 @@
 """Adoption of old files that no version references, against garbage collection.
 
-A collection of garbage had marked, and was deleting files that nothing reached. A registration named some of them,
-became a version, and had lost them a moment later. Their age alone cannot tell: a table that is taken out and
-registered again after a vacuum has old files, too. So a collection says from when to when it may delete files
-(format §7), and who takes up old files asks for that first, and for the files afterwards. What takes up files is
-enumerated: new ways go to `WAYS`.
+A garbage collection had classified files as garbage and was deleting them. A registration referenced some of them and
+was committed, and a moment later the files were gone. The age of a file alone does not decide: a table that was
+unregistered and is registered again after a vacuum has old files, too. So a collection publishes from when to when it
+may delete files (format §7), and an adoption first checks this and then the files.
+
+`WAYS` lists all ways to adopt files; new ways must be added to it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
 
 
 class Place(NamedTuple):
-    """A lakehouse of which garbage was collected, with files that no version reaches any more.
+    """A lakehouse after a garbage collection, with files that no version references.
 
     Attributes:
-        metadata: of a table that was taken out.
-        data: of that table.
+        metadata: metadata of an unregistered table.
+        data: a data file of that table.
         statistics: a file in the folder of a table.
     """
 
@@ -54,7 +55,7 @@ class Place(NamedTuple):
     statistics: str
 
     def begin_distributed_gc(self) -> _core.DistributedGc:
-        """One that may delete files from here on, as one that an engine shares or that stands still."""
+        """Begin a collection that may delete files from now on, such as one with executors or one that is suspended."""
         collection = self.lake._core.begin_distributed_gc(0)
         collection.fence(False)
         return collection
@@ -98,7 +99,7 @@ def sent(place: Place, path: str, body: Any) -> None:
         raise tl.TransactionExpired(str(answer.body))
 
 
-# Each way commits a table that has the files, or raises `TransactionExpired`.
+# Each function commits a table with the files in its own way, or raises `TransactionExpired`.
 
 
 def by_registration(place: Place) -> None:
@@ -165,7 +166,7 @@ def by_overwriting_snapshot(place: Place) -> None:
 
 
 def file_entry(place: Place) -> Any:
-    """The data file, as a manifest has it."""
+    """The data file as an entry of a manifest."""
     table = place.lake.table("shop.others").iceberg
     return parquet_file_to_data_file(table.io, table.metadata, place.data)
 
@@ -188,7 +189,9 @@ def way(request: pytest.FixtureRequest) -> Callable[[Place], None]:
 
 
 def test_old_files_are_adopted_without_a_running_collection(place: Place, way: Callable[[Place], None]) -> None:
-    """To refuse files for their age alone would forbid to register a table again after a vacuum."""
+    """Old files can be adopted if no collection is running. Otherwise a table could not be registered again after a
+    vacuum.
+    """
     way(place)
     assert taken_up(place)
     age(place.root)
@@ -266,8 +269,9 @@ def test_existing_files_of_a_new_table_are_adopted(place: Place) -> None:
 
 
 def replaced(place: Place, name: str) -> tuple[Any, str]:
-    """What an engine knows of a table, and its data file, which others have replaced since; no version reaches that any
-    more."""
+    """The loaded table as an engine knows it, and its data file. Another writer has replaced the file since, and no
+    version references it.
+    """
     known = place.lake.table(name).iceberg
     [task] = known.scan().plan_files()
     table = place.lake.table(name)
@@ -279,8 +283,9 @@ def replaced(place: Place, name: str) -> tuple[Any, str]:
 
 
 def follower(known: Any, location: str, number: int = 1) -> AddSnapshotUpdate:
-    """A snapshot beside the branches, as write-audit-publish makes one: its new manifest says that a file of the
-    snapshot that it follows is still there."""
+    """The update that adds a snapshot outside of branches, as in write-audit-publish. Its new manifest marks a file of
+    the parent snapshot as existing.
+    """
     folder, id = known.location(), new_snapshot_id()
     manifest = manifest_of(known, folder, id, data_file(location, 2, 100), ManifestEntryStatus.EXISTING)
     parent = known.current_snapshot().snapshot_id
@@ -327,7 +332,7 @@ def test_snapshot_of_a_removed_parent_conflicts(place: Place, format_version: in
 
 
 def test_executors_adopt_files(place: Place) -> None:
-    """What tasks of Spark run for each object."""
+    """The check that tasks of Spark run for each object also refuses files that a collection may delete."""
     collection = place.begin_distributed_gc()
     row = ObjectRow("table", "shop", "again", metadata_location=place.metadata)
     writer = definition_writer(place.lake._handle, place.lake._core.latest(), {})

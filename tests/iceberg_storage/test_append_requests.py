@@ -121,8 +121,9 @@ PROPERTIES: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("properties", PROPERTIES)
 def test_metadata_of_few_rows_equals_that_of_pyiceberg(lake: tl.Lakehouse, spec: str, properties: str) -> None:
-    """Few rows are written by the thread that appends them. What manifests say of them, by which scans leave files out,
-    is what they say of files that PyIceberg writes, but for names and for sizes of what is encoded differently."""
+    """The metadata of a small append equals that of PyIceberg, except for names and for sizes of columns with another
+    encoding. A small append writes its file in the calling thread.
+    """
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
     lake.create_namespace("a", exist_ok=True)
@@ -148,8 +149,9 @@ def test_metadata_of_few_rows_equals_that_of_pyiceberg(lake: tl.Lakehouse, spec:
 
 
 def described(file: DataFile) -> list[Any]:
-    """What an entry says of a file, with the columns whose sizes it tells in the place of the sizes, and without the
-    number of NaN, which PyIceberg does not count."""
+    """The comparable values of a manifest entry. Of column sizes it has only the columns. Counts of NaN are left out,
+    because PyIceberg does not count NaN.
+    """
     values = list(file._data)
     fields = [field.name for field in data_file_with_partition(StructType(), 3).fields]
     for name in ("file_path", "file_size_in_bytes", "split_offsets", "nan_value_counts"):

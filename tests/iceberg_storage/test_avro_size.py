@@ -21,7 +21,7 @@ from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 
 SNAPSHOT = 7
-#: The place of the length in a record of a manifest list.
+#: Position of the length in a record of a manifest list.
 MANIFEST_LENGTH = 1
 
 
@@ -100,7 +100,7 @@ def test_error_names_the_damaged_manifest(tmp_path: Path, name: str) -> None:
     for data in damaged:
         file.write_bytes(data)
         for read in (lambda: lake.table("a.t").scan().to_arrow(), lambda: lake.table("a.t").scan().count()):
-            # A name in it that is damaged is that of another file, of the lakehouse or not.
+            # A damaged path in the manifest is the path of another file, in the lakehouse or outside of it.
             with suppress(CorruptFile, tl.errors.InvalidLocation):
                 read()
     file.write_bytes(bytes(len(whole)))
@@ -128,7 +128,7 @@ def test_a_manifest_counts_once(table: tl.Table) -> None:
 
 
 def written(table: tl.Table, change: Callable[[dict[bytes, bytes], Blocks], None], codec: str = "null") -> ManifestFile:
-    """A manifest of three files, with a change in its parts."""
+    """A manifest of three files, whose header and blocks are changed by `change`."""
     manifest = manifest_of(table, "s3://b/a", 3, codec)
     file = Path(manifest.manifest_path.removeprefix("file://"))
     header, blocks = avro_parts(file.read_bytes())

@@ -20,7 +20,9 @@ from trinitylake.iceberg_storage.errors import translated
 def test_decimals_that_are_aligned_to_8_bytes_have_the_same_partition_values(
     precision: int, transform: BucketTransform[Decimal] | TruncateTransform[Decimal]
 ) -> None:
-    """The JVM aligns buffers to 8 bytes, and Rust reads decimals 16 bytes at a time: a write panicked."""
+    """Decimals in buffers that are aligned to 8 bytes, as in the JVM, have the same partition values. Rust reads
+    decimals 16 bytes at a time, and a write panicked.
+    """
     type = DecimalType(precision, 2)
     values = pa.array([None, *(Decimal(number) / 4 for number in range(101))], pa.decimal128(precision, 2))
     validity, data = values.buffers()
@@ -33,7 +35,7 @@ def test_decimals_that_are_aligned_to_8_bytes_have_the_same_partition_values(
 
 def test_a_panic_of_a_library_is_translated() -> None:
     class PanicException(BaseException):
-        """As PyO3 raises it: not an `Exception`."""
+        """Like the class of PyO3, which is not a subclass of `Exception`."""
 
     assert own_error(RuntimeError("not of an input")) is None
     with pytest.raises(InvalidArgument, match="misaligned"), translated("shop.orders"):

@@ -1,4 +1,4 @@
-"""A file of a table that was replaced by one of another table is corrupt for every reader."""
+"""A file that was replaced by a file of another table is corrupt for every reader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READERS: dict[str, Read] = {
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Two tables of the same columns, `n.a` with one row and `n.b` with two."""
+    """Two tables with equal columns: `n.a` with one row and `n.b` with two rows."""
     lake = tl.create(str(tmp_path / "lake"))
     lake.create_namespace("n")
     for name, ids in (("n.a", [1]), ("n.b", [1, 2])):

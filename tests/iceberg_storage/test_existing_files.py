@@ -1,4 +1,4 @@
-"""Files of other programs, which `add_files` and `register_table` take or refuse. What is taken is read right."""
+"""Files of other programs for `add_files` and `register_table`: they are refused, or read correctly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trinitylake.iceberg import load
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 
 U32, U64 = 2**32 - 1, 2**64 - 1
-#: Columns of files, with the largest values of their types.
+#: Columns of files with extreme values of their types.
 GIVEN = {
     "bool": pa.array([True, None]),
     "int16": pa.array([-(2**15), None], pa.int16()),
@@ -72,7 +72,7 @@ COLUMNS = {
     "struct": pa.struct([("a", pa.int64())]),
     "map": pa.map_(pa.large_string(), pa.int64()),
 }
-#: What `add_files` takes: the columns of the table by the columns of a file.
+#: For each column of a file, the types of table columns for which `add_files` accepts it.
 TAKEN = {
     "bool": {"bool"},
     "int16": {"int", "bigint"},
@@ -260,7 +260,7 @@ def test_a_file_of_several_values_is_added_after_its_partition_field_was_removed
 
 
 def test_a_type_that_arrow_does_not_read_is_no_damage(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader with an unknown compression called the file damaged."""
+    """A file with a compression that Arrow does not support is not reported as damaged."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64())]))
     table.append([{"k": 1}])
 
@@ -291,7 +291,7 @@ def bucket_of_a_double(metadata: dict[str, Any]) -> None:
 
 
 def id_of_a_dropped_column(metadata: dict[str, Any]) -> None:
-    """An added column would get the id of a dropped one, and show its values."""
+    """Changes metadata so that an added column would get the id of a dropped column, and show its values."""
     metadata["last-column-id"] = 1
 
 

@@ -29,7 +29,7 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 @pytest.fixture
 def properties(tmp_path: Path) -> dict[str, str]:
-    """Of another catalog, with the table `sales.orders` of three rows."""
+    """Properties of another catalog with the table `sales.orders`, which has three rows."""
     (tmp_path / "warehouse").mkdir()
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
     catalog = SqlCatalog("other", **properties)
@@ -149,7 +149,7 @@ def test_properties_that_load_code_or_are_reserved_are_refused() -> None:
 
 
 class Peer(ThreadingHTTPServer):
-    """Somebody's server, which keeps the headers that it is sent."""
+    """A server of somebody else, which records the headers of requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answering)

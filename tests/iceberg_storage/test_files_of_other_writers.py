@@ -1,4 +1,4 @@
-"""Parquet and ORC files without field ids, as other writers left them before their table became an Iceberg table."""
+"""Parquet and ORC files without field ids, which other writers wrote before their table became an Iceberg table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAR = [datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), None, date
 def adopted(
     folder: Path, columns: dict[str, str], rows: pa.Table, format: FileFormat = FileFormat.PARQUET, **options: Any
 ) -> tuple[tl.Lakehouse, tl.Table]:
-    """A table with the file, as a procedure of Spark that migrates tables makes it."""
+    """A table with a file without field ids, as after a migration by Spark's procedure."""
     lake = tl.create(folder / "lake", durability="none")
     lake.create_namespace("n")
     properties = {"write.delete.mode": "merge-on-read"}
@@ -72,7 +72,9 @@ def test_timestamps_of_96_bits_are_exact_in_all_years(tmp_path: Path, type: str)
 def test_other_units_and_time_zones_are_read(
     tmp_path: Path, type: str, column: pa.Array, expected: Any, is_nested: bool
 ) -> None:
-    """`UnsupportedPyArrowTypeException` of PyIceberg reached the user, also for files of pandas with a time zone."""
+    """Timestamps in other units and time zones can be read, such as in files of pandas. PyIceberg raised
+    `UnsupportedPyArrowTypeException`.
+    """
     given = pa.ListArray.from_arrays([0, 1, 2], column) if is_nested else column
     _, table = adopted(tmp_path, {"v": f"array({type})" if is_nested else type}, pa.table({"v": given}))
     values = table.scan().to_arrow()["v"].to_pylist()
@@ -88,7 +90,9 @@ def test_type_that_iceberg_does_not_have_is_an_invalid_argument(tmp_path: Path) 
 
 
 def test_orc_file_has_the_rows_that_were_written(tmp_path: Path) -> None:
-    """PyIceberg's reader makes an empty list of a list of structures that is NULL; an upsert then changed the row."""
+    """An ORC file has the rows that were written. PyIceberg's reader converts a NULL list of structs to an empty list,
+    and an upsert then changed the row.
+    """
     values = [[{"a": 1, "b": "x"}, None], None, [], [{"a": None, "b": None}], [{"a": 5, "b": ""}]]
     part = pa.struct([("a", pa.int32()), ("b", pa.string())])
     rows = pa.table({"v": pa.array(values, pa.list_(part)), "k": pa.array(range(5), pa.int32())})

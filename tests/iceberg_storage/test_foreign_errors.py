@@ -1,4 +1,4 @@
-"""Errors of libraries for an input become `InvalidArgument`; errors of callers pass."""
+"""Errors of libraries about an input become `InvalidArgument`; errors of callers stay as they are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _table(lake: tl.Lakehouse, **options: Any) -> tl.Table:
     return lake.create_table("n.t", {"id": "bigint", "p": "text"}, **options)
 
 
-#: What is created or appended, from which libraries make no column.
+#: Data that libraries cannot convert to columns.
 FRAMES: dict[str, Callable[[], Any]] = {
     "a struct without parts": lambda: pa.table({"id": pa.array([{}], pa.struct([]))}),
     "two columns of one name": lambda: pd.DataFrame([[1, 2]], columns=["id", "id"]),
@@ -51,7 +51,7 @@ def test_tables_that_arrow_makes_no_columns_of_raise_invalid_argument(lake: tl.L
         lake.create_table("n.t", FRAMES[name]())
 
 
-#: Updates of the schema that PyIceberg refuses, when they are asked for or at the end of the block.
+#: Schema updates that PyIceberg refuses, either at once or at the end of the block.
 UPDATES: dict[str, tuple[dict[str, Any], Callable[[Any], object]]] = {
     "of the spec": ({"partition_spec": ["p"]}, lambda update: update.delete_column("p")),
     "of the order": ({"sort_order": ["p"]}, lambda update: update.delete_column("p")),

@@ -1,4 +1,4 @@
-"""Rebase of statements that remove rows: changes of other rows are no conflict."""
+"""Rebase of statements that remove rows: changes of other rows do not conflict."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_statements_on_a_branch_are_redone_there(lake: Lake) -> None:
         table.delete("city = 'a'", branch="audit")
         table.append(cities(d=[50]), branch="audit")
 
-    # On main anything may happen, also to the same rows.
+    # Changes of main do not conflict, even if they concern the same rows.
     loser = race(lake, lambda table: table.append(cities(a=[9])), statement)
     land(lake, loser)
     assert contents(lake)["a"] == [1, 2, 3, 9]

@@ -1,4 +1,4 @@
-"""Rebase of copy-on-write snapshots of engines: their files stand for the rows that they read."""
+"""Rebase of copy-on-write snapshots of engines: the removed files stand for the rows that the statement read."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ def test_removed_files_of_an_engine_stand_for_rows_of_their_partition(
 
 
 def test_missing_bounds_exclude_nothing() -> None:
-    """Nulls and NaN lie outside of the bounds of a column, and bounds of an older type cannot be read."""
+    """Missing bounds exclude no file. The bounds of a column do not include nulls and NaN, and bounds of an older type
+    cannot be decoded.
+    """
     schema = IcebergSchema(NestedField(1, "id", LongType()), NestedField(2, "speed", DoubleType()))
     table = new_table_metadata(schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t")
 
@@ -150,7 +152,9 @@ def test_removal_of_an_engine_is_redone_under_snapshot_isolation_of_the_table(la
 
 
 def test_partitions_that_an_engine_replaced_whole_are_replaced_again(lake: Lake) -> None:
-    """Spark's INSERT OVERWRITE of dynamic partitions says so in the summary."""
+    """Partitions that an engine replaced completely are replaced again after a rebase. Spark's INSERT OVERWRITE of
+    dynamic partitions sets `replace-partitions` in the summary.
+    """
     replacing = {"replace-partitions": "true"}
     loser = raced(
         lake,

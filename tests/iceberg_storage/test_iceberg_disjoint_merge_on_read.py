@@ -75,7 +75,7 @@ def test_a_compaction_conflicts_if_rows_were_deleted_from_its_files(lake: Lake) 
 def test_deletes_that_are_merged_on_read_are_redone(
     lake: Lake, elsewhere: str, add: pa.Table | None, bounds: bool
 ) -> None:
-    """What Spark's UPDATE and DELETE send for a table that merges on read conflicted with every other commit."""
+    """Merge-on-read deletes of an engine are rebased. UPDATE and DELETE of Spark conflicted with every other commit."""
 
     def winner(staged: StagedTable) -> None:
         ELSEWHERE[elsewhere](staged.table) if elsewhere in ELSEWHERE else delete_first_row(staged, "b", cities(b=[102]))
@@ -97,7 +97,9 @@ def test_deletes_that_are_merged_on_read_are_redone(
 
 
 def test_a_delete_file_that_was_replaced_is_replaced_again(lake: Lake) -> None:
-    """A second DELETE on a data file replaces the file of the first: in the manifests of deletes, not of data."""
+    """A delete file that replaces an earlier one is rebased: it replaces the earlier file in the manifests of
+    deletes.
+    """
     first = lake.begin()
     delete_first_row(first, "a")
     lake.commit(first)

@@ -250,7 +250,7 @@ def test_a_file_that_was_replaced_by_a_shorter_one_is_not_cut_short(monkeypatch:
 
 
 def test_columns_that_are_expected_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow reads one column after the other of a file that Python opens, a round for each."""
+    """Expected columns of a file are fetched in one round. Arrow would read one column after the other."""
     monkeypatch.setattr(io_module, "WHOLE_FILE_MAX_SIZE_BYTES", 70_000)  # Arrow asks for 64 KiB first
     monkeypatch.setattr(column_ranges, "HOLE_MAX_SIZE_BYTES", 100)
     numbers = pa.array(np.random.default_rng(1).integers(0, 1 << 60, 20_000))

@@ -1,4 +1,4 @@
-"""Many concurrent writers of one Iceberg table: all commit, and the result is serializable."""
+"""Many concurrent writers of one Iceberg table: all of them commit, and the result is serializable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_eight_writers_on_one_table_all_land(store: Store) -> None:
-    """Optimistic commits as the lakehouse makes them: a slot per version, the loser redoes and tries again."""
+    """Eight writers of one table all commit. Each commits as a lakehouse does: after a lost race it rebases and tries
+    again.
+    """
     lake = Lake(store)
     slot = threading.Lock()
     redone = []

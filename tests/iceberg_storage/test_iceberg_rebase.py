@@ -1,4 +1,4 @@
-"""Rebase of staged changes: what Iceberg's requirements allow is redone, other changes conflict."""
+"""Rebase of staged changes: changes that Iceberg's requirements allow are rebased, other changes conflict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 @pytest.fixture
 def lake(store: Store) -> Lake:
-    """A table with the rows 1, 2, 3."""
+    """A table with the rows 1, 2 and 3."""
     lake = Lake(store)
     filled = lake.begin()
     filled.table.append(rows(1, 2, 3))
@@ -40,7 +40,7 @@ def lake(store: Store) -> Lake:
 
 
 def race(lake: Lake, winner: Change, loser: Change) -> StagedTable:
-    """Both change the table from the same state; the winner commits, the loser is what is left to commit."""
+    """Change the table twice from the same state, and commit `winner`. Returns the staged table of `loser`."""
     first, second = lake.begin(), lake.begin()
     loser(second.table)
     second.finish()
@@ -50,7 +50,9 @@ def race(lake: Lake, winner: Change, loser: Change) -> StagedTable:
 
 
 def check_whole(lake: Lake) -> None:
-    """The committed table is sound: numbers add up, sequence numbers ascend, PyIceberg itself reads it."""
+    """Check that the committed table is sound: counters, ascending sequence numbers, and rows read by PyIceberg
+    itself.
+    """
     metadata_module.cache.clear()
     staged = lake.begin()
     metadata = staged.metadata

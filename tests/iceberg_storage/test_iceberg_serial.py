@@ -1,7 +1,7 @@
-"""Two transactions on one table, begun on one version: if both commit, it is as if one had come after the other.
+"""Two transactions on one table, begun on one version: if both commit, the result equals a serial execution.
 
-Random statements on a partitioned table, against rows in a list. The second transaction is redone on what the first
-one left; where that would not be the same as to run it then, it has to conflict, and nothing of it may be seen.
+Random statements on a partitioned table are compared with rows in a list. The second transaction is rebased on the
+result of the first one. If this does not equal an execution after the first one, it must conflict and have no effect.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Statement:
-    """What to do with the table, and what it does to a list of rows."""
+    """A statement for a table, and its effect on a list of rows."""
 
     kind: str
     run: Callable[[tl.Table], object]
@@ -71,7 +71,9 @@ def new_filter(random: Random) -> tuple[str, Callable[[Row], bool]]:
 
 
 def upserted(rows: list[Row], new: list[Row]) -> list[Row]:
-    """Every row with a key that comes in becomes what came in; there may be several, since keys are not enforced."""
+    """Replace all rows whose key is among the new rows, and append the other new rows. Keys are not enforced, so
+    several rows may have one key.
+    """
     by_key = {row[0]: row for row in new}
     there = {row[0] for row in rows}
     return [by_key.get(row[0], row) for row in rows] + [row for row in new if row[0] not in there]
@@ -129,7 +131,7 @@ def rows_of(lake: tl.Lakehouse) -> list[Row]:
 
 
 def begin(lake: tl.Lakehouse, random: Random) -> tuple[tl.Transaction, list[Statement]]:
-    """A transaction that has run one or two statements, those that PyIceberg accepted."""
+    """Begin a transaction, and run one or two statements that PyIceberg accepts."""
     txn, done = lake.begin(), []
     for _ in range(random.choice([1, 1, 2])):
         statement = new_statement(random)
@@ -200,6 +202,6 @@ def test_concurrent_commits_are_serializable(form: str) -> None:
 
 
 def stored_data_of(lake: tl.Lakehouse) -> set[str]:
-    """Data files and delete files that some snapshot of the table refers to."""
+    """Data files and delete files of all snapshots of the table."""
     files = lake.table("ns.t").iceberg.inspect.all_files()["file_path"].to_pylist()
     return {file.removeprefix(lake.uri) for file in files}

@@ -1,4 +1,4 @@
-"""One managed table in one transaction: PyIceberg's operations, invisible before the commit."""
+"""One managed table in one transaction: operations of PyIceberg, which are invisible before the commit."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def new_table(io: LakehouseFileIO, folder: str, name: str = "t", **options: Any)
 
 
 class Lake:
-    """A storage and one table in it, committed by hand."""
+    """A storage with one table, whose commits the test writes itself."""
 
     def __init__(self, storage: Store, **options: Any) -> None:
         self.storage = storage

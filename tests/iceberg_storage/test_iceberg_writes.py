@@ -1,4 +1,6 @@
-"""PyIceberg's tables write in transactions: `lake.table` in one per commit, `txn.table` in the open one."""
+"""PyIceberg's tables write in transactions: `lake.table` commits each change, `txn.table` writes into the open
+transaction.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Checks of files that a client names, for each way in which a table can be committed.
+"""Checks of files that a client names, for each way to commit a table.
 
-A client committed a manifest that named a data file with two slashes, another with a query or a scheme in capitals. Our
-own reader refused the one, and took another for a file of that name; engines cut the query off, or decoded what they
-read, and found the file. So one table had different rows for different readers, and a collection of garbage, a search
-for conflicts and an operator who looked at the names saw different files. Here the ways in are enumerated: what is new
-must be added to `WAYS`.
+A client committed a manifest that named a data file with two slashes, another with a query, and one with a scheme in
+capitals. This library refused the first one, and read another file for the others; engines cut the query off or decoded
+the name, and found the file. So a table had different rows for different readers, and garbage collection and conflict
+checks saw different files.
+
+`WAYS` lists all ways to commit files; new ways must be added to it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NAME = "shop.orders"
 
 
 class Place(NamedTuple):
-    """A lakehouse with one table, and its server."""
+    """A lakehouse with one table, and a server."""
 
     lake: tl.Lakehouse
     server: RestServer
@@ -65,7 +66,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def written_by_hand(
     place: Place, location: str, folder: str, status: ManifestEntryStatus = ManifestEntryStatus.ADDED
 ) -> tuple[TableUpdate, TableUpdate]:
-    """A snapshot whose manifest, in a folder, names a file: what an engine sends, who wrote it itself."""
+    """The updates of an engine that writes its own manifest, which names a file at `location`."""
     id = new_snapshot_id()
     return of_manifests(place, folder, id, [manifest_of(place.table, folder, id, data_file(location), status)], None)
 
@@ -88,7 +89,7 @@ def sent(place: Place, path: str, body: Any) -> None:
     assert answer.code in (200, 204), answer
 
 
-# Each way commits a table that names `location`, or raises `InvalidLocation`.
+# Each function commits a table that names `location` in its own way, or raises `InvalidLocation`.
 
 
 def by_append_files(place: Place, location: str) -> None:
@@ -153,7 +154,7 @@ def by_catalog_creation(place: Place, location: str) -> None:
 
 
 def metadata_that_names(place: Place, location: str) -> str:
-    """A metadata file of a table that names it, as other writers of the format may have left it."""
+    """A metadata file of a table that names `location`, as another writer of the format may have written it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
         by_append_files(place, location)
@@ -181,7 +182,7 @@ def by_bulk_registration(place: Place, location: str) -> None:
 
 
 def by_executors(place: Place, location: str) -> None:
-    """What tasks of Spark run for each object."""
+    """The check that tasks of Spark run for each object."""
     at = metadata_that_names(place, location)
     writer = definition_writer(place.lake._handle, place.lake._core.latest(), {})
     [located] = writer.locate([ObjectRow("table", "shop", "again", metadata_location=at)])
@@ -265,8 +266,9 @@ def test_every_way_refuses_a_file_that_contradicts_itself(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_accepts_equal_spellings_and_existing_files(place: Place, way: str) -> None:
-    """Engines spell `file:/x` what is `file:///x`, escape values of partitions, and add files that lie elsewhere in the
-    lakehouse, which stays allowed to who has its storage."""
+    """Every way accepts equal spellings and existing files of the lakehouse. Engines write `file:/x` for `file:///x`,
+    escape partition values, and add files outside of the table's folder, which is allowed with access to the storage.
+    """
     path = place.lake.uri + "landing/day=a%2Fb%20c/x=.../f.parquet"
     local = Path(path.removeprefix("file://"))
     local.parent.mkdir(parents=True)

@@ -1,8 +1,8 @@
-"""The memory of parsed metadata that a server counts is an upper limit.
+"""The estimated memory of parsed metadata is an upper limit.
 
-It was taken for eighteen times the length of its JSON. Columns with short names take twenty-seven times that, as soon
-as anybody looks for one of them by its id, and maps nearly forty: a transaction that had looked at wide tables took
-twice the memory that it was counted for.
+It was estimated as eighteen times the length of the JSON. Columns with short names take twenty-seven times as much when
+a column is looked up by id, and maps nearly forty times. So a transaction that had looked at wide tables took twice the
+memory that the server counted.
 """
 
 from __future__ import annotations

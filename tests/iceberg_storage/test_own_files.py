@@ -21,7 +21,9 @@ N_FILES = 6
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    """Somebody's table, another's that names its data files, and one that has nothing to do with either."""
+    """The table `secret.pay` of one user, the table `shop.direct` of another user that names its data files, and an
+    unrelated table.
+    """
     lake = tl.create(tmp_path / "lake", durability="none", properties={"maintenance.vacuum": "false"})
     for namespace in ("secret", "shop"):
         lake.create_namespace(namespace)
@@ -90,7 +92,7 @@ def test_restricted_file_access_is_pickled(lake: tl.Lakehouse) -> None:
 
 
 def test_manifests_of_another_table_are_not_copied(lake: tl.Lakehouse) -> None:
-    """What a manifest says of files, their bounds and counts, came into another table's manifests."""
+    """Manifests of another table are not copied, because they contain bounds and counts of its files."""
     from pyiceberg.manifest import write_manifest_list
     from pyiceberg.table.snapshots import Operation, Snapshot, Summary
     from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
@@ -124,6 +126,6 @@ def test_manifests_of_another_table_are_not_copied(lake: tl.Lakehouse) -> None:
 
 
 def test_a_table_that_was_renamed_is_its_own(lake: tl.Lakehouse) -> None:
-    """Its folder keeps the earlier name, and all that it names lies there."""
+    """A renamed table owns the files in its folder, which keeps the earlier name."""
     lake.rename_table("shop.orders", "secret.orders")
     assert lake.table("secret.orders").maintenance.compact(min_files=2).files_removed == N_FILES

@@ -1,7 +1,7 @@
-"""Private parts of PyIceberg that the package uses: they are listed, exist, and are the only ones.
+"""Private parts of PyIceberg that the package uses: each of them is listed and exists, and no other is used.
 
-A release of PyIceberg may change its private parts without a word. This tells which, before any other test fails for
-a reason that has to be searched for.
+A release of PyIceberg may change its private parts without notice. This test names them before other tests fail for a
+reason that is hard to find.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGE = Path(trinitylake.__file__).parent
 EXTENDED = Path(extended_pyiceberg.__file__).parent
 LIST = inspect.getdoc(extended_pyiceberg) or ""
 
-#: The parameters that PyIceberg's functions have, by their names below `pyiceberg.`; None for what is no function.
+#: Parameters of PyIceberg's functions by their names below `pyiceberg.`; None for parts that are not functions.
 EXPECTED: dict[str, str | None] = {
     "catalog.rest:RestCatalog._create_session": "self",
     "catalog.rest:RestCatalog._fetch_config": "self",
@@ -98,7 +98,7 @@ def test_private_functions_are_imported_in_one_room_and_listed() -> None:
         if file.parent not in (EXTENDED, EXTENDED.parent / "pyiceberg_patches"):
             assert not imported, f"{file}: {imported}"
         else:
-            # A class is listed by the member that is used.
+            # A class is listed by the members that are used.
             unlisted = {
                 one for one in imported if not any(name == one or name.startswith(f"{one}.") for name in LISTED)
             }
@@ -119,7 +119,7 @@ def test_methods_that_override_private_ones_of_pyiceberg_stand_in_the_room_and_a
                             assert EXTENDED.name in module.name, f"{module.name}: {one.__name__}.{name}"
                             overridden.add(f"{base.__module__.removeprefix('pyiceberg.')}:{base.__name__}.{name}")
                             break
-    # A mixin has no base of PyIceberg by itself.
+    # A mixin has no base class in PyIceberg.
     assert overridden | {"catalog:Catalog._delete_old_metadata"} == {
         name for name in LISTED if re.search(rf"{re.escape(name)} +overridden", LIST)
     }

@@ -1,7 +1,7 @@
-"""Tables of format version 3: every row has a unique id, for every writer, order and number of commits.
+"""Tables of format version 3: every row has a unique id, for all writers and orders of commits.
 
-The ids are computed here by Iceberg's specification ("Row Lineage") from what lies on storage, with PyIceberg's plain
-Avro reader, and held against the counters of the metadata.
+The expected ids are computed from the stored files by Iceberg's specification ("Row Lineage") with PyIceberg's plain
+Avro reader, and compared with the counters of the metadata.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def lake(store: Store) -> Lake:
-    """A table of format version 3 with the rows 1, 2, 3."""
+    """A table of format version 3 with the rows 1, 2 and 3."""
     lake = Lake(store, partition_spec=BY_CITY, properties={"format-version": "3"})
     change(lake, lambda table: table.append(rows(1, 2, 3)))
     return lake
@@ -52,7 +52,7 @@ def change(lake: Lake, statement: Callable[[Table], object]) -> StagedTable:
 
 
 def race(lake: Lake, winner: Callable[[Table], object], loser: Callable[[Table], object]) -> StagedTable:
-    """Both change the table from the same state; the winner commits, the loser is what is left to commit."""
+    """Change the table twice from the same state, and commit `winner`. Returns the staged table of `loser`."""
     second = lake.begin()
     loser(second.table)
     second.finish()
@@ -61,7 +61,7 @@ def race(lake: Lake, winner: Callable[[Table], object], loser: Callable[[Table],
 
 
 def records(staged: StagedTable, uri: str) -> list[dict[int, Any]]:
-    """The rows of an Avro file by the ids of their fields; structs too."""
+    """The records of an Avro file as dictionaries by field id, including nested records."""
 
     def by_id(fields: tuple[Any, ...], row: Record) -> dict[int, Any]:
         return {
@@ -112,12 +112,14 @@ def row_ids(lake: Lake, snapshot: Snapshot | None = None) -> dict[int, int]:
     return found
 
 
-#: All of them are looked at, not only those that a table keeps.
+#: Keeps all snapshots in the metadata, so that all of them are checked.
 ALL_SNAPSHOTS = {"history.expire.min-snapshots-to-keep": str(2**31 - 1)}
 
 
 def check_ids(lake: Lake) -> None:
-    """In all snapshots each row has one id, which it keeps, below the counter; ranges of snapshots do not overlap."""
+    """Check all snapshots: each row keeps one id, which is below the counter, and ranges of snapshots do not
+    overlap.
+    """
     metadata = lake.begin().metadata
     known: dict[int, int] = {}
     end = 0
@@ -457,7 +459,9 @@ def test_delete_that_lost_a_race_is_validated_against_the_winner(lake: Lake) -> 
 
 
 def test_rows_of_a_file_with_deleted_rows_keep_their_ids(lake: Lake) -> None:
-    """The row id follows from the position in the file, which counts deleted rows as well."""
+    """Rows of a file with deleted rows keep their ids. A row id follows from the position in the file, which counts
+    deleted rows as well.
+    """
     staged = lake.begin()
     delete_first_row(staged, "a")
     lake.commit(staged)

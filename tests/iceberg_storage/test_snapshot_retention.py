@@ -31,19 +31,21 @@ FEW = {"history.expire.min-snapshots-to-keep": "3"}
 
 @pytest.fixture(autouse=True)
 def no_minimum_age(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep young snapshots only in tests of their age: other tests cannot wait for days."""
+    """Snapshots of any age can be removed, except in tests with the fixture `default_age`: other tests cannot wait for
+    days.
+    """
     if "default_age" not in request.fixturenames:
         monkeypatch.setattr(snapshot_retention, "UNSET", Retention(SNAPSHOTS_KEPT))
 
 
 @pytest.fixture
 def default_age() -> None:
-    """Asks for the retention that tables have."""
+    """Selects the default retention."""
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    """On a disk, where others can read the files."""
+    """A lakehouse on disk, whose files the tests read."""
     return tl.create(str(tmp_path / "lake"), durability="none")
 
 
@@ -52,13 +54,13 @@ def rows(*ids: int) -> pa.Table:
 
 
 def table_of(lake: tl.Lakehouse, properties: dict[str, str] | None = None) -> tl.Table:
-    """A table whose clients do not try again, unless the properties say otherwise: young snapshots go at once."""
+    """A table whose young snapshots are not kept for retries of clients, unless the properties say otherwise."""
     lake.create_namespace("ns")
     return lake.create_table("ns.t", rows(), properties={RETRY_TIME: "0", **(properties or {})})
 
 
 def append(table: tl.Table, count: int) -> list[int]:
-    """Appends one row after the other; the snapshots."""
+    """Append `count` rows, one in each snapshot. Returns the ids of the snapshots."""
     ids = []
     for number in range(count):
         table.append(rows(number))
@@ -77,14 +79,14 @@ def kept(table: tl.Table) -> list[int]:
 
 
 def document(table: tl.Table) -> dict[str, Any]:
-    """The metadata file, as others read it."""
+    """The content of the metadata file."""
     data = Path(table.iceberg.metadata_location.removeprefix("file://")).read_bytes()
     parsed: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     return parsed
 
 
 def written(lake: tl.Lakehouse) -> int:
-    """Bytes in all files of the lakehouse."""
+    """The size of all files of the lakehouse in bytes."""
     folder = lake.uri.removeprefix("file://")
     return sum(os.path.getsize(Path(where, name)) for where, _, names in os.walk(folder) for name in names)
 
@@ -118,7 +120,9 @@ def test_snapshot_is_in_the_metadata_of_the_version_that_added_it(lake: tl.Lakeh
 
 
 def test_retained_snapshots_have_log_entries_and_statistics(lake: tl.Lakehouse) -> None:
-    """Engines follow parents, look moments up in the log, and read statistics: none of it may lead astray."""
+    """The metadata has log entries and statistics of retained snapshots only. The oldest one keeps the id of its parent,
+    which was removed.
+    """
     table = table_of(lake, FEW)
     ids = append(table, 2)
     with lake.transaction() as txn:
@@ -148,7 +152,7 @@ def test_retained_snapshots_have_log_entries_and_statistics(lake: tl.Lakehouse) 
 
 
 def test_the_log_of_snapshots_has_no_gap(lake: tl.Lakehouse) -> None:
-    """A reader of a time in a gap would find the snapshot before it."""
+    """The log of snapshots has no gap, because a reader of a time in a gap would find the snapshot before it."""
     table = table_of(lake)
     first, second, third, last = append(table, 4)
     metadata = table.iceberg.metadata
@@ -204,7 +208,7 @@ def test_properties_of_the_table_decide_about_retention(lake: tl.Lakehouse) -> N
 
 
 def test_snapshot_of_write_audit_publish_is_retained(lake: tl.Lakehouse) -> None:
-    """Write-audit-publish adds a snapshot that no branch has, and publishes it later."""
+    """A snapshot of write-audit-publish is kept although no branch has it, because it is published later."""
     table = table_of(lake, FEW)
     append(table, 1)
     with table._writing() as iceberg, iceberg.transaction() as change:
@@ -242,7 +246,7 @@ def test_conflict_in_trimmed_snapshots_is_found(lake: tl.Lakehouse) -> None:
 
 
 def test_missing_history_is_a_conflict(lake: tl.Lakehouse) -> None:
-    """Nothing is taken for unchanged because nobody can tell what happened to it."""
+    """If the history since the base is missing, the commit conflicts, because the table may have changed."""
     table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
     table.append(rows(100))
     txn = lake.begin()
@@ -317,7 +321,7 @@ def test_an_unknown_codec_is_refused(lake: tl.Lakehouse) -> None:
 
 
 def test_merged_manifests_keep_the_list_of_manifests_short(lake: tl.Lakehouse) -> None:
-    """Every append adds a manifest, and each list of manifests named all of them."""
+    """Manifests are merged. Every append adds one, and each manifest list would name all of them."""
     table = table_of(lake)
     append(table, 30)
     snapshot = table.iceberg.current_snapshot()
@@ -347,7 +351,7 @@ def test_snapshots_for_retries_have_a_limit(lake: tl.Lakehouse, monkeypatch: pyt
 
 
 def with_history(table: tl.Table, count: int, apart_millis: int) -> TableMetadata:
-    """Metadata of a table with one snapshot, as if it had so many, one each `apart_millis`, the newest one now."""
+    """Metadata with `count` copies of the table's only snapshot, `apart_millis` apart. The newest one is from now."""
     metadata = table.iceberg.metadata
     (last,) = metadata.snapshots
     ids = [*range(1, count), last.snapshot_id]

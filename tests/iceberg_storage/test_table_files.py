@@ -21,7 +21,7 @@ ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
 @pytest.fixture
 def shop(tmp_path: Path) -> tl.Lakehouse:
-    """A table of three snapshots, another one, and a view."""
+    """A table with three snapshots, another table, and a view."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     with lake.transaction() as txn:
         txn.create_namespace("shop")

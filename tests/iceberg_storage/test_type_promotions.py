@@ -1,4 +1,4 @@
-"""Changes of a column's type that commits accept are those that readers of its files know."""
+"""Commits accept only changes of a column's type that readers of the existing files support."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VALUES: dict[str, Any] = {
     "fixed[16]": bytes(16),
     "uuid": uuid.UUID(int=0).bytes,
 }
-#: PyIceberg converts them, and the specification does not.
+#: Changes that PyIceberg's reader supports, but the specification does not allow.
 ONLY_READ = {
     ("string", "binary"),
     ("binary", "string"),
