@@ -120,8 +120,8 @@ def test_snapshot_is_in_the_metadata_of_the_version_that_added_it(lake: tl.Lakeh
 
 
 def test_retained_snapshots_have_log_entries_and_statistics(lake: tl.Lakehouse) -> None:
-    """The metadata has log entries and statistics of retained snapshots only. The oldest one keeps the id of its parent,
-    which was removed.
+    """The metadata has log entries and statistics of the retained snapshots only. The oldest snapshot keeps the id of
+    its parent, which was removed.
     """
     table = table_of(lake, FEW)
     ids = append(table, 2)

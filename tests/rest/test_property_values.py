@@ -1,4 +1,5 @@
 """Invalid property values are refused, and missing properties can be removed.
+
 - A value of `write.metadata.previous-versions-max` that was not a number made each later commit a 500.
 - The removal of a missing property, or of one property twice, was refused. Other servers accept it.
 """
