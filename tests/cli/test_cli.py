@@ -24,7 +24,9 @@ ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A lakehouse of two versions: 1 has `nyc.t` and the view `nyc.v`, 2 no view."""
+    """A lakehouse with two more versions: version 1 has the table `nyc.t` and the view `nyc.v`, version 2 drops the
+    view.
+    """
     root = str(tmp_path / "lake")
     lake = tl.create(root, name="demo", durability="none")
     with lake.transaction(message="load", author="etl") as txn:
@@ -81,7 +83,7 @@ def test_show_describes_each_kind_of_object(root: str) -> None:
 
 
 def test_show_lists_no_removed_partition_field(root: str) -> None:
-    """Format version 1 keeps a removed field as `void`: `show` printed it as a partition, and notebooks as well."""
+    """`show` does not list a removed partition field, which format version 1 keeps as `void`."""
     table = tl.open(root).create_table("nyc.v1", ROWS, partition_spec=["name"], properties={"format-version": "1"})
     with table.update_spec() as change:
         change.remove_field("name")
@@ -106,7 +108,7 @@ def test_show_of_a_table_whose_summary_has_no_numbers(root: str, tmp_path: Path)
 
 
 def test_show_is_written_for_people(root: str) -> None:
-    """Ages stood there in milliseconds, sizes in bytes, and properties as a program writes them."""
+    """`show` prints ages, sizes and properties for people, not in milliseconds, bytes and JSON."""
     shown = dict(line.split(None, 1) for line in run("show", "--root", root).stdout.splitlines())
     words = {name: value.strip() for name, value in shown.items()}
     assert (words["maximum_version_age"], words["txn_ttl"]) == ("1 week", "1 day")
@@ -210,7 +212,7 @@ def test_a_secret_on_the_command_line_is_warned_of(root: str) -> None:
 
 
 def test_a_secret_comes_from_a_file_or_a_variable(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without another way to give a secret a warning would only be a nuisance."""
+    """A secret can come from a file or an environment variable, so that users can avoid the warning."""
     file = tmp_path / "key"
     file.write_text("from a file\n")
     seen: list[dict[str, str]] = []
@@ -244,7 +246,9 @@ def test_a_secret_comes_from_a_file_or_a_variable(root: str, tmp_path: Path, mon
     ],
 )
 def test_names_of_secrets_are_recognized_in_every_spelling(name: str, secret: bool) -> None:
-    """Lists of secret names forget one: Spark's own has no name of Azure's account key."""
+    """Names of secrets are recognised in every spelling, also the key of an Azure account, which Spark does not
+    recognise.
+    """
     assert is_secret_name(name) is secret
 
 

@@ -1,4 +1,4 @@
-"""`trinitylake sql`: one statement, many, and the shell."""
+"""`trinitylake sql`: a single statement, several statements, and the shell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from waiting import PATIENCE_SECONDS
 
 
 class Tuples(ResultPrinter):
-    """Prints rows as Python does."""
+    """Prints rows as Python tuples."""
 
     def show(self, query: Query) -> None:
         print(query.fetchall())
@@ -220,7 +220,9 @@ def test_statements_end_at_semicolons(text: str, parts: list[str]) -> None:
 
 
 def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
-    """History, a statement of two lines, an error that ends nothing, and Ctrl-C."""
+    """The shell works on a terminal: history, a statement of two lines, an error that does not end the shell, and
+    Ctrl-C.
+    """
     main, side = pty.openpty()
     env = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "dumb"}
     process = subprocess.Popen(
@@ -272,7 +274,8 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
     until("lake*> ")
     say("DELETE FROM shop.items;\n")
     until("lake*> ")
-    # A query without an end took no notice of Ctrl-C, and with the shell went what its transaction had done.
+    # Ctrl-C ends a long query, and keeps the shell and its transaction. The shell had to be killed, and its transaction
+    # was lost.
     say("SELECT count(*) FROM range(100000000000) a, range(100000) b WHERE a.range * b.range = 7;\n")
     until("= 7;")
     time.sleep(1)

@@ -32,7 +32,7 @@ from trinitylake.cli.completion import object_names
 from trinitylake.printable import printable, printable_json
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["Zürich", "New York", "東京"]})
-#: Markup, an escape of eight-bit terminals, a mark that turns the direction of writing, and one without a width.
+#: Markup, a terminal escape of one byte, a mark of writing direction, and a character without width.
 HOSTILE = "[red]b\u009b31m\u202egnp\u200b"
 DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]")
 MESSAGE = "\x1b[31mall is well\x1b[0m [bold]really[/bold] \u202eno\r\nversion 99"
@@ -59,7 +59,7 @@ def root(tmp_path: Path) -> str:
 
 
 def modules_after(*arguments: str) -> set[str]:
-    """The modules of a fresh process that has run a command."""
+    """The modules that a new process has imported after a command."""
     script = (
         "import sys\nfrom trinitylake.cli import main\nsys.argv = ['trinitylake', *sys.argv[1:]]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
@@ -242,7 +242,7 @@ def test_mistakes_of_users_are_one_line_without_a_traceback(root: str, command: 
 
 
 def test_commands_that_take_an_author_take_a_message() -> None:
-    """`restore` and `fsck --repair` recorded an author, and a message of their own only."""
+    """Every command with `--author` has `--message`."""
     takes = {name: {option for one in loaded(name).params for option in one.opts} for name in COMMANDS}
     lacking = [name for name, options in takes.items() if "--author" in options and "--message" not in options]
     assert lacking == ["log", "erase"], "a filter, and --reason is the message"
@@ -276,14 +276,14 @@ def test_importing_the_package_loads_the_errors_alone() -> None:
 
 @pytest.mark.parametrize("group", [[], ["txn"], ["tag"]])
 def test_summary_of_each_command_fits_into_its_line_of_the_help(group: list[str]) -> None:
-    """Of twelve commands the list said the beginning of a sentence, and three dots."""
+    """The summary of each command fits into its line of the help. Of twelve commands only the beginning was shown."""
     shown = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"}).stdout
     assert [line for line in shown.splitlines() if line.endswith("...") and not line.startswith("Usage")] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_list_of_commands_has_the_summary_of_each_command(name: str) -> None:
-    """Their help is written in the list too, so that they need not be imported for it."""
+    """The summaries in the list of commands equal the help of the commands, which are not imported for the list."""
     said = " ".join(loaded(name).help.split())
     assert said.startswith(COMMANDS[name].help.rstrip(".")[:20])
 
@@ -326,12 +326,12 @@ def test_unexpected_exception_is_printed_as_an_error(root: str, monkeypatch: pyt
     assert not DANGEROUS.search(people)
 
 
-# Names and messages of others
+# Names and messages of other users
 
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> str:
-    """A lakehouse whose names, messages and values were chosen to do harm."""
+    """A lakehouse whose names, messages and values contain hostile characters."""
     root = str(tmp_path / "hostile")
     lake = tl.create(root, name=MESSAGE.replace("\r\n", " "), durability="none", properties={HOSTILE: MESSAGE})
     rows = pa.table({HOSTILE: [MESSAGE, HOSTILE], "n": [1, 2]})
@@ -349,7 +349,7 @@ def hostile(tmp_path: Path) -> str:
 
 
 def commands(name: str, folder: Path) -> list[list[str]]:
-    """Every command that ends without a signal, on objects of that name."""
+    """The arguments of every command that ends by itself, on objects with this name."""
     table = f"{name}.{name}"
     (folder / "rows.csv").write_text("id\n1\n")
     return [
@@ -531,7 +531,7 @@ def test_a_large_file_is_loaded_without_holding_it(root: str, tmp_path: Path) ->
     assert json.loads(run("count", "shop.large", "--root", root, "--json").stdout)["rows"] == 300_000
 
 
-#: Rows with values that JSON and CSV lack, and as JSON has them.
+#: Rows with values that JSON and CSV lack, and the expected JSON.
 EXACT = {
     "f": pa.array([math.nan, math.inf]),
     "ts": pa.array([1_577_836_800_123_456, 316_516_204_800_000_000], pa.timestamp("us")),
@@ -554,7 +554,9 @@ EXACT_JSON = [
 
 
 def test_output_is_exact_and_alike_in_all_commands(root: str) -> None:
-    """`head` cut timestamps, `cat` printed bytes as Python writes them, and both printed NaN, which is not JSON."""
+    """Output is exact and equal in all commands. `head` truncated timestamps, `cat` printed bytes as Python does, and
+    both printed NaN, which is not JSON.
+    """
     lake = tl.open(root)
     properties = {"write.metadata.metrics.default": "none"}
     lake.create_table("shop.exact", pa.table(EXACT), properties=properties).append(pa.table(EXACT))
@@ -610,7 +612,7 @@ def test_rows_fit_the_width_of_the_terminal(root: str) -> None:
 
 
 class Context:
-    """What a completion knows of the command line."""
+    """The part of the command line that a completion can see."""
 
     def __init__(self, **params: Any) -> None:
         self.params = params

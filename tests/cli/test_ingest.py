@@ -1,4 +1,4 @@
-"""`trinitylake ingest`: rows of pipes and files that grow, each once, whatever ends the command."""
+"""`trinitylake ingest`: each row of pipes and growing files is written once, whatever ends the command."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ids(lake: tl.Lakehouse) -> list[int]:
 
 
 def test_values_of_json_and_csv_are_those_of_load(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """Oracle: the same files through `load`, which reads them with DuckDB."""
+    """Values of JSON and CSV are converted as in `load`, which reads the same files with DuckDB."""
     at = "2026-01-02T03:04:05.678901"
     lines = [
         {"id": 1, "name": 'é, "x"\ny', "at": f"{at}Z", "day": "2026-01-02", "price": 12.3456789012},
@@ -88,7 +88,8 @@ def test_bad_row_stops_after_the_rows_before_or_goes_to_the_dead_letter_table(
     with file.open("ab") as more:
         more.write(b'{"id": 2}\n{"id": "two"}\n{"id": 3, "id": 4}\nno json\n[1]\n\xff\n{"nme": 1}\n{"id": 5}\n')
     refused = run(lake, str(file), "--producer", "p", code=2)
-    # A row that does not fit once made the rows before it fail, too, if they had arrived in the same second.
+    # A row that does not fit does not affect the rows before it. They failed, too, if they had arrived in the same
+    # second.
     assert "events.jsonl, lines after byte 20: line 1:" in " ".join(refused.output.split())
     assert "--dead-letter" in refused.output
     assert ids(lake) == [1, 2]
@@ -163,7 +164,9 @@ def test_wrong_arguments_are_usage_errors(lake: tl.Lakehouse, tmp_path: Path) ->
 
 
 def test_fields_of_csv_are_those_of_duckdb(tmp_path: Path) -> None:
-    """Empty fields are NULL and quoted ones are not; Python's csv module does not tell them apart."""
+    """Empty fields of CSV are NULL, and quoted empty fields are not, as in DuckDB. Python's csv module does not
+    distinguish them.
+    """
     import duckdb
 
     choose = random.Random(7)

@@ -29,7 +29,7 @@ from trinitylake.tables.input_files import text_conversion as conversion
 
 
 class Loader:
-    """Loads texts as files into the table `shop.t`."""
+    """Writes texts to files, and loads them into the table `shop.t`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -69,7 +69,7 @@ def loader(tmp_path: Path) -> Loader:
     ],
 )
 def test_damaged_json_is_named_by_its_place(loader: Loader, text: str, place: str) -> None:
-    """DuckDB counts from 2 and without empty lines, so errors named another line than the damaged one."""
+    """The error for damaged JSON names the right line. DuckDB counts lines from 2 and skips empty lines."""
     assert place in loader.load(text, name="rows.json", code=2).stderr
 
 
@@ -104,7 +104,7 @@ def test_columns_of_several_files_that_differ_in_case_are_refused(loader: Loader
     ids=["duration", "nanoseconds", "decimal256"],
 )
 def test_types_that_no_table_stores_name_the_file_and_the_option(loader: Loader, column: pa.Array, select: str) -> None:
-    """Errors about Parquet files named the column, but neither the file nor an option."""
+    """The error for a type that no table can store names the Parquet file and the option."""
     path = str(loader.folder / "rows.parquet")
     parquet.write_table(pa.table({"t": column}), path)
     error = loader.run(path, "shop.t", "--create", code=2).stderr
@@ -115,7 +115,9 @@ def test_types_that_no_table_stores_name_the_file_and_the_option(loader: Loader,
 
 
 def test_parquet_files_that_do_not_fit_together_name_the_second_one(loader: Loader) -> None:
-    """The error named the first of all files, and no option."""
+    """If Parquet files have contradicting types, the error names the second file and the option. It named the first of
+    all files.
+    """
     paths = [str(loader.folder / f"{number}.parquet") for number in range(3)]
     for path, values in zip(paths, ([1], ["x"], [2]), strict=True):
         parquet.write_table(pa.table({"a": values}), path)
@@ -134,7 +136,9 @@ def test_long_rows_are_loaded_and_do_not_hide_other_errors(loader: Loader) -> No
 
 
 def test_a_line_of_excel_that_names_the_delimiter_is_no_header(loader: Loader) -> None:
-    """The error named `--skip 1 --no-header`, with which the header would have become a row."""
+    """The line `sep=;` of Excel is not a header. The error recommended `--skip 1 --no-header`, with which the header
+    would have become a row.
+    """
     assert "use --skip 1" in loader.load("sep=;\r\na;b\r\n1;2\r\n", code=2).stderr
     loader.load("sep=;\r\na;b\r\n1;2\r\n", "--skip", "1")
     assert loader.rows() == [{"a": 1, "b": 2}]
@@ -429,7 +433,9 @@ def test_numbers_of_json_are_texts_as_they_are(loader: Loader) -> None:
     ],
 )
 def test_json_whose_fields_are_no_columns_is_refused(loader: Loader, text: str) -> None:
-    """DuckDB called the fields a and A the columns a and A_1, and read NULL for the second one."""
+    """JSON whose fields differ only in case is refused. DuckDB named the columns of `a` and `A` a and A_1, and read
+    NULL for the second one.
+    """
     refused = loader.load(text, name="rows.json", code=2).stderr
     assert "invalid_argument" in refused
     assert "LINE 1" not in refused

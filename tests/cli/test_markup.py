@@ -1,4 +1,4 @@
-"""HTML for notebooks: texts of other users stay text."""
+"""HTML for notebooks: text of other users is always escaped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE = (
 
 
 class Page(HTMLParser):
-    """Which elements and attributes a page has, and which text it shows."""
+    """The elements, attributes and text of an HTML page."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -49,7 +49,9 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
 def test_a_hostile_text_becomes_no_element_and_no_attribute(place: int) -> None:
-    """A notebook that listed tables executed the name of a table, `<script>…`."""
+    """A hostile text adds no element or attribute to the page. A notebook that listed tables executed a table's name,
+    `<script>…`.
+    """
     text = HOSTILE[place]
     source = framed(table([text], [[text]], caption=text), pairs([(text, text)]), element("p", text, title=text))
     page = Page(source)

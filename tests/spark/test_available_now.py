@@ -16,7 +16,7 @@ pytestmark = pytest.mark.lane("spark-4.3")
 
 @pytest.fixture
 def source(lake: tl.Lakehouse) -> tl.Table:
-    """Rows 0 to 3, each in a file and a version."""
+    """A table with rows 0 to 3, each in a separate file and version."""
     lake.create_namespace("nyc")
     table = lake.create_table("nyc.flights", pa.table({"id": pa.array([], pa.int64())}))
     lake.create_table("nyc.copy", table.schema)

@@ -1,4 +1,4 @@
-"""Reading tables with `format("trinitylake")`: the rows are those the lakehouse itself reads, in every state."""
+"""Reads with `format("trinitylake")` return the rows that the lakehouse itself reads, in every state of a table."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_files_are_spread_over_tasks_by_size(spark: SparkSession, lake: tl.Lakeh
 
 DAY = datetime.date(2013, 1, 5)
 MOMENT = datetime.datetime(2013, 1, 3, 12)
-#: A condition in SQL, the filter that Spark makes of it, and whether it is taken over.
+#: A condition in SQL, Spark's filter for it, and whether the data source evaluates the filter completely.
 CONDITIONS: list[tuple[str, Filter, bool]] = [
     ("id = 7", EqualTo(("id",), 7), True),
     ("id <> 7", Not(EqualTo(("id",), 7)), True),

@@ -1,4 +1,4 @@
-"""Writing tables with `format("trinitylake")`: every row once, whatever becomes of tasks, drivers and other writers."""
+"""Writes with `format("trinitylake")` add every row once, whatever happens to tasks, drivers and other writers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def table(lake: tl.Lakehouse) -> tl.Table:
 
 
 def frame_of(spark: SparkSession, ids: Iterable[int], tasks: int = 2) -> DataFrame:
-    """Rows with these ids, in two partitions of the table, spread over tasks."""
+    """Rows with these ids in two partitions of the table, distributed over tasks."""
     rows = [(id, "AA" if id % 2 else "UA") for id in ids]
     return spark.createDataFrame(rows, "id long, carrier string").repartition(tasks)
 
@@ -75,7 +75,7 @@ def test_files_have_partition_values_and_statistics(spark: SparkSession, lake: t
     assert sum(task.file.record_count for task in written) == 40
     for task in written:
         assert set(task.file.lower_bounds) == set(task.file.upper_bounds) == set(task.file.value_counts) == {1, 2}
-    # Spark's rows do not lie in files that statistics rule out.
+    # Files have correct bounds: filters exclude files, and no file with matching rows.
     assert list(table.scan(filter="id > 1000").iceberg.plan_files()) == []
     assert len(list(table.scan(filter="id >= 100 and carrier = 'UA'").iceberg.plan_files())) < len(written)
 
@@ -93,7 +93,9 @@ def test_an_overwrite_replaces_all_rows_or_those_of_a_filter(
 def test_an_overwrite_that_another_writer_overtakes_is_a_conflict(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    """The other writer commits from within a task: after the plan of the write, before its commit."""
+    """An overwrite conflicts with a commit of another writer during its tasks, after the plan and before the commit of
+    the overwrite.
+    """
     uri = lake.uri
 
     def meanwhile(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -203,7 +205,9 @@ def test_a_transaction_that_is_rolled_back_deletes_what_spark_wrote(
 def test_writes_into_one_transaction_at_the_same_time_are_all_kept(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    """Another process saves the transaction while the tasks of this write run."""
+    """Concurrent writes into one transaction are all kept. Another process saves the transaction while the tasks of
+    this write run.
+    """
     uri = lake.uri
 
     def meanwhile(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

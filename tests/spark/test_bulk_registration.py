@@ -1,4 +1,4 @@
-"""Registration by executors makes the tree that one machine makes, of the same objects, and refuses the same."""
+"""Registration by executors builds the same tree as one machine, and refuses the same objects."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def objects(tables: int, first: int = 0, namespaces: tuple[str, ...] = ("a", "a.
 
 
 def tree(lake: tl.Lakehouse) -> list[Any]:
-    """The nodes level by level with all they hold, but for the names of files and what tells when and who."""
+    """The content of all nodes, without names of files, times and authors."""
 
     def content(path: str) -> Any:
         node = core.read_node(lake._storage.get(path), path)
@@ -61,7 +61,7 @@ def tree(lake: tl.Lakehouse) -> list[Any]:
 
 @pytest.mark.parametrize(("order", "tables"), [(4, 1), (5, 333)])
 def test_the_tree_is_that_of_one_machine(spark: SparkSession, tmp_path: Path, order: int, tables: int) -> None:
-    # Blanks within names, because a key is padded with them and the text that is sorted is not.
+    # Names with blanks, because keys are padded with blanks and sorted with the padding.
     rows = objects(tables, namespaces=("a", "a b", "a.b", "ä"))
     rows += [
         {"kind": "table", "namespace": "a", "name": name, "location": location("table", name)}
@@ -224,7 +224,7 @@ def test_a_task_that_fails_once_is_tried_again(
     flag = tmp_path / "failed"
 
     class FailsOnce(LeafTask):
-        """Writes all leaves of its partition, and dies before it says so."""
+        """Writes all leaves of its partition, and fails before it reports them."""
 
         def __call__(self, batches: Any) -> Any:
             done = list(super().__call__(batches))
@@ -244,7 +244,7 @@ def test_a_task_that_fails_once_is_tried_again(
 
 
 def test_rows_that_were_not_counted_are_refused(tmp_path: Path) -> None:
-    """A frame that gives other rows when it is evaluated again; no Spark is needed to see it refused."""
+    """A frame that returns other rows when it is evaluated again is refused. The test needs no Spark."""
     lake = new_lake(tmp_path, "lake")
     texts = pa.record_batch({"text": [f"Ba{i:03d}{END_OF_NAMESPACE}" for i in range(50)], "location": ["l"] * 50})
     writer = _core.LeafWriter(lake._storage, lake._core.latest().definition, 45, 0)

@@ -1,4 +1,4 @@
-"""The change feed in Spark: batches and streams return what Python returns, and what Iceberg's changelog view shows."""
+"""The change feed in Spark: batches and streams return the same as Python and as Iceberg's changelog view."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trinitylake.spark import connect, disconnect
 
 @pytest.fixture
 def orders(lake: tl.Lakehouse) -> tl.Table:
-    """Inserts, an update, a deletion, a compaction and a new column, each in a version."""
+    """A table whose versions are inserts, an update, a delete, a compaction and a new column."""
     lake.create_namespace("n")
     table = lake.create_table("n.orders", {"id": "bigint", "x": "double"}, primary_key=["id"])
     table.append({"id": [1, 2, 3, 4], "x": [1.0, 2.0, 3.0, 4.0]})
@@ -157,7 +157,9 @@ def test_changelog_view_of_iceberg_shows_the_same(spark: SparkSession, lake: tl.
 
 
 def a_statement(choice: random.Random, new: Iterator[int]) -> str:
-    """A statement on the table `{t}`, whose keys stay unique. Some find no row, or set the values that rows have."""
+    """A random statement on the table `{t}`, whose keys stay unique. Some statements match no row, or set unchanged
+    values.
+    """
     where = choice.choice([f"id % 4 = {choice.randrange(4)}", f"id = {choice.randrange(30)}", "x IS NULL", "x > 2"])
     number = choice.choice(["NULL", "'nan'::double", "0.5", "x + 1", "x"])
     match choice.randrange(4):

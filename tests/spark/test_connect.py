@@ -1,7 +1,7 @@
-"""Spark Connect: a client, a driver in another process, and a server of the lakehouse that both reach.
+"""Spark Connect: a client, a driver in another process, and a server of the lakehouse that both can reach.
 
-A lane of its own, `--lane spark-connect`, which is part of `make compatibility`: it needs gRPC, and a
-process of Python has either sessions of Spark Connect or others.
+These tests are a separate lane, `--lane spark-connect`, which is part of `make compatibility`: they need gRPC, and a
+Python process can have either sessions of Spark Connect or other sessions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tl.Lakehouse:
 
 @pytest.fixture(scope="module")
 def server(lake: tl.Lakehouse) -> Iterator[str]:
-    """The address of a server that knows nothing of Spark."""
+    """The address of a server that has no settings for Spark."""
     server = tl.rest.serve(lake, token=TOKEN).start()
     yield server.url
     server.stop()
@@ -41,13 +41,13 @@ def server(lake: tl.Lakehouse) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the driver writes its event log."""
+    """The folder of the driver's event log."""
     return tmp_path_factory.mktemp("events")
 
 
 @pytest.fixture(scope="module")
 def remote(server: str, events: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A client; its driver is started as another process, with a catalog `fixed` in its own settings."""
+    """A client of Spark Connect. Its driver is another process, with the catalog `fixed` in its own settings."""
     settings = {
         "spark.sql.extensions": EXTENSIONS,
         "spark.jars.packages": package(),
@@ -81,7 +81,7 @@ def remote(server: str, events: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def spark(remote: SparkSession, server: str, lake: tl.Lakehouse) -> Iterator[SparkSession]:
-    """The client, connected to the lakehouse as the catalog `lake`; with two tables."""
+    """The client, connected to the lakehouse as the catalog `lake`, which has two tables."""
     with lake.transaction() as txn:
         txn.create_namespace("nyc")
         for name in ("flights", "planes"):
@@ -107,8 +107,9 @@ def test_a_catalog_of_the_servers_settings_reads_and_writes(
 
 
 def test_the_token_is_nowhere_that_spark_writes(spark: SparkSession, events: Path) -> None:
-    """Settings of a session become properties of its jobs, which the event log of the driver has without redaction:
-    with Connect that is a file of another machine."""
+    """The token is in nothing that Spark writes. Settings of a session become properties of its jobs, which the
+    driver's event log contains without redaction; with Connect, this log is on another machine.
+    """
     assert ids(spark.sql("SELECT f.id FROM lake.nyc.flights f JOIN fixed.nyc.planes p ON f.id = p.id")) == [1, 2, 3]
     shown = [str(spark.sql(statement).collect()) for statement in ("SET", "SET -v")]
     for mode in ("EXTENDED", "FORMATTED"):
@@ -264,7 +265,9 @@ def test_functions_that_change_rows(spark: SparkSession, lake: tl.Lakehouse) -> 
 
 
 def test_a_stream(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """A limit of 120 s failed the query on a machine with a load of 20. The timeout of a test is limit enough."""
+    """A stream can be read and written. The query has no time limit of its own, because 120 s were not enough on a busy
+    machine.
+    """
     lake.create_table("nyc.copy", ROWS)
     stream = spark.readStream.format("trinitylake").option("root", lake.uri).load("nyc.flights")
     sink = stream.writeStream.format("trinitylake").option("root", lake.uri).trigger(availableNow=True)

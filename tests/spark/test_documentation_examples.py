@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md and docs/operate/bulk-on-spark.md run, from top to bottom."""
+"""The examples of docs/spark.md and docs/operate/bulk-on-spark.md run in their order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_examples_for_spark_run(spark: SparkSession, lake: tl.Lakehouse, tmp
         for query in spark.streams.active:
             query.stop()
     assert after["january"].count() >= 2
-    # 3 rows of the first example, 3 of the retried load, and twice the table as the streams find it, of 9 rows.
+    # 3 rows of the first example, 3 of the retried load, and the 9 rows of the table from each of two streams.
     assert lake.table("nyc.copy").scan().count() == 24
     assert lake.exists("registered")
     assert lake.exists("elsewhere.items")

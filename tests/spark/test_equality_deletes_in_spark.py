@@ -1,4 +1,4 @@
-"""Tables with deletes by value, read by Iceberg for Java and by the data source."""
+"""Tables with equality deletes, read by Iceberg for Java and by the data source."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ from trinitylake.spark import archives_on_path, planning_workers, worker_daemon
 
 
 def test_workers_read_the_lakehouse_before_and_after_they_fork(spark: SparkSession, lake: tl.Lakehouse) -> None:
-    """Locks, threads and connections of the parent are not there in the child."""
+    """Workers read the lakehouse before and after a fork, although locks, threads and connections of the parent do not
+    work in the child.
+    """
     lake.create_namespace("nyc")
     lake.create_table("nyc.flights", pa.table({"id": [1, 2, 3]})).append(pa.table({"id": [1, 2, 3]}))
     uri = lake.uri
@@ -96,8 +98,9 @@ def test_no_task_reads_what_archives_hold(spark: SparkSession) -> None:
 
 
 def test_no_task_looks_for_garbage_among_what_is_loaded(spark: SparkSession) -> None:
-    """A worker collects garbage after each task, and looked through all objects of pandas, Arrow and Iceberg for it,
-    which also copies most of the memory that it shared with the daemon."""
+    """A garbage collection after a task skips imported objects. Otherwise each collection would visit all objects of
+    pandas, Arrow and Iceberg, and copy most of the memory that the worker shares with the daemon.
+    """
 
     def watched(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
@@ -109,7 +112,7 @@ def test_no_task_looks_for_garbage_among_what_is_loaded(spark: SparkSession) -> 
 
 @pytest.fixture
 def path_of_modules(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A path with our hook, and as it was again at the end."""
+    """Install the import hook, and remove it at the end of the test."""
     monkeypatch.setattr(sys, "path_hooks", list(sys.path_hooks))
     monkeypatch.setattr(sys, "path_importer_cache", {})
     archives_on_path.install()
@@ -120,7 +123,7 @@ def path_of_modules(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.parametrize("ending", [b"", b"x" * 70_000], ids=["plain", "with something after it"])
 def test_modules_in_archives_are_found(tmp_path: Path, path_of_modules: pytest.MonkeyPatch, ending: bytes) -> None:
-    """Some packages for Spark bring Python with them: that is why jars are on the path."""
+    """Modules in archives are found, because some packages for Spark contain Python modules."""
     for name, entry in (("brings.jar", "brought/by_a_jar.py"), ("plain.jar", "org/Main.class"), ("a.zip", "zipped.py")):
         archive = tmp_path / name
         with zipfile.ZipFile(archive, "w") as opened:
@@ -141,7 +144,7 @@ def test_modules_in_archives_are_found(tmp_path: Path, path_of_modules: pytest.M
 def test_modules_in_an_archive_that_follows_something_are_found(
     tmp_path: Path, path_of_modules: pytest.MonkeyPatch
 ) -> None:
-    """A jar that can be run begins with a script; its list of entries begins after that."""
+    """Modules are found in an archive behind other data, such as an executable jar, which begins with a script."""
     jar = tmp_path / "runs.jar"
     with zipfile.ZipFile(jar, "w") as opened:
         opened.writestr("after_a_script.py", "WORTH = 7")
@@ -193,7 +196,7 @@ def test_a_planning_process_prepares_itself_once(spark: SparkSession, lake: tl.L
 
 
 def test_only_processes_that_spark_forked_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Importing the data source in a program changes nothing of how that program imports and collects garbage."""
+    """The import of the data source does not change imports and garbage collection of a program."""
     monkeypatch.setattr(sys, "path_hooks", list(sys.path_hooks))
     monkeypatch.setattr(gc, "callbacks", list(gc.callbacks))
     planning_workers.spare_repeated_work()

@@ -1,4 +1,4 @@
-"""Exports by executors: the same files as by one machine, whatever dies meanwhile."""
+"""Exports by executors copy the same files as one machine, also if tasks fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N_TABLES = 4
 
 @pytest.fixture
 def lake(tmp_path: Path) -> tl.Lakehouse:
-    """Tables with deleted rows and with branches, a view, namespaces, a record of a transaction."""
+    """Tables with deleted rows and with branches, a view, namespaces, and a record of a transaction."""
     lake = tl.create(tmp_path / "lake", durability="none", order=4)
     lake.create_namespace("shop")
     for number in range(N_TABLES):
@@ -37,23 +37,23 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 @pytest.fixture(autouse=True)
 def executors_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also what the driver would rather do itself, being little."""
+    """Let executors also do small steps, which the driver does itself otherwise."""
     monkeypatch.setattr(export, "FEW_FILES", 0)
     monkeypatch.setattr(export, "OBJECTS_OF_A_TASK", 2)
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Of all files but roots and lakehouse definitions, in which times and ids stand."""
+    """The content of all files except roots and lakehouse definitions, which contain times and ids."""
     return {path: (root / path).read_bytes() for path in files_below(root) if not path.startswith("_")}
 
 
 def counts(done: Export) -> tuple[int, ...]:
-    """All but requests, which are those of the driver."""
+    """All counts except requests, which count only those of the driver."""
     return done.version, done.source_version, done.files, done.size_bytes, done.present
 
 
 def test_executors_copy_the_same_files_as_one_machine(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """Byte by byte, so both copies lie at the same place, one after the other."""
+    """Executors and one machine copy the same bytes. Both copies are made at the same place, one after the other."""
     copy, before = tmp_path / "copy", tmp_path / "before"
     alone = lake.export(copy, durability="none", mode="minimal")
     expected = contents(copy)
@@ -87,7 +87,7 @@ def test_executors_copy_the_same_files_as_one_machine(spark: SparkSession, lake:
 def test_a_task_that_dies_is_run_again(
     spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each sort of task loses its worker once, after it has written its files and before Spark knows."""
+    """A task that dies is run again. Each kind of task loses its worker once, after it has written its files."""
     copy = tmp_path / "copy"
     lake.export(copy, durability="none", mode="minimal")
     expected = contents(copy)
@@ -103,7 +103,7 @@ def test_a_task_that_dies_is_run_again(
 def test_a_file_that_is_missing_leaves_the_copy_as_it_was(
     spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path
 ) -> None:
-    """A job that fails shows nothing: the copy has its old version, and the next export goes on."""
+    """A failed export leaves the copy at its old version, and the next export continues."""
     many = tmp_path / "many"
     lake.export(many, durability="none", engine=spark, mode="minimal")
     table = lake.table("shop.t1")

@@ -1,4 +1,6 @@
-"""Spark and our writers change tables in turn: row ids, delete files, default values and variants of version 3."""
+"""Spark and this library change tables in turn: row ids, delete files, default values and variants of format
+version 3.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +174,9 @@ def test_rows_that_three_engines_rewrite_in_turn_have_one_lineage(
 def test_spark_and_our_writers_delete_rows_of_a_version_2_file_in_turn(
     spark: SparkSession, lake: tl.Lakehouse, catalog: str
 ) -> None:
-    """Each replaces the file of position deletes of the other by one that contains its positions."""
+    """Spark and this library each replace the other's file of position deletes by a file that contains its
+    positions.
+    """
     lake.create_namespace("v2")
     table = f"{catalog}.v2.things"
     spark.sql(f"CREATE TABLE {table} (id bigint, name string) TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})")
@@ -262,7 +266,7 @@ def test_a_table_is_upgraded_by_spark(spark: SparkSession, lake: tl.Lakehouse, c
 
 
 NANOSECONDS = [1_700_000_000_123_456_789, None, -1]
-#: Types of version 3 that an engine lacks: the rows of a column, what Spark's SQL says, and what DuckDB says.
+#: Types of format version 3 that an engine lacks: rows of a column, and the errors of Spark SQL and DuckDB.
 LACKED: dict[str, tuple[pa.Array, str | None, str | None]] = {
     "timestamp_ns": (pa.array(NANOSECONDS, pa.timestamp("ns")), "unsupported type to Spark: timestamp_ns", None),
     "timestamptz_ns": (
@@ -322,7 +326,7 @@ def test_types_that_an_engine_lacks_are_refused_and_other_columns_are_not(
             with pytest.raises(Exception, match=duckdb_error):
                 duckdb.execute("SELECT id FROM lake.v3.t")
     check()
-    # Other columns are read, changed and appended without the jar.
+    # Other columns can be read, changed and appended without the jar.
     for frame in (source(columns="id"), tl.spark.table(spark, lake.uri, "v3.t", columns=["id"])):
         assert {row.id for row in frame.collect()} == expected.keys()
     added = spark.createDataFrame([(10,)], "id long")

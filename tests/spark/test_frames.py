@@ -1,4 +1,6 @@
-"""What Spark's Python data sources leave open: modes that make tables, rows by partition, writes done once, counts."""
+"""Functions for frames that Spark's Python data sources lack: modes that create tables, rows by partition, repeatable
+writes, counts.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def rows(*ids: int, carrier: str = "AA") -> pa.Table:
 
 
 def written(lake: tl.Lakehouse, data: pa.Table, overwrite: bool = False, **given: Any) -> BatchWriter:
-    """A write as Spark makes it: planned, written by one task, committed."""
+    """A write with the calls of Spark: plan, one task, commit."""
     writer = BatchWriter(Options.parse(options(lake, **given)), overwrite, from_arrow_schema(data.schema))
     writer.commit([writer.write(iter(data.to_batches()))])
     return writer
@@ -92,7 +94,9 @@ def test_rows_without_a_column_of_the_partitions_are_refused(lake: tl.Lakehouse,
 
 
 def test_rows_are_counted_from_metadata(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """`count()` reads every column of every row: Spark 4.1 offers a Python source neither columns nor aggregates."""
+    """`tl.spark.count` takes the number of rows from metadata. Spark's `count()` reads every column of every row,
+    because Spark 4.1 pushes neither columns nor aggregates to a Python source.
+    """
     table.delete("id = 2")
     for given, expected in (({}, 2), ({"filter": "id > 2"}, 1), ({"version": 2}, 0)):
         reader = MetadataReader(
@@ -145,7 +149,9 @@ def test_frames_make_tables_and_come_by_partition(spark: SparkSession, lake: tl.
 def test_every_mode_creates_a_table_that_is_absent_alone_and_in_a_transaction(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    """As `saveAsTable` does. A write that fails leaves no table behind."""
+    """Every mode creates a missing table, as with `saveAsTable`, alone and in a transaction. A failed write leaves no
+    table.
+    """
     frame = spark.createDataFrame([(1, "a"), (2, "b")], "id int, carrier string")
     version = lake.version
     for number, mode in enumerate(("append", "overwrite", "ignore", "error", "errorifexists")):
@@ -232,7 +238,7 @@ def test_filter_with_a_set_of_values_names_columns_in_any_case(lake: tl.Lakehous
 
 
 def test_columns_of_the_rows_are_added_with_merge_schema_only(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """New columns and wider types are part of the commit that adds the rows."""
+    """New columns and wider types are added only with `mergeSchema`, in the same commit as the rows."""
     wide = pa.table({"ID": pa.array([4], pa.int64()), "Carrier": ["AA"], "seats": pa.array([1.5])})
     with pytest.raises(tl.InvalidArgument, match=r"no column seats; it has id, carrier.*mergeSchema"):
         written(lake, wide)

@@ -24,7 +24,7 @@ from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import appl
 
 
 def refusal(spark: SparkSession, text: str) -> str | None:
-    """What Iceberg's Java says against some metadata; None if it loads."""
+    """The error of Iceberg's Java for metadata; None if it can load the metadata."""
     try:
         spark._jvm.org.apache.iceberg.TableMetadataParser.fromJson("file:///t/metadata/1.metadata.json", text)
     except (Py4JError, PySparkException) as error:

@@ -1,4 +1,4 @@
-"""The metadata tables of `format("trinitylake")` tell what the lakehouse itself tells."""
+"""The metadata tables of `format("trinitylake")` agree with the lakehouse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "carrier": ["AA", "UA", 
 
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Five versions: an empty one, a load of two tables, a delete, a view, and a rollback of both."""
+    """A lakehouse with five versions: empty, a load of two tables, a delete, a view, and a rollback of the last two."""
     with lake.transaction(message="load", author="etl") as txn:
         txn.create_namespace("nyc")
         txn.create_table("nyc.flights", ROWS, partition_spec="carrier").append(ROWS)

@@ -1,8 +1,8 @@
-"""A statement inside a transaction is never refused where the same statement without one passes.
+"""A statement in a transaction is not refused if the same statement passes without a transaction.
 
-UPDATE and DELETE in a transaction once conflicted with every commit to the table. Which commits they pass is decided by
-Iceberg where there is no transaction, and by the lakehouse where there is one: so both are asked, for the same
-statement on an equal table that the same commit has overtaken, and answers and rows are compared.
+UPDATE and DELETE in a transaction conflicted with every commit to the table. Without a transaction Iceberg decides
+about conflicts, in a transaction the lakehouse does. The test runs the same statement in both ways on equal tables
+after the same concurrent commit, and compares results and rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trinitylake.rest.http.routes import Endpoint
 from trinitylake.rest.request.call import Call
 from trinitylake.spark import transaction
 
-#: Many statements of Spark.
+#: Spark executes many statements.
 pytestmark = pytest.mark.timeout(1800)
 
 SCHEMA = pa.schema([("id", pa.int64()), ("carrier", pa.string()), ("miles", pa.int64())])
@@ -53,8 +53,8 @@ OTHERS: dict[str, Callable[[tl.Table], object]] = {
 }
 
 
-#: A DELETE of whole files says which, and not what it looked for. Where those were rewritten meanwhile, Iceberg asks
-#: its own filter again; a transaction does not know that, and cannot tell whether the new files are meant.
+#: A DELETE of whole files names the files, but not its condition. If the files were rewritten concurrently, Iceberg
+#: evaluates its filter again. A transaction does not know the filter, so it cannot tell whether the new files match.
 STRICTER = {
     ("delete a partition", "delete the same row"),
     ("delete a partition", "delete another row of the same file"),
@@ -62,7 +62,7 @@ STRICTER = {
 
 
 def new_table(lake: tl.Lakehouse, name: str, mode: str) -> tl.Table:
-    """Of two partitions, a file each."""
+    """A table with two partitions, each with one file."""
     modes = {f"write.{what}.mode": mode for what in ("update", "delete", "merge")}
     table = lake.create_table(name, SCHEMA, partition_spec=["carrier"], properties=modes)
     table.append(pa.concat_tables([rows("AA", 1, 2, 3, 4), rows("UA", 11, 12)]))
@@ -71,7 +71,7 @@ def new_table(lake: tl.Lakehouse, name: str, mode: str) -> tl.Table:
 
 @contextmanager
 def overtaken(change: Callable[[], object]) -> Iterator[None]:
-    """The next commit to a table that reaches a server finds that another one was there first."""
+    """The next commit to a table that reaches the server comes after another commit, which `change` makes."""
     answer, lock = App._answer, threading.Lock()
     waiting = [change]
 
@@ -126,6 +126,6 @@ def test_a_transaction_is_never_stricter_than_none(
     stricter = {(statement, what) for what, outcomes in found.items() if outcomes == ("passes", "conflict")}
     assert stricter == {one for one in STRICTER if one[0] == statement}, found
     assert found["append elsewhere"] == found["another property"] == ("passes", "passes"), found
-    # Nor is it blind; but a row that is deleted twice by its position is gone as well.
+    # Conflicts are found, but a row that both delete by position is deleted as wanted.
     is_deleted_twice = (mode, statement) == ("merge-on-read", "delete rows")
     assert found["delete the same row"][1] == ("passes" if is_deleted_twice else "conflict")

@@ -1,4 +1,4 @@
-"""Errors of `format("trinitylake")` that a user can act on are one line; faults keep their traceback."""
+"""Errors of `format("trinitylake")` about the user's input have one line; faults keep their traceback."""
 
 from __future__ import annotations
 

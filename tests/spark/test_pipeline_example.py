@@ -1,4 +1,6 @@
-"""The example pipeline, on a part of its data. It asserts as it goes; what it leaves behind is looked at here."""
+"""The example pipeline on a part of its data. The example contains assertions; this test checks the resulting
+tables.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""TPC-H's refreshes while drivers, executors and workers are killed: readers see whole refreshes, each of them once.
+"""TPC-H's refreshes while drivers, executors and workers are killed: readers see only whole refreshes, each once.
 
-A refresh puts new orders and their items in and takes old ones out, four statements over two tables in one transaction.
-A reader looks at both tables of one version all the time: the price of each order is the sum of the prices of its
-items, and the orders are those of whole refreshes, one after the other. After a kill the application is started again.
-
+A refresh inserts new orders with their items and deletes old ones, by four statements on two tables in one transaction.
+A reader permanently compares both tables of one version: the price of each order is the sum of the prices of its items,
+and the orders are those of whole, consecutive refreshes. After a kill the application is started again.
 `TRINITYLAKE_DEEP=1` kills ten times as often.
 """
 
@@ -25,20 +24,20 @@ import pytest
 
 import trinitylake as tl
 
-#: Starts of Spark and a dozen statements with each.
+#: Each start of Spark executes a dozen statements.
 pytestmark = pytest.mark.timeout(3600)
 
 JOB = Path(__file__).parent / "refresh_job.py"
 DEEP = 10 if os.environ.get("TRINITYLAKE_DEEP") else 1
-#: As `refresh_job.py` has them.
+#: The same numbers as in `refresh_job.py`.
 ORDERS, KEPT = 60, 3
-#: Two executors, each a process of its own.
+#: A cluster of two executors in separate processes.
 CLUSTER = "local-cluster[2,1,700]"
 PATIENCE_SECONDS = 600
 
 
 class Application:
-    """The application in a process of its own, and the processes that it starts."""
+    """The application in a separate process, and the processes that it starts."""
 
     def __init__(self, root: str, master: str, refreshes: int, log: Path) -> None:
         self._log = log.open("ab")
@@ -66,7 +65,7 @@ class Application:
             self._news.notify_all()
 
     def wait(self, what: str, number: int) -> None:
-        """Until it has said that. Fails if it ends before."""
+        """Wait until the application has printed this. Fails if the application ends before."""
 
         def is_there() -> bool:
             return (what, number) in self.said or not self._reader.is_alive()
@@ -79,7 +78,7 @@ class Application:
         return self._process.wait(PATIENCE_SECONDS)
 
     def processes(self, of: str) -> list[int]:
-        """Those that it started, at any depth, by a word in their command."""
+        """The processes that the application started, at any depth, whose command contains a word."""
         found, parents = [], {self._process.pid}
         table = sorted(_processes())  # parents have lower numbers than their children, mostly
         for _ in range(4):
@@ -91,7 +90,7 @@ class Application:
         return found
 
     def kill(self) -> None:
-        """The driver, its JVM and all else at once, as where the machine is lost."""
+        """Kill the driver, its JVM and all other processes at once, as if the machine were lost."""
         for _, _, pid in sorted((0, 0, pid) for pid in [*self.processes(""), self._process.pid]):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -115,7 +114,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 
 
 class Reader(threading.Thread):
-    """Looks at both tables of one version, again and again."""
+    """Permanently compares both tables of one version."""
 
     def __init__(self, root: str) -> None:
         super().__init__(daemon=True)
@@ -142,7 +141,9 @@ class Reader(threading.Thread):
 
 
 def whole_refreshes(view: tl.Lakehouse | tl.LakehouseVersion) -> list[int]:
-    """The refreshes of which the orders are. Raises `AssertionError` if any is torn, or there twice."""
+    """The numbers of the refreshes whose orders are in the table. Raises `AssertionError` if a refresh is incomplete or
+    duplicated.
+    """
     orders = view.table("tpch.orders").scan().to_arrow()
     items = view.table("tpch.lineitem").scan().to_arrow()
     numbers = sorted(set(orders["refresh"].to_pylist()))
@@ -158,7 +159,9 @@ def whole_refreshes(view: tl.Lakehouse | tl.LakehouseVersion) -> list[int]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """The tables of orders and items, copied on write and merged on read, and of keys that the data source writes."""
+    """Tables of orders and items, one copy-on-write and one merge-on-read, and a table of keys that the data source
+    writes.
+    """
     lake = tl.create(str(tmp_path / "lake"), name="tpch")
     copied, merged = ({f"write.{how}.mode": mode for how in ("delete", "update", "merge")} for mode in MODES)
     with lake.transaction() as txn:
@@ -176,7 +179,7 @@ KEEP_TRYING = {"commit.retry.num-retries": "10"}
 
 
 def check_all_is_there_once(root: str, said: list[tuple[str, int]]) -> None:
-    """What was acknowledged has happened, and nothing twice."""
+    """Check that every acknowledged refresh was committed, and none twice."""
     lake = tl.open(root)
     whole = whole_refreshes(lake)
     keys = pa.table({"key": lake.table("tpch.keys").scan().to_arrow()["key"]}).sort_by("key")["key"].to_pylist()
@@ -215,7 +218,7 @@ def test_killed_driver_or_writer_leaves_whole_refreshes(root: str, tmp_path: Pat
 
     number = 0
     for _ in range(DEEP):
-        # An executor and a worker are killed; then the driver, in the middle of another refresh.
+        # An executor, a worker and then the driver are killed, each at another refresh.
         application = Application(root, CLUSTER, 10_000, log)
         try:
             for kill in (

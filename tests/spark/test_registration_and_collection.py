@@ -1,4 +1,4 @@
-"""Registration by executors, of files that a collection may delete before they are registered."""
+"""Registration by executors of files that a garbage collection may delete before the registration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def old(*paths: Path) -> None:
 
 
 def collect(lake: tl.Lakehouse, root: Path) -> None:
-    """A vacuum that has something to delete."""
+    """Run a vacuum that deletes a file."""
     (root / "_queue").mkdir(exist_ok=True)
     garbage = root / f"_queue/{0:020d}-{uuid.uuid4()}.binpb"
     garbage.write_bytes(b"x")
@@ -49,7 +49,7 @@ def test_definition_files_that_may_have_been_collected_are_refused(spark: SparkS
     collect(lake, root)
     old(root / other)
     before = lake.version
-    # What the latest version refers to was kept.
+    # Files that the latest version references are not deleted.
     lake.register(view("v2", path), engine=spark)
     collection = lake._core.begin_distributed_gc(0)
     collection.fence(False)

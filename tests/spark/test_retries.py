@@ -1,4 +1,4 @@
-"""Work that is done again: failed tasks, drivers that died between two writes, batches that Spark repeats."""
+"""Repeated work: failed tasks, drivers that die between two writes, batches that Spark repeats."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ def with_tables(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 
 def run_job(lake: tl.Lakehouse, marks: Path, *master: str) -> set[str]:
-    """Write rows 0 to 399, consume four versions and merge 200 rows by a Spark application; returns what the attempts
-    of its tasks did."""
+    """Run a Spark application that writes rows 0 to 399, consumes four versions and merges 200 rows. Returns the marks
+    that the attempts of its tasks left.
+    """
     marks.mkdir()
     with lake.transaction() as txn:
         txn.table("nyc.source").consume("copies")
@@ -141,7 +142,7 @@ def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_pat
 
 
 def save_into(lake: tl.Lakehouse, table: str, data: pa.Table, overwrite: bool = False, **options: Any) -> BatchWriter:
-    """A write as Spark makes it: planned, written by one task, committed."""
+    """A write with the calls of Spark: plan, one task, commit."""
     writer = BatchWriter(Options.parse({"root": lake.uri, "path": table, **options}), overwrite)
     writer.commit([writer.write(iter(data.to_batches()))])
     return writer

@@ -1,4 +1,4 @@
-"""MERGE, UPDATE and DELETE of `trinitylake.spark`. The expected rows are those that DuckDB computes."""
+"""MERGE, UPDATE and DELETE of `trinitylake.spark`. DuckDB computes the expected rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOURCE = pa.table(
         "gone": [False, True, False, False, True],
     }
 )
-#: The same statements of two dialects, as clauses and as SQL.
+#: The same statements as clauses of `merge` and in SQL.
 CLAUSES: dict[str, tuple[list[tuple[str, dict[str, Any]]], str]] = {
     "upsert": (
         [("when_matched_update", {}), ("when_not_matched_insert", {})],
@@ -91,7 +91,9 @@ def merged_by_duckdb(target: pa.Table, source: pa.Table, clauses: str) -> list[t
 
 @pytest.fixture
 def table(lake: tl.Lakehouse, request: pytest.FixtureRequest) -> tl.Table:
-    """Two files, and more with partitions, by a spec that the test names, or one of `IN_PLACE`."""
+    """A table with two files, or more with partitions. The parameter is a partition spec, or an element of
+    `IN_PLACE`.
+    """
     lake.create_namespace("ns")
     spec, properties = getattr(request, "param", None), {}
     if isinstance(spec, tuple):
@@ -159,7 +161,9 @@ def test_update_and_delete_change_the_rows_of_the_filter_only(
 def test_merge_after_evolution_and_with_an_empty_source(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    """Files from before have no column `extra`, and a narrower `n`; `at` has a type that Spark does not have."""
+    """A merge works after the schema has evolved: earlier files lack the column `extra` and have a narrower `n`, and
+    `at` has a type that Spark lacks.
+    """
     table.append(
         TARGET.slice(0, 1).append_column("extra", pa.array(["x"])).append_column("at", pa.array([dt.time(1)])),
         evolve_schema=True,
@@ -217,7 +221,7 @@ def test_mistakes_are_errors_of_one_line(
 def test_merge_with_an_id_is_done_once_alone_and_in_a_transaction(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    """A driver that died after its merge ran it again, and inserted the rows without a key twice."""
+    """A merge with an id is done once, also if a driver that died after its merge runs the merge again."""
     source = frame_of(spark, SOURCE)
 
     def merge(**options: Any) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""No secret is in anything that Spark writes or shows: settings become properties of jobs, and those become logs."""
+"""Secrets are in nothing that Spark writes or shows: settings become properties of jobs, which Spark logs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from trinitylake.spark import connect
 from trinitylake.spark.options import Options
 from trinitylake.spark.secret_settings import divided, warn_of_secrets
 
-#: The application takes half a minute on a machine that does nothing else.
+#: The application takes half a minute on an idle machine.
 pytestmark = pytest.mark.timeout(900)
 
 JOB = Path(__file__).parent / "secrets_job.py"
-#: What a catalog may be given for each kind of store. No value has a word that Spark takes for a sign of a secret.
+#: Properties of a catalog for each kind of store. No value contains a word that Spark recognises as a secret.
 CATALOG_CONFIG = {
     "s3.access-key-id": "CANARY-one",
     "s3.secret-access-key": "CANARY-two",
@@ -35,10 +35,10 @@ CATALOG_CONFIG = {
     "adls.auth.shared-key.account.key": "CANARY-five",
     "adls.sas-token.account": "CANARY-six",
 }
-#: Storage options of the data source, for a store without authentication.
+#: Storage options of the data source for a store without authentication.
 S3 = {"secret_access_key": "CANARY-eight", "session_token": "CANARY-nine"}
 _NOWHERE = {"allow_http": "true", "max_retries": "0", "retry_timeout": "1"}
-#: And for stores that cannot be reached. The values are in the environment.
+#: Storage options for stores that cannot be reached. The secrets are in the environment.
 AWAY = {
     "azure key": (
         "az://container/lake",
@@ -68,7 +68,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def written(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """All that an application wrote and showed, by what it is called; its log, too."""
+    """All output of the application by name, including its log."""
     root = f"s3://{s3.new_bucket()}/lake"
     rows = pa.table({"id": [1, 2, 3]})
     with tl.create(root, storage_options=s3.storage_options).transaction() as txn:
@@ -144,8 +144,9 @@ def test_no_storage_option_becomes_a_setting(root: str, options: dict[str, str])
 
 @pytest.mark.parametrize("name", ["credential", "token", "header.authorization", "hadoop.fs.s3a.secret.key"])
 def test_a_secret_that_only_a_setting_can_tell_is_refused(shop: tl.Lakehouse, spark: SparkSession, name: str) -> None:
-    """Some properties cannot go by the server, because they are needed to reach it, or because Hadoop reads them.
-    Such a secret would quietly have become a setting."""
+    """A secret that only a setting can transmit is refused. Some properties cannot be sent by the server, because they
+    are needed to reach it, or because Hadoop reads them.
+    """
     with pytest.raises(InvalidArgument, match=name):
         connect(shop.uri, "refused", spark=spark, durability="none", catalog_config={name: "CANARY"})
     assert "CANARY" not in str(spark.conf.getAll)
@@ -153,15 +154,18 @@ def test_a_secret_that_only_a_setting_can_tell_is_refused(shop: tl.Lakehouse, sp
 
 
 def test_a_secret_on_the_command_line_of_the_jvm_is_warned_of() -> None:
-    """PySpark starts the JVM with all settings as arguments, where every user of the machine can read them."""
+    """A secret in a setting of the JVM gives a warning. PySpark starts the JVM with all settings as arguments, which
+    every user of the machine can read.
+    """
     with pytest.warns(UserWarning, match=r"spark\.hadoop\.fs\.s3a\.secret\.key"):
         warn_of_secrets({"spark.hadoop.fs.s3a.secret.key": "x", "spark.master": "local"})
 
 
 @pytest.mark.parametrize("name", ["account_key", "azure_storage_access_key", "sas_key", "service_account_key"])
 def test_a_secret_that_spark_would_not_hide_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans show the options of a source, without what Spark knows to be secret by its name; a streaming write writes
-    its plan into the log. It knows none of the names that keys of Azure have."""
+    """A secret is refused in an option that Spark does not redact by its name, such as the key of an Azure account.
+    Plans show the options of a source, and a streaming write logs its plan.
+    """
     with pytest.raises(InvalidArgument, match=f"storage.{name}") as refused:
         Options.parse({"root": "az://c/l", f"storage.{name}": "CANARY"})
     assert "CANARY" not in str(refused.value)
@@ -170,7 +174,9 @@ def test_a_secret_that_spark_would_not_hide_is_refused(name: str, monkeypatch: p
 
 
 def test_an_option_of_the_data_source_says_where_its_secret_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Notebooks and jobs are files that others read, and a secret among the options of a reader stands in them."""
+    """An option of the data source can name the file or variable with a secret, because notebooks and jobs are files
+    that others read.
+    """
     file = tmp_path / "secret"
     file.write_text("from a file\n")
     monkeypatch.setenv("TRINITYLAKE_TEST_SECRET", "from a variable")

@@ -1,4 +1,4 @@
-"""The format's functions as Arrow UDFs give, on executors, exactly what the core gives in this process."""
+"""The format's functions as Arrow UDFs return the same on executors as the core in this process."""
 
 from __future__ import annotations
 

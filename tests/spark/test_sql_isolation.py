@@ -1,4 +1,4 @@
-"""SERIALIZABLE transactions of Spark: what statements and reads of the data source read, and what conflicts.
+"""SERIALIZABLE transactions of Spark: the reads of SQL statements and of the data source, and their conflicts.
 
 Two SQL sessions committed 0 of 58 transactions next to one Python writer: Spark loads a table before each statement,
 and a loaded table counted as read.
@@ -25,7 +25,7 @@ def rows(*ids: int, carrier: str = "XX") -> pa.Table:
 
 @pytest.fixture
 def is_committed(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> Callable[[Statement, Change], bool]:
-    """Whether a transaction commits whose statements ran before another change was committed."""
+    """A function that returns whether a transaction commits if another change is committed after its statements."""
     with shop.transaction() as txn:
         modes = {f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")}
         table = txn.create_table("nyc.routes", rows(1), partition_spec=["carrier"], properties=modes)
@@ -100,7 +100,9 @@ def test_change_of_read_rows_conflicts(is_committed: Callable[[Statement, Change
 @pytest.mark.filterwarnings("ignore:.*not part of the transaction")
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
 def test_write_skew_by_absent_rows(spark: SparkSession, shop: tl.Lakehouse, catalog: str, isolation: str) -> None:
-    """Each transaction books the seat if the other table has no booking for it. Under snapshot isolation both do."""
+    """Write skew by missing rows: each transaction books the seat in its table if the other table has no booking. Under
+    snapshot isolation both commit.
+    """
     both = [tl.spark.transaction(spark, isolation=isolation, catalog=catalog) for _ in range(2)]  # type: ignore[arg-type]
     for tx, mine, other in ((both[0], "flights", "planes"), (both[1], "planes", "flights")):
         assert not tx.sql(f"SELECT * FROM nyc.{other} WHERE id = 500").collect()
@@ -168,7 +170,9 @@ STATEMENTS = (
 def test_scans_that_the_server_plans_give_the_same_rows(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, mode: str
 ) -> None:
-    """In a snapshot transaction Spark plans its scans itself."""
+    """Scans that the server plans return the same rows as scans that Spark plans. In a snapshot transaction Spark plans
+    its scans itself.
+    """
     answers = []
     for isolation in ("snapshot", "serializable"):
         with shop.transaction() as txn:

@@ -1,7 +1,7 @@
-"""Spark over a lakehouse on S3: SQL with the clients that `connect` brings, and Spark's own reader through s3a.
+"""Spark over a lakehouse on S3: SQL with the clients that `connect` provides, and Spark's own reader through s3a.
 
-A lane of its own, `--lane spark-on-s3`, which is part of `make compatibility`: the packages have 60 MB, and those of
-hadoop-aws 640 MB, and the session cannot be the one of the other tests.
+These tests are a separate lane, `--lane spark-on-s3`, which is part of `make compatibility`: they need packages of 60
+MB and hadoop-aws with 640 MB, and a separate session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trinitylake.spark.runtime import jar_settings
 
 pytestmark = pytest.mark.lane("spark-on-s3")
 
-#: Hadoop's file system for S3, in the version of Hadoop that PySpark 4.1 has.
+#: Hadoop's file system for S3, in the Hadoop version of PySpark 4.1.
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.4.2"
 
 

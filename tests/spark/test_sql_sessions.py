@@ -1,4 +1,4 @@
-"""A session around its transactions: what is current and listed, what ended, what was meant to be inside, threads."""
+"""A Spark session before, during and after transactions: current catalog, listed catalogs, errors, threads."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def catalogs(spark: SparkSession) -> list[str]:
 def test_a_transaction_that_ended_says_so_and_leaves_the_session_as_it_was(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str
 ) -> None:
-    """A transaction's catalog stayed the current one after its end: every statement said "Connection pool shut down",
-    `SHOW CATALOGS` listed the dead catalogs of all transactions, and nothing named the reason."""
+    """After its end, a transaction says so in errors, and the session has its former current catalog. The catalog of
+    the transaction stayed the current one: every statement failed with "Connection pool shut down", and `SHOW CATALOGS`
+    listed it.
+    """
     spark.sql(f"USE {catalog}.nyc")
     with tl.spark.transaction(spark, catalog=catalog) as tx:
         spark.sql(f"USE {tx}.nyc")
@@ -64,7 +66,9 @@ def test_a_transaction_that_ended_says_so_and_leaves_the_session_as_it_was(
 
 
 def test_statements_of_a_transaction_name_tables_as_ever(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
-    """A statement on the plain catalog inside the block committed at once and survived the rollback, without a word."""
+    """A statement on the plain catalog inside of a transaction's block is part of the transaction. Such statements
+    committed at once, and survived the rollback.
+    """
     version = shop.version
     spark.createDataFrame([(7, "B6")], "id long, carrier string").createOrReplaceTempView("staged")
     with tl.spark.transaction(spark, catalog=catalog) as tx:
@@ -174,8 +178,9 @@ def test_threads_find_the_format(
 
 
 def test_statements_take_parameters(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
-    """Iceberg's parser drops the parameters of Spark 4.1: each statement with `args` said UNBOUND_SQL_PARAMETER, in a
-    transaction and outside of it."""
+    """Statements have parameters, in a transaction and outside of it. Iceberg's parser drops the parameters of Spark
+    4.1, so statements with `args` failed with UNBOUND_SQL_PARAMETER.
+    """
     with tl.spark.transaction(spark, catalog=catalog) as tx:
         tx.sql("INSERT INTO nyc.flights VALUES (:id, :carrier)", {"id": 4, "carrier": "it's"})
         tx.sql("DELETE FROM nyc.flights WHERE id = ?", [1])
@@ -190,7 +195,9 @@ def test_statements_take_parameters(spark: SparkSession, shop: tl.Lakehouse, cat
 def test_threads_have_transactions_of_their_own(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, kind: Callable[..., threading.Thread]
 ) -> None:
-    """A transaction in a thread said CATALOG_NOT_FOUND, because the JVM's thread has no active session."""
+    """Each thread can have its own transaction. A transaction in a thread failed with CATALOG_NOT_FOUND, because the
+    JVM's thread has no active session.
+    """
 
     def insert(number: int) -> None:
         with tl.spark.transaction(spark, isolation="serializable", catalog=catalog) as tx:

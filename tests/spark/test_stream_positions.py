@@ -1,4 +1,4 @@
-"""Where a stream stands, without Spark around it: offsets over restarts, expired snapshots, what a backlog costs."""
+"""Positions of streams, tested without Spark: offsets after restarts, expired snapshots, and the costs of a backlog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def source(lake: tl.Lakehouse) -> tl.Table:
 
 
 def reader_of(lake: tl.Lakehouse, **options: Any) -> StreamReader:
-    """What a query has after a start or a restart."""
+    """A new reader, as after a start or a restart of a query."""
     given = {"root": lake.uri, "path": "nyc.flights", **{name: str(value) for name, value in options.items()}}
     return StreamReader(Options.parse(given), SCHEMA)
 
@@ -48,7 +48,9 @@ def test_the_first_batch_begins_where_the_stream_did_after_a_restart(lake: tl.La
 
 
 def test_a_stream_is_asked_again_where_it_begins_while_the_table_grows(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """Spark asks for the end of the first batch, and then where it begins: a commit between the two emptied it."""
+    """Spark requests the end of the first batch before its start. A commit between the two does not make the batch
+    empty.
+    """
     reader = reader_of(lake)
     end = reader.latestOffset()
     source.append(rows(4))
@@ -180,7 +182,7 @@ def test_a_table_that_was_created_again_stops_a_restarted_stream(lake: tl.Lakeho
 
 
 def expire_snapshots(table: tl.Table, *, keep: int) -> None:
-    """What an engine's own housekeeping does: only the newest snapshots stay, and the oldest of them has no parent."""
+    """Expire snapshots as an engine does: only the newest ones stay, and the oldest of them has no parent."""
     table.refresh()
     old = [snapshot.snapshot_id for snapshot in table.iceberg.snapshots()][:-keep]
     with table._writing() as iceberg:

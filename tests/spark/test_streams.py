@@ -1,4 +1,4 @@
-"""Tables as streams: every row of every version once, in the source and in the sink, also after a restart."""
+"""Tables as streams: every row of every version arrives once, in the source and in the sink, also after a restart."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stream(spark: SparkSession, lake: tl.Lakehouse, **options: Any) -> DataFrame
 
 @contextlib.contextmanager
 def running(frame: DataFrame, lake: tl.Lakehouse, checkpoint: Path, mode: str = "append") -> Iterator[StreamingQuery]:
-    """A query that copies into the table `nyc.copy`; stopped at the end of the block."""
+    """A query that copies into the table `nyc.copy`, and is stopped at the end of the block."""
     writer = frame.writeStream.format("trinitylake").option("root", lake.uri).outputMode(mode)
     query = writer.option("checkpointLocation", str(checkpoint)).start("nyc.copy")
     try:
@@ -46,7 +46,7 @@ def running(frame: DataFrame, lake: tl.Lakehouse, checkpoint: Path, mode: str = 
 
 
 def batches(query: StreamingQuery) -> list[int]:
-    """The rows of each micro-batch that had any."""
+    """The rows of each non-empty micro-batch."""
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 
@@ -72,7 +72,9 @@ def test_every_row_arrives_once_over_restarts(
 def test_a_batch_that_spark_runs_again_is_written_once(
     spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
 ) -> None:
-    """The driver died after the sink's commit and before Spark's own: the last batch runs again on restart."""
+    """A batch that Spark runs again is written once. The driver died after the commit of the sink and before Spark's
+    own commit.
+    """
     lake.create_table("nyc.copy", rows())
     checkpoint = tmp_path / "checkpoint"
     with running(stream(spark, lake), lake, checkpoint) as query:
@@ -176,7 +178,7 @@ def test_removed_rows_stop_a_stream_unless_it_ignores_changes(
 
 
 def read_between(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
-    """The rows between two offsets, in this process."""
+    """The rows between two offsets, read in this process."""
     found: list[int] = []
     for partition in reader.partitions(start, end):
         for batch in reader.read(partition):
@@ -240,7 +242,9 @@ def test_table_that_was_created_again_stops_a_stream(spark: SparkSession, lake: 
 def test_a_batch_that_lost_a_race_is_committed_with_all_its_files(
     lake: tl.Lakehouse, source: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another writer commits between the look at the table and the commit of a batch that replaces everything."""
+    """A batch that replaces all rows is committed with all of its files, although another writer commits after the
+    batch has read the table.
+    """
     monkeypatch.setattr("trinitylake.spark.write_tasks._local_property", lambda name: "query")
     writer = StreamWriter(Options.parse({"root": lake.uri, "path": "nyc.flights"}), overwrite=True)
     report = writer.write(iter(rows(70, 71).to_batches()))

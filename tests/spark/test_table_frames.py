@@ -40,7 +40,7 @@ def table(lake: tl.Lakehouse) -> tl.Table:
 
 
 def of_spark(frame: DataFrame) -> bool:
-    """Whether Spark's own reader reads the frame."""
+    """Whether Spark's own Parquet reader reads the frame."""
     return "FileScan parquet" in plan(frame)
 
 
@@ -68,7 +68,7 @@ def test_a_query_reads_its_columns_and_rows_only(spark: SparkSession, lake: tl.L
 
 
 def test_a_join_of_small_tables_is_broadcast(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
-    """Spark planned a join of a Python data source with itself as 7.6e37 bytes."""
+    """Spark broadcasts a small table in a join. It estimated a self join of a Python data source as 7.6e37 bytes."""
     frame = tl.spark.table(spark, lake.uri, "nyc.flights")
     assert frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes() < 1 << 20
     assert "BroadcastHashJoin" in plan(frame.join(frame.select("id"), "id"))
@@ -169,7 +169,7 @@ def with_other_type(lake: tl.Lakehouse, table: tl.Table) -> None:
 
 
 def with_odd_part_name(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """Files have the part as `A_x20b`, and Spark's Parquet reader returned NULL for it."""
+    """Files have the field as `A_x20b`, for which Spark's Parquet reader returned NULL."""
     kind = pa.struct([("A b", pa.int64()), ("c", pa.int64())])
     rows = pa.table({"id": [1, 2], "s": pa.array([{"A b": 4, "c": 1}, None], kind)})
     lake.drop_table("nyc.flights")
@@ -187,7 +187,7 @@ def test_what_spark_would_read_otherwise_is_left_to_the_source(
 
 
 def test_a_file_with_a_hidden_name_is_read(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
-    """Hadoop's readers take files whose names begin with a dot or an underline for temporary ones, and skip them."""
+    """A file with a hidden name is read. Hadoop's readers skip files whose names begin with a dot or an underscore."""
     shown = next(iter(table.scan().iceberg.plan_files())).file
     path = f"{shown.file_path.rpartition('/')[0]}/_hidden.parquet"
     shutil.copy(shown.file_path.removeprefix("file://"), path.removeprefix("file://"))

@@ -1,4 +1,4 @@
-"""Vacuum on executors deletes the same files as one machine, whatever fails meanwhile, and no reachable file."""
+"""Vacuum on executors deletes the same files as one machine, whatever fails, and never deletes a reachable file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def full(root: Path) -> tl.Lakehouse:
 
 
 def comparable(done: Vacuumed) -> tuple[object, ...]:
-    """All that does not depend on when, and in which order."""
+    """The results that do not depend on times and on the order of tasks."""
     paths = sorted(done.deleted_paths), sorted(done.unknown_paths)
     return done.deleted, done.deleted_by_table, done.kept, done.young, done.unknown, done.foreign, *paths
 
@@ -66,7 +66,9 @@ def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, ful
 
 
 def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
-    """There, no file has an age that a test can set: so there is no grace period, and no writer."""
+    """Executors delete from an object store. A test cannot set the age of files there, so it uses no grace period and
+    no concurrent writer.
+    """
     with s3_server.serve() as server:
         bucket = server.new_bucket()
         lake = tl.create(
@@ -109,7 +111,7 @@ def test_what_is_committed_while_executors_work_stays(spark: SparkSession, full:
 def test_a_worker_that_dies_is_replaced(
     spark: SparkSession, full: tl.Lakehouse, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each sort of task loses its worker once, in the middle of its work."""
+    """A worker that dies is replaced. Each kind of task loses its worker once, during its work."""
     expected = comparable(full.maintenance.vacuum(dry_run=True, paths=True))
     let_workers_die(monkeypatch, vacuum, ["_read", "_classify", "_delete"], tmp_path)
     assert comparable(full.maintenance.vacuum(paths=True, engine=spark)) == expected
@@ -140,8 +142,9 @@ def test_what_spark_does_twice_counts_once(
 
 
 def test_another_collector_at_the_same_time_does_no_harm(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
-    """Versions expire while executors read them, and another process collects their files: tasks do not find files
-    that they read or delete."""
+    """A concurrent collection of another process does no harm. It expires versions while executors read them, and
+    deletes files that tasks then do not find.
+    """
     doomed = full.maintenance.vacuum(dry_run=True, paths=True).deleted_paths
     words: list[str] = []
 
@@ -167,7 +170,7 @@ def test_another_collector_at_the_same_time_does_no_harm(spark: SparkSession, fu
 
 
 def test_what_cannot_be_read_ends_the_collection(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
-    """A missing manifest may have named any file, so nothing may go."""
+    """A missing manifest ends the collection, because it may have named any file."""
     table = full.table("shop.orders").iceberg
     (manifest, *_) = table.current_snapshot().manifests(table.io)
     Path(manifest.manifest_path.removeprefix("file://")).unlink()
