@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def configured(folder: Path, port: int, upstream: int) -> Path:
-    """The configuration, with time limits of a second instead of many."""
+    """Write the configuration with shorter time limits. Returns its path."""
     text = Path(__file__).with_name("nginx.conf").read_text()
     for before, after in (
         ("127.0.0.1:8181", f"127.0.0.1:{upstream}"),
@@ -55,7 +55,7 @@ def configured(folder: Path, port: int, upstream: int) -> Path:
 
 
 def main() -> int:
-    """Run the checks; the exit code."""
+    """Run the checks. Returns the exit code."""
     if shutil.which("nginx") is None:
         print("nginx is not installed")
         return 2

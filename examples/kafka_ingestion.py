@@ -27,7 +27,7 @@ def producer_of(topic: str, partition: int) -> str:
 
 
 def row_of(message: Message) -> dict[str, object]:
-    """The row of a message. What is no JSON object has another column, so it goes to the dead-letter table."""
+    """The row of a message. If it is not a JSON object, the row has a column that the table lacks, and is rejected."""
     value = message.value() or b""
     try:
         row = json.loads(value)

@@ -1,15 +1,15 @@
 # ruff: noqa: E402 (the imports come after the look at what is installed)
 # %% [markdown]
-# # A year of flights: bronze, silver and gold, switched together
+# # A year of flights: bronze, silver and gold in one commit
 #
 # A pipeline on Spark over a lakehouse that consists of files: no server, no jar. Each load writes three layers in
 # **one** transaction, so no reader sees new raw rows with old totals. Audits run before a load is published. A load
 # whose step fails is retried under the same id. A wrong correction is rolled back. A consumer reads each published row
 # once.
 #
-# Run it with `python examples/nycflights_pipeline.py`, or cell by cell in an editor that knows `# %%`. It takes the
-# lakehouse's root from TRINITYLAKE_PIPELINE_ROOT (else a new folder below `.demo`), and reads every n-th flight if
-# TRINITYLAKE_PIPELINE_EVERY is n.
+# Run it with `python examples/nycflights_pipeline.py`, or cell by cell in an editor that supports `# %%`. The
+# environment variable TRINITYLAKE_PIPELINE_ROOT sets the root of the lakehouse, by default a new folder below `.demo`.
+# If TRINITYLAKE_PIPELINE_EVERY is n, only every n-th flight is read.
 
 # %%
 from __future__ import annotations
@@ -49,7 +49,7 @@ every = int(os.environ.get("TRINITYLAKE_PIPELINE_EVERY", "1"))
 root = os.environ.get("TRINITYLAKE_PIPELINE_ROOT") or str(Path(".demo") / time.strftime("pipeline-%Y%m%d-%H%M%S"))
 
 # %% [markdown]
-# A local Spark, unless there is a session already. `format("trinitylake")` is known to it because the package is
+# Use the running Spark session, or start a local one. Spark finds `format("trinitylake")`, because the package is
 # installed.
 
 # %%
@@ -81,8 +81,8 @@ def report(what: str, began: float) -> None:
 # %% [markdown]
 # ## The layers
 #
-# Bronze is what arrived. Silver has the flights that took place, with the names they refer to. Gold is what people
-# look at. All of them are made in one transaction with the reference tables.
+# Bronze has the rows as they arrived. Silver has the flights that took place, with the names of airlines and airports.
+# Gold has the totals for reports. One transaction creates these layers and the reference tables.
 
 # %%
 began = time.perf_counter()
@@ -124,7 +124,7 @@ report(f"version {setup.version}: reference data and empty layers", began)
 #
 # Spark's executors write into a saved transaction (`option("txn", id)`) and read from it what they wrote before.
 # Nothing of it is visible until the commit, which comes after the audits. The id names the work: `restart=True`
-# discards an attempt that failed, and an id that was committed has its version already.
+# discards a failed attempt, and for a committed id, the load only returns the version of that commit.
 
 
 # %%
@@ -201,15 +201,15 @@ silver_autumn = read("silver.flights").count()
 assert lake.log(1)[0].message == "load january-to-november"
 
 # %% [markdown]
-# ## A consumer that follows
+# ## A consumer
 #
-# A stream reads what each new version adds to silver. Its checkpoint and the sink's table agree on what was taken
-# over, so a row arrives once, however often the consumer is stopped and started.
+# A stream reads the rows that each new version adds to silver. Its checkpoint and the sink's table agree on the rows
+# that have arrived, so each row arrives once, however often the consumer is stopped and started.
 
 
 # %%
 def consume() -> int:
-    """Take over what is new; returns the number of rows."""
+    """Copy the new rows. Returns their number."""
     stream = spark.readStream.format("trinitylake").option("root", uri).load("silver.flights")
     sink = stream.writeStream.format("trinitylake").option("root", uri)
     query = sink.option("checkpointLocation", f"{root}-checkpoint").trigger(availableNow=True)
@@ -226,8 +226,8 @@ report(f"the consumer took over {consumed:,} rows", began)
 # %% [markdown]
 # ## A step that fails, and the retry
 #
-# The second step of the load of December fails, after bronze was written. The scheduler runs the load again: the same
-# call under the same id. A third run does nothing.
+# The second step of the load of December fails after bronze was written. The scheduler runs the load again, with the
+# same id. A third run does nothing.
 
 # %%
 began = time.perf_counter()
@@ -251,8 +251,9 @@ report(f"the consumer took over {consumed:,} rows, those of December alone", beg
 # %% [markdown]
 # ## A load that fails its audit
 #
-# The same month again, with negative distances. The audit finds it before any reader does, in silver and in bronze. The
-# load was saved, so another process might still commit it: its rollback is a version, in which no table differs.
+# The same month is loaded again, with negative distances. The audit finds them before any reader sees silver or bronze.
+# The load was saved, so another process could still commit it. Therefore its rollback creates a version, in which no
+# table differs.
 
 # %%
 began = time.perf_counter()
@@ -270,10 +271,10 @@ assert not lake.diff(latest, lake.version)
 assert read("bronze.flights").count() == flights.num_rows
 
 # %% [markdown]
-# ## A late correction, and back
+# ## A late correction, and its rollback
 #
-# "All delays of December were a quarter of an hour too long", says a note; silver and gold are corrected together. The
-# note was about another airport: one call brings the lakehouse back to the version before, all tables at once.
+# A note says that all delays of December were a quarter of an hour too long, so silver and gold are corrected together.
+# But the note was about another airport: one call rolls all tables back to the previous version.
 
 # %%
 began = time.perf_counter()
@@ -302,10 +303,9 @@ assert abs(december_delay() - was) < 1e-6
 report(f"version {back}: as before the correction, {december_delay():.1f} minutes", began)
 
 # %% [markdown]
-# ## What happened
+# ## History
 #
-# The change feed tells which transaction changed which tables; a consumer of tables, rather than of rows, follows
-# that.
+# The log lists the versions, and the metadata table `changes` lists the tables that each version changed.
 
 # %%
 for entry in reversed(lake.log(None)):
@@ -318,9 +318,9 @@ changes = (
 changes.orderBy("version").show(truncate=60)
 
 # %% [markdown]
-# ## The year, seen
+# ## A plot of the year
 #
-# Mean delay by month of the airlines with most flights, from gold.
+# The plot shows the mean delay by month of the five airlines with the most flights, from gold.
 
 # %%
 gold = read("gold.delays").toArrow()

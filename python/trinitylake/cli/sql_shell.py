@@ -287,7 +287,9 @@ class SqlShell:
         return [*dict.fromkeys(names), *(keywords if word else [])]
 
     def _known_names(self) -> dict[str, str | None]:
-        """Names of objects as written in SQL, with their full names; for namespaces with None."""
+        """Names for completion, as written in SQL. The value of a table or view is its full name, that of a namespace
+        None.
+        """
         reader = self.reader
         state = (id(reader), getattr(reader, "version", None))
         if self._names[0] != state:

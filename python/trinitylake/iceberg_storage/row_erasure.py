@@ -85,7 +85,7 @@ _PARTITIONS = "partitions.", "partition-summaries-included", "changed-partition-
 
 
 class _Replaced(NamedTuple):
-    """Replacement of a data file, None if no row remains, and the ascending positions of the removed rows."""
+    """The file that replaces a data file (None if no row remains), and the ascending positions of the removed rows."""
 
     file: DataFile | None
     removed: np.ndarray

@@ -320,7 +320,8 @@ class _Statement:
     ) -> DataFrame:
         """The rows that match the source or to which a clause applies: file, position, clause and new values.
 
-        Each of `clauses` has a condition for the rows that it is for, and the source columns that it can use.
+        Each element of `clauses` is a clause, the condition under which it applies to a row, and the source columns
+        that it can use.
         """
         rows = rows.withColumn(CLAUSE, _first_that_applies((applies, clause) for clause, applies, _ in clauses))
         of_clause = [self._values(rows, clause, given) for clause, _, given in clauses]

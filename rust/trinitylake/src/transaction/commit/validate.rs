@@ -26,7 +26,8 @@ pub(super) enum Validated {
 }
 
 pub(super) struct Fit {
-    /// The version that was validated before, if the newest version is not yet checked against the expiry boundary.
+    /// Set if the newest known version is not yet checked against the expiry boundary: the version on which the
+    /// transaction was validated before.
     pub(super) unconfirmed: Option<Arc<Version>>,
 }
 
