@@ -15,7 +15,8 @@ import trinitylake as tl
 from trinitylake import _core, core
 from trinitylake.definitions import new_view_def, serialize
 from trinitylake.spark import registration
-from trinitylake.spark.registration import END_OF_NAMESPACE, LeafTask
+from trinitylake.spark.leaf_tasks import write_leaves
+from trinitylake.spark.registration import END_OF_NAMESPACE
 
 
 def new_lake(path: Path, name: str, order: int = 4) -> tl.Lakehouse:
@@ -223,17 +224,15 @@ def test_a_task_that_fails_once_is_tried_again(
     alone, together = new_lake(tmp_path, "alone"), new_lake(tmp_path, "together")
     flag = tmp_path / "failed"
 
-    class FailsOnce(LeafTask):
-        """Writes all leaves of its partition, and fails before it reports them."""
+    def fails_once(*arguments: Any) -> Any:
+        """Writes all leaves of its partition, and fails at the first attempt."""
+        done = list(write_leaves(*arguments))
+        if not flag.exists():
+            flag.touch()
+            raise OSError("the executor is lost")
+        yield from done
 
-        def __call__(self, batches: Any) -> Any:
-            done = list(super().__call__(batches))
-            if not flag.exists():
-                flag.touch()
-                raise OSError("the executor is lost")
-            yield from done
-
-    monkeypatch.setattr(registration, "LeafTask", FailsOnce)
+    monkeypatch.setattr(registration, "write_leaves", fails_once)
     rows = objects(200)
     together.register(rows, engine=spark)
     assert flag.exists()

@@ -94,7 +94,7 @@ def test_no_task_reads_what_archives_hold(spark: SparkSession) -> None:
             yield pa.record_batch({"kinds": pa.array([kinds] * batch.num_rows, pa.list_(pa.string()))})
 
     for row in spark.range(0, 2, 1, 2).mapInArrow(finders, "kinds array<string>").collect():
-        assert row.kinds == ["ArchiveFinder", "NoModules"]
+        assert row.kinds == ["ArchiveFinder", "ArchiveFinder"]
 
 
 def test_no_task_looks_for_garbage_among_what_is_loaded(spark: SparkSession) -> None:
@@ -117,53 +117,24 @@ def path_of_modules(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(sys, "path_importer_cache", {})
     archives_on_path.install()
     archives_on_path.install()
-    assert sys.path_hooks.count(archives_on_path.finder) == 1
+    assert sys.path_hooks.count(archives_on_path.ArchiveFinder) == 1
     return monkeypatch
 
 
-@pytest.mark.parametrize("ending", [b"", b"x" * 70_000], ids=["plain", "with something after it"])
-def test_modules_in_archives_are_found(tmp_path: Path, path_of_modules: pytest.MonkeyPatch, ending: bytes) -> None:
-    """Modules in archives are found, because some packages for Spark contain Python modules."""
-    for name, entry in (("brings.jar", "brought/by_a_jar.py"), ("plain.jar", "org/Main.class"), ("a.zip", "zipped.py")):
+def test_modules_in_archives_are_found(tmp_path: Path, path_of_modules: pytest.MonkeyPatch) -> None:
+    """Modules in jars and other archives are found: some packages for Spark contain Python modules."""
+    for name, entry in (("brings.jar", "brought/by_a_jar.py"), ("plain.jar", "only/M.class"), ("a.zip", "zipped.py")):
         archive = tmp_path / name
         with zipfile.ZipFile(archive, "w") as opened:
             opened.writestr(entry, "WORTH = 7")
             if name == "brings.jar":
                 opened.writestr("brought/__init__.py", "")
-        if name == "plain.jar":
-            archive.write_bytes(archive.read_bytes() + ending)
         path_of_modules.syspath_prepend(str(archive))
     assert importlib.import_module("brought.by_a_jar").WORTH == 7
     assert importlib.import_module("zipped").WORTH == 7
-    assert importlib.util.find_spec("org") is None
-    assert isinstance(sys.path_importer_cache[str(tmp_path / "brings.jar")], archives_on_path.ArchiveFinder)
-    plain = sys.path_importer_cache[str(tmp_path / "plain.jar")]
-    assert plain is None if ending else isinstance(plain, archives_on_path.NoModules)
-
-
-def test_modules_in_an_archive_that_follows_something_are_found(
-    tmp_path: Path, path_of_modules: pytest.MonkeyPatch
-) -> None:
-    """Modules are found in an archive behind other data, such as an executable jar, which begins with a script."""
-    jar = tmp_path / "runs.jar"
-    with zipfile.ZipFile(jar, "w") as opened:
-        opened.writestr("after_a_script.py", "WORTH = 7")
-    jar.write_bytes(b"#!/bin/sh\n" + b"#" * 1000 + jar.read_bytes())
-    path_of_modules.syspath_prepend(str(jar))
-    assert importlib.import_module("after_a_script").WORTH == 7
-
-
-def test_a_jar_that_cannot_be_read_ends_no_import(tmp_path: Path, path_of_modules: pytest.MonkeyPatch) -> None:
-    """A jar that cannot be read raises `ImportError` in the hook. Any other error of a hook makes every import fail."""
-
-    def denied(*_: object) -> None:
-        raise PermissionError("no")
-
-    jar = tmp_path / "denied.jar"
-    jar.write_bytes(b"no archive")
-    path_of_modules.setattr(archives_on_path, "open", denied, raising=False)
-    path_of_modules.syspath_prepend(str(jar))
-    assert importlib.util.find_spec("a_module_that_nobody_has") is None
+    assert importlib.util.find_spec("only") is None
+    for name in ("brings.jar", "plain.jar", "a.zip"):
+        assert isinstance(sys.path_importer_cache[str(tmp_path / name)], archives_on_path.ArchiveFinder)
 
 
 def test_an_archive_that_changed_is_read_again(tmp_path: Path, path_of_modules: pytest.MonkeyPatch) -> None:
@@ -200,5 +171,5 @@ def test_only_processes_that_spark_forked_are_prepared(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "path_hooks", list(sys.path_hooks))
     monkeypatch.setattr(gc, "callbacks", list(gc.callbacks))
     planning_workers.spare_repeated_work()
-    assert archives_on_path.finder not in sys.path_hooks
+    assert archives_on_path.ArchiveFinder not in sys.path_hooks
     assert planning_workers._leave_out_what_is_old not in gc.callbacks

@@ -491,7 +491,7 @@ class Lakehouse(Statements):
             message=message,
             author=author,
             progress=progress,
-            workers=None if engine is None else engine_module(engine, "export").workers(engine, progress),
+            workers=None if engine is None else engine_module(engine, "export").Executors(engine, progress),
         )
 
     def register(

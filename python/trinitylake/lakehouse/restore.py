@@ -78,7 +78,7 @@ def restore(
         message=message,
         author=author,
         progress=progress,
-        workers=None if engine is None else engine_module(engine, "export").workers(engine, progress),
+        workers=None if engine is None else engine_module(engine, "export").Executors(engine, progress),
     )
     handle = Handle(_core.Lakehouse.open(storage))
 

@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         with translated(table.name):
             filter = And(option_filter(self._options.filter, table.iceberg.schema()), self._pushed)
             scan = table.scan(filter=filter).iceberg
-            plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", scan.row_filter)
+            plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed")
             self._options.record_scan(scan.row_filter)
             # For an empty list Spark would run one task without a partition.
             return list(plan.partitions(scan.plan_files())) or [ScanPartition([], plan)]

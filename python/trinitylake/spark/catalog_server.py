@@ -68,8 +68,6 @@ class LocalServer:
 
         Raises `VersionNotFound` and `VersionExpired`.
         """
-        if version is not None and timestamp is not None:
-            raise InvalidArgument("give a version or a timestamp, not both")
         return self._lake.at(version if timestamp is None else timestamp).version
 
     def begin(self, **given: Any) -> str:
@@ -123,8 +121,6 @@ class RemoteServer:
         """Nothing to do: other clients use the server."""
 
     def version_at(self, version: int | None, timestamp: datetime | None) -> int:
-        if (version is None) == (timestamp is None):
-            raise InvalidArgument("give a version or a timestamp, not both")
         warehouse = f"@version/{version}" if timestamp is None else f"@timestamp/{timestamp.isoformat()}"
         try:
             answer = self._ask("GET", f"/v1/config?warehouse={quote(warehouse, safe='')}")

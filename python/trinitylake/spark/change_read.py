@@ -93,7 +93,7 @@ class _Feed:
         rows = StructType([field for field in self._schema.fields if field.name not in _OF_FEED.names])
         table._change_feed(lake._core, until, None, rows.names)  # raises an error for a federated table
         scan = table.scan().iceberg
-        plan = ScanPlan.of(self.options, scan, rows, table.type == "managed", scan.row_filter)
+        plan = ScanPlan.of(self.options, scan, rows, table.type == "managed")
         parts = plan.partitions(scan.plan_files()) or [ScanPartition([], plan)]
         return [_ChangePartition(since, until, until, part) for part in parts]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyiceberg.io import FileIO
+from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction as IcebergTransaction
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -20,7 +20,15 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import SAVE_ATTEMPTS, Options
 from trinitylake.spark.types import arrow_schema_of, with_names_of
-from trinitylake.spark.write_tasks import RewrittenFiles, RowChange, WritePlan, WrittenFiles, files_of, result_of
+from trinitylake.spark.write_tasks import (
+    RewrittenFiles,
+    RowChange,
+    WritePlan,
+    WrittenFiles,
+    deleted_on_error,
+    files_of,
+    result_of,
+)
 from trinitylake.tables.schema_evolution import follow
 
 if TYPE_CHECKING:
@@ -84,11 +92,8 @@ def commit_write(
         CommitStateUnknown: it is unknown whether the commit happened; no file was deleted.
     """
     if transaction is not None:
-        try:
+        with deleted_on_error(plan):
             stage(transaction, plan, messages, overwrite)
-        except BaseException:
-            plan.delete_all_but([])
-            raise
         _take_over(transaction, plan, messages)
         plan.delete_all_but(messages)
         return None
@@ -102,13 +107,8 @@ def commit_write(
         return None
     transaction = begin_on(lake, plan, id or f"spark-{plan.write_id}")
     try:
-        stage(transaction, plan, messages, overwrite)
-    except BaseException:
-        transaction.rollback()
-        plan.delete_all_but([])
-        raise
-    try:
-        transaction.commit()
+        with transaction:
+            stage(transaction, plan, messages, overwrite)
     except BaseException:
         if transaction._files_are_unreachable:
             plan.delete_all_but([])
@@ -173,13 +173,13 @@ def stage(
                 change.delete(replaced, snapshot_properties)
         if files:
             change.append_files(files, snapshot_properties)
-            _take_incoming(iceberg.io)
+            _forget_incoming(iceberg)
 
 
-def _take_incoming(io: FileIO) -> None:
-    """Forget the incoming files of `io`: `stage` has adopted them already, with their known age."""
-    if isinstance(io, LakehouseFileIO):
-        io.take_incoming()
+def _forget_incoming(iceberg: IcebergTable) -> None:
+    """Forget the table's incoming files: `stage` has adopted them already, with their known age."""
+    assert isinstance(iceberg.io, LakehouseFileIO)
+    iceberg.io.take_incoming()
 
 
 def _replace_files(
@@ -208,7 +208,7 @@ def _replace_files(
             change.count_rows(RowCounts(*result_of(messages)[:3]))
             if removed or added:
                 change.replace_files(removed, added, snapshot_properties=snapshot_properties)
-        _take_incoming(iceberg.io)
+        _forget_incoming(iceberg)
 
 
 def committed_by(lake: Lakehouse, transaction_id: str, plan: WritePlan) -> bool:
@@ -257,7 +257,7 @@ def save_in(
         TransactionClosed, ObjectNotFound, TransactionExpired: the transaction has ended.
     """
     for attempts_left in reversed(range(SAVE_ATTEMPTS)):
-        try:
+        with deleted_on_error(plan):
             transaction = resumed(plan.options.open(), transaction_id)
             key = None if plan.options.id is None else write_key(transaction_id, plan.options.id)
             if key is not None and is_written(transaction.table(plan.table_name), key):
@@ -265,9 +265,6 @@ def save_in(
                 return
             stage(transaction, plan, messages, overwrite)
             _take_over(transaction, plan, messages)
-        except BaseException:
-            plan.delete_all_but([])
-            raise
         try:
             transaction.save()
         except CommitConflict:

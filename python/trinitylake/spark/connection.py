@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,9 +16,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
 from trinitylake import _core
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX, VERSION_CATALOG_INFIX
+from trinitylake.iceberg_storage.view_names import VERSION_CATALOG_INFIX
 from trinitylake.lakehouse.opening import Durability
 from trinitylake.lakehouse.opening import open as open_lakehouse
 from trinitylake.spark.catalog_server import CatalogServer, LocalServer, RemoteServer
@@ -37,8 +39,7 @@ from trinitylake.spark.runtime import (
 from trinitylake.spark.secret_settings import divided, read_token, reference_to, warn_of_secrets, without_secrets
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
+    from pyspark.sql import DataFrame
 
 #: Maximum number of catalogs of ended transactions that are kept, so that their frames get an error that the
 #: transaction has ended. Older catalogs are removed.
@@ -209,7 +210,7 @@ def connect(
     place = lake.uri if lake is not None else "" if root is None else _core.normalize_root(os.fspath(root))
     from_options = _core.iceberg_properties(place, storage_options or {}) if place else {}
     client_properties, settings = divided({**from_options, **(catalog_config or {})})
-    session = spark or _active()
+    session = spark or SparkSession.getActiveSession()
     if session is None:
         paths = [jars] if isinstance(jars, str) else list(jars)
         session = _start({**jar_settings(paths, place), **(session_config or {})})
@@ -266,6 +267,8 @@ def catalog_at(
 
     `timestamp` needs a time zone. Raises `VersionNotFound` and `VersionExpired`.
     """
+    if (version is None) == (timestamp is None):
+        raise InvalidArgument("give a version or a timestamp, and not both")
     connection = connection_of(spark, catalog)
     number = connection.server.version_at(version, None if timestamp is None else zoned(timestamp))
     name = f"{catalog}{VERSION_CATALOG_INFIX}{number}"
@@ -273,21 +276,7 @@ def catalog_at(
     return name
 
 
-def unique_name(catalog: str) -> str:
-    """A new name for the catalog of a transaction, with random characters."""
-    return f"{catalog}{TRANSACTION_CATALOG_INFIX}{uuid.uuid4().hex[:12]}"
-
-
-def _active() -> SparkSession | None:
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession()
-
-
 def _start(config: Mapping[str, str]) -> SparkSession:
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.sql import SparkSession
-
     check_java()
     settings = {"spark.sql.extensions": EXTENSIONS, **config}
     warn_of_secrets(settings)

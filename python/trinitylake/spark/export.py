@@ -32,7 +32,7 @@ from trinitylake.lakehouse.object_copier import (
     batches,
     objects_in,
 )
-from trinitylake.spark.key_ranges import ranges_of
+from trinitylake.spark.key_ranges import frame_of, objects_within, ranges_of
 from trinitylake.spark.runtime import require_driver
 from trinitylake.spark.task_errors import raised_in_task
 
@@ -66,23 +66,18 @@ _FOUND_SCHEMA = pa.schema(
 )
 
 
-def workers(spark: SparkSession, progress: OnProgress | None) -> Executors:
-    """The executors of a session. Raises `InvalidArgument` for a session of Spark Connect."""
-    require_driver(spark, "export")
-    return Executors(spark, progress)
-
-
 class Executors(ExportWorkers):
     """Runs the work on executors. A failure of Spark itself raises Spark's error."""
 
     def __init__(self, spark: SparkSession, progress: OnProgress | None) -> None:
+        require_driver(spark, "export")
         super().__init__(progress)
         self._spark = spark
         self._tasks = spark.sparkContext.defaultParallelism * TASKS_PER_CORE
 
     def files(self, copier: ObjectCopier, files: Iterable[FileToCopy]) -> Copied:
         given = list(files)
-        if _are_few(given):
+        if len(given) <= FEW_FILES and sum(one.size_bytes or 0 for one in given) <= FEW_BYTES:
             return super().files(copier, given)
         return self._copied(copier, self._spark.createDataFrame(given, _FILES), len(given))
 
@@ -107,10 +102,9 @@ class Executors(ExportWorkers):
         ranges = ranges_of(copier.source.storage, state, self._tasks)
         if not ranges:
             return Copied()
-        frame = self._spark.createDataFrame(ranges, "start string, end string").repartition(len(ranges))
         sizes = KeySizes.of(parse_lakehouse_def(state.definition))
         described = partial(_described_ranges, copier, state.number, sizes)
-        copied, objects = self._described(frame.mapInArrow(described, _FOUND), copier)
+        copied, objects = self._described(frame_of(self._spark, ranges).mapInArrow(described, _FOUND), copier)
         self._tell(objects)
         return copied
 
@@ -148,10 +142,6 @@ def _result(one_row: DataFrame) -> Row:
         raise raised from error
 
 
-def _are_few(files: list[FileToCopy]) -> bool:
-    return len(files) <= FEW_FILES and sum(one.size_bytes or 0 for one in files) <= FEW_BYTES
-
-
 # Tasks
 
 
@@ -164,11 +154,7 @@ def _described(copier: ObjectCopier, given: Batches) -> Iterator[pa.RecordBatch]
 def _described_ranges(
     copier: ObjectCopier, number: int, sizes: tuple[int, int, int], given: Batches
 ) -> Iterator[pa.RecordBatch]:
-    version = _core.Lakehouse.open(copier.source.storage).version(number)
-    for batch in given:
-        for one in batch.to_pylist():
-            found = pa.RecordBatchReader.from_stream(version.scan(start=one["start"], end=one["end"]))
-            yield from _described_objects(copier, objects_in(found, sizes))
+    yield from _described_objects(copier, objects_in(objects_within(copier.source.storage, number, given), sizes))
 
 
 def _described_objects(copier: ObjectCopier, objects: Iterable[ExportedObject]) -> Iterator[pa.RecordBatch]:

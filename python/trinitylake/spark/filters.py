@@ -122,7 +122,8 @@ def push(filters: Iterable[spark.Filter], schema: Schema) -> tuple[BooleanExpres
     pushed = ALL_ROWS
     kept = []
     for filter in filters:
-        with suppress(ValueError, TypeError, ValidationError):  # the value may not fit the column's type
+        # The value may not fit the column's type, or the table may not have the column.
+        with suppress(ValueError, TypeError, ValidationError):
             if (expression := _translate(filter, schema)) is not None:
                 RowFilter.of(expression, schema)
                 pushed = And(pushed, expression)
@@ -135,8 +136,10 @@ def _translate(filter: spark.Filter, schema: Schema) -> BooleanExpression | None
     if isinstance(filter, spark.Not):
         return _negated(filter.child, schema)
     attribute: tuple[str, ...] = getattr(filter, "attribute", ())
-    field = _field(attribute[0], schema) if len(attribute) == 1 else None
-    if field is None or not field.field_type.is_primitive:
+    if len(attribute) != 1:
+        return None
+    field = column_named(attribute[0], schema)
+    if not field.field_type.is_primitive:
         return None
     name = field.name
     if isinstance(filter, spark.IsNull):
@@ -187,10 +190,3 @@ def _negated(filter: spark.Filter, schema: Schema) -> BooleanExpression | None:
         return None if positive is None else ~positive
     name = column_named(filter.attribute[0], schema).name
     return And(_on(NotNull, name), _on(NotEqualTo, name, filter.value))
-
-
-def _field(name: str, schema: Schema) -> NestedField | None:
-    try:
-        return column_named(name, schema)
-    except InvalidArgument:
-        return None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -29,7 +30,7 @@ from trinitylake.spark.options import options_for
 from trinitylake.spark.planning_workers import spare_repeated_work
 from trinitylake.spark.task_errors import error_of_user
 from trinitylake.spark.types import arrow_schema_of, optional
-from trinitylake.spark.write_tasks import WritePlan, WrittenFiles
+from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, deleted_on_error
 from trinitylake.tables.partitioning_and_sorting import check_same_spec
 
 if TYPE_CHECKING:
@@ -167,14 +168,13 @@ def running(plan: WritePlan, what: str) -> Iterator[None]:
     It converts Spark's errors about expressions and values. It is not for the commit, which must not delete files that
     became part of a version.
     """
-    try:
-        with translated(plan.table_name):
+    with deleted_on_error(plan), translated(plan.table_name):
+        try:
             yield
-    except BaseException as error:
-        plan.delete_all_but([])
-        if isinstance(error, PySparkException) and (own := error_of_user(error, f"{what} of {plan.table_name}")):
+        except PySparkException as error:
+            if (own := error_of_user(error, f"{what} of {plan.table_name}")) is None:
+                raise
             raise own from error
-        raise
 
 
 def reported(parts: DataFrame) -> list[WrittenFiles]:
@@ -187,7 +187,7 @@ def written(rows: DataFrame, plan: WritePlan, table: Table, cluster: bool = True
     rows = clustered(rows, table.iceberg) if cluster else rows
     # For `mapInArrow` Spark looks up columns by name, which fails for names with dots or that differ only in case.
     numbered = rows.toDF(*map(str, range(len(rows.columns))))
-    return numbered.mapInArrow(_Write(plan, rows.columns), REPORT)
+    return numbered.mapInArrow(partial(_write, plan, rows.columns), REPORT)
 
 
 def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
@@ -225,15 +225,9 @@ def _key(column: Column, field: PartitionField, kind: type) -> Column:
     return column
 
 
-@dataclass
-class _Write:
-    """A task that writes rows to new files, and yields a pickled `WrittenFiles`. `names` are the columns' names."""
-
-    plan: WritePlan
-    names: list[str]
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        yield report_of(self.plan.write(batch.rename_columns(self.names) for batch in batches))
+def _write(plan: WritePlan, names: list[str], batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Task that writes rows to new files, and yields a pickled `WrittenFiles`. `names` are the names of the columns."""
+    yield report_of(plan.write(batch.rename_columns(names) for batch in batches))
 
 
 def report_of(report: WrittenFiles) -> pa.RecordBatch:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from trinitylake import _core, core
 
@@ -27,3 +29,15 @@ def ranges_of(storage: _core.Storage, version: _core.Version, wanted: int) -> li
     step = max(1, len(keys) // wanted)
     bounds = [None, *keys[::step], None]
     return list(pairwise(bounds))
+
+
+def frame_of(spark: SparkSession, ranges: list[KeyRange]) -> DataFrame:
+    """The ranges, each in a task of its own."""
+    return spark.createDataFrame(ranges, "start string, end string").repartition(len(ranges))
+
+
+def objects_within(storage: _core.Storage, number: int, ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Keys and locations of the objects of a version within ranges of `frame_of`. Runs on an executor."""
+    version = _core.Lakehouse.open(storage).version(number)
+    for one in (one for batch in ranges for one in batch.to_pylist()):
+        yield from pa.RecordBatchReader.from_stream(version.scan(start=one["start"], end=one["end"]))

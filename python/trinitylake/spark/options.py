@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -48,36 +48,10 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a reader, writer or stream. The fields have the names of the options.
+    """Options of a reader, writer or stream; `docs/spark.md` describes them.
 
-    Attributes:
-        root: the URI of the lakehouse; by default the environment variable TRINITYLAKE_ROOT.
-        table: the full name of the table; usually the argument of `load` or `save`.
-        storage: storage options, given as `storage.<name>`. The driver's machine resolves the values `@FILE` and
-            `env:NAME`. The options are sent to executors, and never stored.
-        durability: "fsync" or "none", for a lakehouse on local disk.
-        version: the version to read; another name of the option, as in Delta Lake, is `versionAsOf`.
-        timestamp: the time of the version to read (ISO 8601 with a time zone); another name is `timestampAsOf`.
-        txn: the id of a saved transaction in which to read or write.
-        id: id of a batch write, which is done only once. It is the id of the write's transaction: if this transaction
-            was committed before, nothing is written. With `txn` it is the id of the write in the transaction `txn`.
-        columns: names of the columns to read, separated by commas; by default all columns.
-        filter: the rows to read, or for an overwrite the rows to replace.
-        partition_overwrite_mode: with "dynamic", an overwrite replaces the partitions of its rows; with "static", all
-            rows. The default is the session's setting `spark.sql.sources.partitionOverwriteMode`, or else "static".
-        partition_by: partition expressions, separated by commas, which must equal the expressions of the table.
-        merge_schema: whether a batch write adds columns that the table lacks, and widens columns as Iceberg allows.
-        pushdown: whether the conditions of the query choose files and rows, for a frame that is used with one
-            condition.
-        metadata: the metadata table to read instead of rows.
-        since: for changes, streams and the metadata table "changes": return only changes after this version.
-        split_size_bytes: the size of the data files of one read task.
-        max_versions_per_trigger, max_files_per_trigger: the maximum size of one micro-batch of a stream.
-        changes: whether to read the rows that changed, with the columns of the change feed.
-        ignore_changes: whether a stream continues, instead of failing, at a version that removed or replaced rows. The
-            consumer gets no removed rows; rows that were appended instead are delivered.
-        message: stored in the log of the lakehouse.
-        author: stored in the log of the lakehouse.
+    The driver's machine resolves the values `@FILE` and `env:NAME` of `storage`, which is sent to executors and never
+    stored.
     """
 
     root: str
@@ -145,10 +119,6 @@ class Options:
         if not self.table:
             raise InvalidArgument('no table: write load("namespace.table") or save("namespace.table")')
         return self.table
-
-    def at_version(self, version: int) -> Options:
-        """The same options for a read of one version."""
-        return replace(self, version=version, timestamp=None)
 
     def open(self) -> Lakehouse:
         """Open the lakehouse; each process opens it itself."""
@@ -223,19 +193,11 @@ def source_options(
 def _converted(name: str, value: str) -> str | int | bool:
     """Convert the value of an option. Raises `InvalidArgument` for an invalid value."""
     if name in _LEAST:
-        return _number(name, value, _LEAST[name])
+        if not value.strip().isdecimal() or int(value) < _LEAST[name]:
+            raise InvalidArgument(f"option {name} must be a whole number of at least {_LEAST[name]}, got {value!r}")
+        return int(value)
     if name not in _CHOICES:
         return value
     if (choice := value.lower()) not in _CHOICES[name]:
         raise InvalidArgument(f"option {name} must be one of {', '.join(_CHOICES[name])}, got {value!r}")
     return choice == "true" if _CHOICES[name] is _SWITCH else choice
-
-
-def _number(name: str, value: str, least: int) -> int:
-    try:
-        number = int(value)
-    except ValueError:
-        raise InvalidArgument(f"option {name} must be a whole number, got {value!r}") from None
-    if number < least:
-        raise InvalidArgument(f"option {name} must be at least {least}, got {number}")
-    return number

@@ -51,9 +51,10 @@ from trinitylake.lakehouse.bulk.registration import (
     check_columns,
     definition_writer,
     needs_definitions,
+    read_objects,
 )
-from trinitylake.spark.key_ranges import KeyRange, ranges_of
-from trinitylake.spark.leaf_tasks import PARTS, Batches, KeyTask, LeafTask
+from trinitylake.spark.key_ranges import KeyRange, frame_of, objects_within, ranges_of
+from trinitylake.spark.leaf_tasks import PARTS, Batches, check_keys, write_leaves
 from trinitylake.spark.runtime import require_driver
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ END_OF_NAMESPACE = "\x01"
 
 _LOCATED = "kind string, namespace string, name string, location string, error_kind string, error string"
 _OLD = "location string, problem string"
-_TEXT_AND_LOCATION = "text string, location string"
 
 
 def register(spark: SparkSession, lake: Handle, objects: Any, options: RegistrationOptions) -> Registration:
@@ -80,7 +80,8 @@ def register(spark: SparkSession, lake: Handle, objects: Any, options: Registrat
     require_driver(spark, "registration")
     if not hasattr(DataFrame, "toArrow"):
         raise InvalidArgument("registration by executors needs PySpark 4")
-    frame = _frame(spark, objects)
+    frame = objects if isinstance(objects, DataFrame) else spark.createDataFrame(read_objects(objects))
+    check_columns(frame.columns)
     base = lake.core.latest()
     sizes = KeySizes.of(lake.definition)
     with ExitStack() as kept:
@@ -101,18 +102,15 @@ def register(spark: SparkSession, lake: Handle, objects: Any, options: Registrat
         _check_whole(rows, counts)
         objects = rows.select("text", "location")
         if options.dry_run:
-            _check_parts(objects.mapInArrow(KeyTask(sizes), PARTS).toArrow())
+            _check_parts(objects.mapInArrow(partial(check_keys, sizes), PARTS).toArrow())
             return Registration(None, *counts.kinds)
-        task = LeafTask(StorageForTasks(lake.storage), base.definition, counts.rows, counts.first_rows)
+        task = partial(write_leaves, StorageForTasks(lake.storage), base.definition, counts.rows, counts.first_rows)
         written = objects.mapInArrow(task, PARTS).toArrow()
         _check_parts(written)
         written = written.select(["number", "path", "text", "location"]).set_column(
             0, "number", written["number"].cast(pa.uint64())
         )
-        kinds = counts.kinds
-        version = lake.core.register_parts(
-            base, counts.rows, written, options.message, options.author, (kinds[0], kinds[1], kinds[2])
-        )
+        version = lake.core.register_parts(base, counts.rows, written, options.message, options.author, counts.kinds)
         return Registration(version, *counts.kinds)
 
 
@@ -123,26 +121,13 @@ class Counts:
     rows: int
     first_rows: dict[int, int]
     views: int
-    kinds: list[int]
-
-
-def _frame(spark: SparkSession, objects: Any) -> DataFrame:
-    if isinstance(objects, DataFrame):
-        frame = objects
-    else:
-        from trinitylake.lakehouse.bulk.registration import read_objects
-
-        frame = spark.createDataFrame(read_objects(objects))
-    check_columns(frame.columns)
-    return frame
+    kinds: tuple[int, int, int]
 
 
 def _text() -> Column:
     """The key without padding (`unpadded_keys` in the core). Spark compares strings by bytes, as the tree does."""
     kind = f.col("kind")
-    letter = f.when(kind == OBJECT_KINDS[0], LETTERS[OBJECT_KINDS[0]])
-    for other in OBJECT_KINDS[1:]:
-        letter = letter.when(kind == other, LETTERS[other])
+    letter = f.coalesce(*(f.when(kind == one, letter) for one, letter in LETTERS.items()))
     name = f.when(kind == "namespace", "").otherwise(f.coalesce("name", f.lit("")))
     return f.concat(letter, "namespace", f.lit(END_OF_NAMESPACE), name)
 
@@ -210,7 +195,7 @@ def _counts(rows: DataFrame, base: _core.Version, replace: bool) -> Counts:
         total += group.objects
         views += group.objects if group.letter == LETTERS["view"] else 0
         new[group.letter] += group.new
-    return Counts(total, first_rows, views, [new[LETTERS[kind]] for kind in OBJECT_KINDS])
+    return Counts(total, first_rows, views, (new["B"], new["C"], new["D"]))
 
 
 def _check_whole(rows: DataFrame, counts: Counts) -> None:
@@ -323,12 +308,8 @@ def _existing(spark: SparkSession, lake: Handle, number: int, sizes: KeySizes, r
     carried = StorageForTasks(lake.storage)
 
     def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:
-        version = _core.Lakehouse.open(carried.storage).version(number)
-        for batch in batches:
-            for one in batch.to_pylist():
-                for found in pa.RecordBatchReader.from_stream(version.scan(start=one["start"], end=one["end"])):
-                    texts = pa.array(_core.unpadded_keys(found["key"], sizes))
-                    yield pa.RecordBatch.from_arrays([texts, found["location"]], ["text", "location"])
+        for found in objects_within(carried.storage, number, batches):
+            texts = pa.array(_core.unpadded_keys(found["key"], sizes))
+            yield pa.RecordBatch.from_arrays([texts, found["location"]], ["text", "location"])
 
-    frame = spark.createDataFrame(ranges, "start string, end string").repartition(len(ranges))
-    return frame.mapInArrow(scanned, _TEXT_AND_LOCATION)
+    return frame_of(spark, ranges).mapInArrow(scanned, "text string, location string")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import replace
+from functools import partial, reduce
 from os import PathLike
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -313,7 +313,7 @@ class _Statement:
         schema = spark_schema(self._schema.select(*columns) if columns else Schema())
         schema.add(FILE, spark_types.IntegerType()).add(POSITION, spark_types.LongType())
         numbers = self._spark.range(0, len(tasks), 1, self._parts)
-        return numbers.mapInArrow(_Locate(self.plan, self._tasks, columns, schema), schema)
+        return numbers.mapInArrow(partial(_locate, self.plan, self._tasks, columns, schema), schema)
 
     def _changed(
         self, rows: DataFrame, clauses: Sequence[tuple[Clause, Column, Sequence[str]]], others: Sequence[Column]
@@ -367,7 +367,7 @@ class _Statement:
         """A frame with one row, a pickled `RewrittenFiles`, for each task that rewrote files."""
         rows = changed.where(f"`{CLAUSE}` is not null").drop(ROW).repartition(self._parts, _quoted(FILE))
         in_place = is_merge_on_read(self.plan.metadata, self.name)
-        return rows.mapInArrow(_Rewrite(self.plan, self._tasks, self._outcomes, in_place), REPORT)
+        return rows.mapInArrow(partial(_rewrite, self.plan, self._tasks, self._outcomes, in_place), REPORT)
 
     def _inserted(self, new: DataFrame, given: Sequence[str], clauses: Sequence[Clause]) -> list[DataFrame]:
         """For each clause that inserts rows, a frame of pickled `WrittenFiles`."""
@@ -416,60 +416,46 @@ def _of(side: str, name: str) -> str:
     return f"{side}.{_quoted(name)}"
 
 
-@dataclass
-class _Locate:
-    """A task that reads columns of the files with given numbers, each row with its position in the file."""
-
-    plan: WritePlan
-    tasks: list[bytes]
-    columns: list[str]
-    schema: spark_types.StructType
-
-    def __call__(self, numbers: Batches) -> Iterator[pa.RecordBatch]:
-        target, io = arrow_schema_of(self.schema), storage_io(self.plan.options)
-        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
-            with translated(lambda: f"table {self.plan.table_name}"):
-                placed = PlacedRows(self.plan.metadata, io, [pickle.loads(self.tasks[number])])
-                for batch in placed.batches([*self.columns, FILE, POSITION]):
-                    file = pa.array(np.full(batch.num_rows, number, dtype=np.int32))
-                    place = batch.schema.get_field_index(FILE)
-                    yield to_spark_batch(batch.set_column(place, FILE, file), target)
+def _locate(
+    plan: WritePlan, tasks: list[bytes], columns: list[str], schema: spark_types.StructType, numbers: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Task that reads columns of the files with given numbers, each row with its position in the file."""
+    target, io = arrow_schema_of(schema), storage_io(plan.options)
+    for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+        with translated(lambda: f"table {plan.table_name}"):
+            placed = PlacedRows(plan.metadata, io, [pickle.loads(tasks[number])])
+            for batch in placed.batches([*columns, FILE, POSITION]):
+                file = pa.array(np.full(batch.num_rows, number, dtype=np.int32))
+                place = batch.schema.get_field_index(FILE)
+                yield to_spark_batch(batch.set_column(place, FILE, file), target)
 
 
-@dataclass
-class _Rewrite:
-    """A task that rewrites the files of changed rows, and yields a pickled `RewrittenFiles`.
+def _rewrite(
+    plan: WritePlan, tasks: list[bytes], values: list[dict[str, str] | None], in_place: bool, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """Task that rewrites the files of changed rows, and yields a pickled `RewrittenFiles`.
 
-    Attributes:
-        values: for each clause, a mapping of columns of the table to the columns with their new values; None for a
-            delete.
-        in_place: whether unchanged rows remain in their files, next to delete files (merge-on-read).
+    `values` has for each clause a mapping of columns of the table to the columns with their new values; None for a
+    delete. With `in_place` unchanged rows remain in their files, next to delete files (merge-on-read).
     """
-
-    plan: WritePlan
-    tasks: list[bytes]
-    values: list[dict[str, str] | None]
-    in_place: bool
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        table = arrow_schema(self.plan.metadata.schema())
-        given = [pair for values in self.values if values is not None for pair in values.items()]
-        names = pa.schema([table.field(column).with_name(name) for column, name in given])
-        parts = [from_spark_batch(batch, names) for batch in batches if batch.num_rows]
-        if not parts:
-            return
-        rows = pa.Table.from_batches(parts)
-        numbers = pc.unique(rows[FILE]).to_pylist()
-        local = pc.index_in(rows[FILE], pa.array(numbers, pa.int32()))
-        rows = rows.set_column(rows.schema.get_field_index(FILE), FILE, local)
-        clause = rows[CLAUSE]
-        found = [FoundRows(rows.filter(pc.equal(clause, place)), values) for place, values in enumerate(self.values)]
-        with self.plan.writing() as (metadata, io):
-            tasks = [pickle.loads(self.tasks[number]) for number in numbers]
-            done = rewrite(PlacedRows(metadata, io, tasks), found, self.plan.limits, [], self.in_place)
-        number_of = {task.file.file_path: number for task, number in zip(tasks, numbers, strict=True)}
-        removed = [number_of[file.file_path] for file in done.removed if file.file_path in number_of]
-        deletes = [file for file in done.removed if file.file_path not in number_of]
-        written = RewrittenFiles(done.added, removed=removed, removed_deletes=deletes)
-        written.updated, written.deleted = done.updated, done.deleted
-        yield report_of(written)
+    table = arrow_schema(plan.metadata.schema())
+    given = [pair for of_clause in values if of_clause is not None for pair in of_clause.items()]
+    names = pa.schema([table.field(column).with_name(name) for column, name in given])
+    parts = [from_spark_batch(batch, names) for batch in batches if batch.num_rows]
+    if not parts:
+        return
+    rows = pa.Table.from_batches(parts)
+    numbers = pc.unique(rows[FILE]).to_pylist()
+    local = pc.index_in(rows[FILE], pa.array(numbers, pa.int32()))
+    rows = rows.set_column(rows.schema.get_field_index(FILE), FILE, local)
+    found = [FoundRows(rows.filter(pc.equal(rows[CLAUSE], place)), of_clause) for place, of_clause in enumerate(values)]
+    with plan.writing() as (metadata, io):
+        files = [pickle.loads(tasks[number]) for number in numbers]
+        done = rewrite(PlacedRows(metadata, io, files), found, plan.limits, [], in_place)
+    number_of = {task.file.file_path: number for task, number in zip(files, numbers, strict=True)}
+    removed = [number_of[file.file_path] for file in done.removed if file.file_path in number_of]
+    deletes = [file for file in done.removed if file.file_path not in number_of]
+    written = RewrittenFiles(
+        done.added, removed=removed, removed_deletes=deletes, updated=done.updated, deleted=done.deleted
+    )
+    yield report_of(written)

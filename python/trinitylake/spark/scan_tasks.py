@@ -52,9 +52,7 @@ class ScanPlan:
     io_properties: dict[str, str]
 
     @classmethod
-    def of(
-        cls, options: Options, scan: DataScan, schema: StructType, is_managed: bool, filter: BooleanExpression
-    ) -> ScanPlan:
+    def of(cls, options: Options, scan: DataScan, schema: StructType, is_managed: bool) -> ScanPlan:
         """The plan of a scan. Raises `InvalidArgument` for a column that the table does not have."""
         readable = readable_schema(scan.table_metadata)
         columns = [column_named(field.name, readable).name for field in schema.fields]
@@ -62,7 +60,7 @@ class ScanPlan:
             options=options,
             metadata=without_history(scan.table_metadata),
             columns=columns,
-            filter=filter,
+            filter=scan.row_filter,
             schema=schema,
             is_managed=is_managed,
             io_properties={} if is_managed else dict(scan.io.properties),
@@ -88,14 +86,11 @@ class ScanPlan:
 
         target = arrow_schema_of(self.schema)
         io = self._io()
-        projected = _select(readable_schema(self.metadata), self.columns)
+        projected = readable_schema(self.metadata).select(*self.columns) if self.columns else Schema()
         live, filter = LiveRows(self.metadata, io, tasks), RowFilter.of(self.filter, self.metadata.schema())
-        for batch in (batch for task in tasks for batch in live.matching(task, projected, filter)):
-            yield to_spark_batch(batch.rename_columns(self._spark_names(batch.schema.names)), target)
-
-    def _spark_names(self, names: list[str]) -> list[str]:
         spark_name = dict(zip(self.columns, self.schema.fieldNames(), strict=True))
-        return [spark_name[name] for name in names]
+        for batch in (batch for task in tasks for batch in live.matching(task, projected, filter)):
+            yield to_spark_batch(batch.rename_columns([spark_name[name] for name in batch.schema.names]), target)
 
     def _io(self) -> Any:
         if not self.is_managed:
@@ -124,10 +119,6 @@ def storage_io(options: Options) -> LakehouseFileIO:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
     return LakehouseFileIO(_core.Storage(options.root, options.storage or None, options.durability))
-
-
-def _select(schema: Schema, columns: Sequence[str]) -> Schema:
-    return schema.select(*columns) if columns else Schema()
 
 
 def without_history(metadata: TableMetadata) -> TableMetadata:

@@ -6,6 +6,7 @@ only the options (`options.py`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.schema import Schema
@@ -68,14 +69,15 @@ class TrinityLakeDataSource(DataSource):
             from trinitylake.spark.metadata_tables import MetadataReader
 
             return MetadataReader(options, schema)
+        if self._version is not None:
+            options = replace(options, version=self._version, timestamp=None)
         if options.changes:
             from trinitylake.spark.change_read import ChangeReader
 
-            return ChangeReader(options if self._version is None else options.at_version(self._version), schema)
+            return ChangeReader(options, schema)
         from trinitylake.spark.batch_read import BatchReader, FilteringReader
 
-        kind = FilteringReader if options.pushdown else BatchReader
-        return kind(options if self._version is None else options.at_version(self._version), schema)
+        return (FilteringReader if options.pushdown else BatchReader)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer for `frame.write` in the modes append and overwrite."""
@@ -85,13 +87,14 @@ class TrinityLakeDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader for `spark.readStream`."""
-        if (options := Options.parse(self.options)).changes:
+        options = Options.parse(self.options)
+        if options.changes:
             from trinitylake.spark.change_read import ChangeStreamReader
 
             return ChangeStreamReader(options, schema)
         from trinitylake.spark.stream_read import StreamReader
 
-        return StreamReader(Options.parse(self.options), schema)
+        return StreamReader(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The writer for `frame.writeStream`."""

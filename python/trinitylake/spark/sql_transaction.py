@@ -7,6 +7,7 @@ but no commits of other writers after the transaction began.
 from __future__ import annotations
 
 import threading
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from trinitylake.errors import CommitConflict, InvalidArgument, TransactionClosed, TrinityLakeError
 from trinitylake.iceberg_storage.view_names import TRANSACTION_CATALOG_INFIX, in_catalog
 from trinitylake.lakehouse.settings import Isolation
-from trinitylake.spark.connection import Connection, connection_of, unique_name
+from trinitylake.spark.connection import Connection, connection_of
 from trinitylake.spark.pyspark_patches import activate
 from trinitylake.spark.runtime import is_remote
 
@@ -59,19 +60,19 @@ class SparkTransaction:
         version: the committed version; None before the commit.
     """
 
-    def __init__(self, spark: SparkSession, connection: Connection, id: str, catalog: str) -> None:
+    def __init__(self, spark: SparkSession, connection: Connection, id: str, plain_catalog: str) -> None:
         self.id = id
-        self.catalog = catalog
+        self.catalog = f"{plain_catalog}{TRANSACTION_CATALOG_INFIX}{uuid.uuid4().hex[:12]}"
         self.warehouse = f"@txn/{id}"
         self.version: int | None = None
         self._spark = spark
         self._connection = connection
         self._is_open = True
-        self._plain = catalog.rpartition(TRANSACTION_CATALOG_INFIX)[0]
+        self._plain = plain_catalog
         self._began = _place(spark)
         self._others = connection.server.latest_commits()[-1:]
         connection.open[id] = self
-        connection.add_catalog(spark, catalog, self.warehouse)
+        connection.add_catalog(spark, self.catalog, self.warehouse)
 
     @property
     def is_open(self) -> bool:
@@ -250,7 +251,7 @@ def transaction(
     # An object of the discarded attempt has the same id, so it could write into the new transaction.
     if (discarded := connection.open.get(begun)) is not None:
         discarded._end()  # noqa: SLF001 (of the same class)
-    return SparkTransaction(spark, connection, begun, unique_name(catalog))
+    return SparkTransaction(spark, connection, begun, catalog)
 
 
 def run(
@@ -302,4 +303,4 @@ def resume(spark: SparkSession, id: str, *, catalog: str = "lake") -> SparkTrans
     """Continue a saved transaction of any process. Raises `ObjectNotFound` and `TransactionExpired`."""
     connection = connection_of(spark, catalog)
     connection.server.require_open(id)
-    return SparkTransaction(spark, connection, id, unique_name(catalog))
+    return SparkTransaction(spark, connection, id, catalog)

@@ -56,13 +56,7 @@ class Position:
 
     def to_json(self) -> dict[str, Any]:
         """The position as JSON values. A snapshot id is a string, because JSON numbers need not have 64 bits."""
-        return {
-            "version": self.version,
-            "table": self.table,
-            "snapshot": "" if self.snapshot is None else str(self.snapshot),
-            "files": self.files,
-            "whole": self.whole,
-        }
+        return {**vars(self), "snapshot": "" if self.snapshot is None else str(self.snapshot)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Position:

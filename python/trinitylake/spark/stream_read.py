@@ -114,7 +114,7 @@ class StreamReader(TableStream):
             return []
         table = self._history.table()
         scan = table.scan(filter=option_filter(self._options.filter, table.iceberg.schema())).iceberg
-        plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed", scan.row_filter)
+        plan = ScanPlan.of(self._options, scan, self._schema, table.type == "managed")
         return plan.partitions(tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -107,11 +107,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
             base = lake.version if self._overwrite else plan.version
             transaction = begin_on(lake, plan, f"spark-{query_id}-{batch_id}", base)
             try:
-                stage(transaction, plan, whole, self._overwrite)
-                Producer(transaction._state(), producer, plan.table_id).store(batch_id, None)
-                transaction.commit()
+                with transaction:
+                    stage(transaction, plan, whole, self._overwrite)
+                    Producer(transaction._state(), producer, plan.table_id).store(batch_id, None)
             except CommitConflict:
-                transaction.rollback()
                 if not attempts_left:
                     plan.delete_all_but([])
                     raise

@@ -234,6 +234,16 @@ class WritePlan:
             io.storage.delete_unneeded([path for path, _, _ in written if path not in kept])
 
 
+@contextmanager
+def deleted_on_error(plan: WritePlan) -> Iterator[None]:
+    """Context manager: delete all files of a write if the block raises."""
+    try:
+        yield
+    except BaseException:
+        plan.delete_all_but([])
+        raise
+
+
 def result_of(messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
     """How many rows the tasks of a MERGE, UPDATE or DELETE changed."""
     rewritten = [message for message in messages if isinstance(message, RewrittenFiles)]
