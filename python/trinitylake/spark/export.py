@@ -34,9 +34,8 @@ from trinitylake.lakehouse.object_copier import (
 )
 from trinitylake.spark.key_ranges import frame_of, objects_within, ranges_of
 from trinitylake.spark.runtime import require_driver
+from trinitylake.spark.task_batches import Batches, in_bounds
 from trinitylake.spark.task_errors import raised_in_task
-
-Batches = Iterable[pa.RecordBatch]
 
 #: Maximum number of objects that the driver sends to tasks at a time, in an export of changes.
 OBJECTS_AT_ONCE = 100_000
@@ -52,18 +51,11 @@ TASKS_PER_CORE = 4
 _OBJECTS = "kind string, location string, before string"
 _FILES = "path string, size_bytes long, is_new boolean"
 _COUNTS = "files long, bytes long, present long"
-_COUNTS_SCHEMA = pa.schema([("files", pa.int64()), ("bytes", pa.int64()), ("present", pa.int64())])
+_COUNTS_SCHEMA = pa.schema(dict.fromkeys(("files", "bytes", "present"), pa.int64()))
 #: Result of the first step: each row has a file to copy, or the counts of some objects.
 _FOUND = f"{_FILES}, {_COUNTS}, objects long"
-_FOUND_SCHEMA = pa.schema(
-    [
-        ("path", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("is_new", pa.bool_()),
-        *_COUNTS_SCHEMA,
-        ("objects", pa.int64()),
-    ]
-)
+_FILES_SCHEMA = pa.schema([("path", pa.string()), ("size_bytes", pa.int64()), ("is_new", pa.bool_())])
+_FOUND_SCHEMA = pa.schema([*_FILES_SCHEMA, *_COUNTS_SCHEMA, ("objects", pa.int64())])
 
 
 class Executors(ExportWorkers):
@@ -117,7 +109,7 @@ class Executors(ExportWorkers):
             *counts, objects, n_files = (number or 0 for number in written)
             copied = Copied(*counts)
             if n_files:
-                files = found.where("path is not null").select(*_FOUND_SCHEMA.names[:3])
+                files = found.where("path is not null").select(*_FILES_SCHEMA.names)
                 copied = copied.plus(self._copied(copier, files, n_files))
             return copied, objects
         finally:
@@ -169,11 +161,9 @@ def _described_objects(copier: ObjectCopier, objects: Iterable[ExportedObject]) 
 
 
 def _copied(copier: ObjectCopier, given: Batches) -> Iterator[pa.RecordBatch]:
-    for batch in given:
-        for start in range(0, batch.num_rows, FILES_OF_A_TASK):
-            rows = batch.slice(start, FILES_OF_A_TASK).to_pylist()
-            done = copier.files(FileToCopy(row["path"], row["size_bytes"], row["is_new"]) for row in rows)
-            yield pa.RecordBatch.from_arrays([pa.array([one], pa.int64()) for one in done], schema=_COUNTS_SCHEMA)
+    for batch in in_bounds(given, FILES_OF_A_TASK):
+        done = copier.files(FileToCopy(row["path"], row["size_bytes"], row["is_new"]) for row in batch.to_pylist())
+        yield pa.RecordBatch.from_arrays([pa.array([one], pa.int64()) for one in done], schema=_COUNTS_SCHEMA)
 
 
 def _noted(into: list[FileToCopy], files: list[FileToCopy]) -> Copied:

@@ -8,12 +8,12 @@ driver.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionField
@@ -28,6 +28,7 @@ from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.spark.commit import commit_write, is_committed, planned, resumed
 from trinitylake.spark.options import options_for
 from trinitylake.spark.planning_workers import spare_repeated_work
+from trinitylake.spark.task_batches import Batches
 from trinitylake.spark.task_errors import error_of_user
 from trinitylake.spark.types import arrow_schema_of, optional
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, deleted_on_error
@@ -44,9 +45,7 @@ if TYPE_CHECKING:
 
 spare_repeated_work()
 
-Batches: TypeAlias = "Iterable[pa.RecordBatch]"
 Mode = Literal["append", "overwrite", "error", "errorifexists", "ignore"]
-_MODES: tuple[Mode, ...] = ("append", "overwrite", "error", "errorifexists", "ignore")
 #: The column of a frame of reports: each row is the pickled report of a task.
 REPORT = "report binary"
 
@@ -98,8 +97,8 @@ def write(
         InvalidArgument: columns, types or values do not fit the table.
         CommitConflict: another writer changed the same rows first.
     """
-    if mode not in _MODES:
-        raise InvalidArgument(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
+    if mode not in get_args(Mode):
+        raise InvalidArgument(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
     options = options_for(root, table, txn, id, message, author, storage_options, durability)
     options = replace(options, filter=filter, merge_schema=merge_schema)
     transaction = txn if isinstance(txn, Transaction) else None

@@ -5,15 +5,14 @@ This module is separate from `registration.py`, so that a Python worker for thes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 from trinitylake import _core
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.errors import InvalidArgument, InvalidName
-
-Batches = Iterable[pa.RecordBatch]
+from trinitylake.spark.task_batches import Batches
 
 PARTS = "number long, path string, text string, location string, error_kind string, error string"
 _NAMES = ("path", "text", "location", "error_kind", "error")

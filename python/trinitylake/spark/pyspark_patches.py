@@ -16,7 +16,6 @@ import functools
 from typing import Any
 
 _FORMAT = "trinitylake"
-_MARK = "_trinitylake_activates"
 #: Attributes of a writer: whether it has our format, and the columns of `partitionBy`.
 _IS_OURS, _COLUMNS = "_trinitylake_is_format", "_trinitylake_partition_by"
 
@@ -32,17 +31,15 @@ def activate(spark: Any) -> None:
 
 
 def install() -> None:
-    """Patch PySpark's readers and writers in this process. Further calls do nothing."""
+    """Patch PySpark's readers and writers in this process."""
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
     kinds: tuple[Any, ...] = (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter)
     for kind in kinds:
-        if not hasattr(kind.format, _MARK):
-            kind.format = _activating(kind.format)
+        kind.format = _activating(kind.format)
     writer: Any = DataFrameWriter
-    if not hasattr(writer.partitionBy, _MARK):
-        writer.partitionBy = _as_option(writer.partitionBy)
+    writer.partitionBy = _as_option(writer.partitionBy)
 
 
 def _as_option(chosen: Any) -> Any:
@@ -54,7 +51,6 @@ def _as_option(chosen: Any) -> Any:
             return self.option("partitionBy", ", ".join(names))
         return chosen(self, *columns)
 
-    setattr(partitionBy, _MARK, True)
     return partitionBy
 
 
@@ -70,5 +66,4 @@ def _activating(chosen: Any) -> Any:
                 self.option("partitionBy", ", ".join(names))
         return chosen(self, source)
 
-    setattr(format, _MARK, True)
     return format

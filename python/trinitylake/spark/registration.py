@@ -54,8 +54,9 @@ from trinitylake.lakehouse.bulk.registration import (
     read_objects,
 )
 from trinitylake.spark.key_ranges import KeyRange, frame_of, objects_within, ranges_of
-from trinitylake.spark.leaf_tasks import PARTS, Batches, check_keys, write_leaves
+from trinitylake.spark.leaf_tasks import PARTS, check_keys, write_leaves
 from trinitylake.spark.runtime import require_driver
+from trinitylake.spark.task_batches import Batches, in_bounds
 
 if TYPE_CHECKING:
     from trinitylake.lakehouse.handle import Handle
@@ -231,9 +232,8 @@ def _with_locations(frame: DataFrame, writer: DefinitionWriter, dry_run: bool, k
     columns = [name for name in (*REQUIRED, *OPTIONAL) if name in frame.columns]
 
     def located(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for start in range(0, batch.num_rows, BATCH_OBJECTS):
-                yield _located(writer.check if dry_run else writer.locate, batch.slice(start, BATCH_OBJECTS))
+        for batch in in_bounds(batches, BATCH_OBJECTS):
+            yield _located(writer.check if dry_run else writer.locate, batch)
 
     # Persisted, because a second evaluation would write the definitions again, under other locations.
     frame = _keep(frame.select(columns).mapInArrow(located, _LOCATED), kept)
@@ -283,14 +283,13 @@ def _old(carried: StorageForTasks, number: int, batches: Batches) -> Iterator[pa
     """Files that a garbage collection before the version `number` may have deleted, each with an error message."""
     core = _core.Lakehouse.open(carried.storage)
     since = core.version(number)
-    for batch in batches:
-        for start in range(0, batch.num_rows, AGES_AT_ONCE):
-            paths = batch["location"].cast(pa.string()).slice(start, AGES_AT_ONCE)
-            if _problem(core, since, paths) is None:
-                continue
-            problems = [_problem(core, since, paths.slice(row, 1)) for row in range(len(paths))]
-            found = pa.RecordBatch.from_arrays([paths, pa.array(problems, pa.string())], ["location", "problem"])
-            yield found.filter(pc.is_valid(found["problem"]))
+    for batch in in_bounds(batches, AGES_AT_ONCE):
+        paths = batch["location"].cast(pa.string())
+        if _problem(core, since, paths) is None:
+            continue
+        problems = [_problem(core, since, paths.slice(row, 1)) for row in range(len(paths))]
+        found = pa.RecordBatch.from_arrays([paths, pa.array(problems, pa.string())], ["location", "problem"])
+        yield found.filter(pc.is_valid(found["problem"]))
 
 
 def _problem(core: _core.Lakehouse, since: _core.Version, paths: pa.StringArray) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from os import PathLike
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ from trinitylake.spark.filters import option_filter
 from trinitylake.spark.frames import REPORT, report_of, reported, running, written
 from trinitylake.spark.options import Options, options_for
 from trinitylake.spark.scan_tasks import storage_io
+from trinitylake.spark.task_batches import Batches
 from trinitylake.spark.types import (
     arrow_schema_of,
     check_assignable,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 
     from trinitylake.lakehouse.opening import Durability
 
-Batches: TypeAlias = "Iterable[pa.RecordBatch]"
 
 #: Columns of intermediate frames: the number of a source row, and the number of the clause that applies to a row.
 ROW, CLAUSE = "trinitylake:row", "trinitylake:clause"

@@ -17,7 +17,7 @@ and later files are too young to be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -34,9 +34,8 @@ from trinitylake.base.timestamps import time_of
 from trinitylake.errors import CorruptFile, VersionExpired
 from trinitylake.lakehouse.vacuum_report import Files, Progress, Vacuumed, VacuumRequest, sum_of
 from trinitylake.spark.runtime import require_driver
+from trinitylake.spark.task_batches import Batches, in_bounds
 from trinitylake.spark.task_errors import raised_in_task
-
-Batches = Iterable[pa.RecordBatch]
 
 #: Kinds of files in the order in which they are read. Nodes name other nodes; all other files name only files of later
 #: kinds.
@@ -175,7 +174,7 @@ class _Levels:
 
 
 def _read(carried: StorageForTasks, batches: Batches) -> Iterator[pa.RecordBatch]:
-    for batch in _in_bounds(batches, READ_AT_ONCE):
+    for batch in in_bounds(batches, READ_AT_ONCE):
         yield _core.gc_links(carried.storage, batch["sort"], batch["name"])
 
 
@@ -225,7 +224,7 @@ def _classified(
 
 def _classify(carried: StorageForTasks, before_millis: int, oldest: int, batches: Batches) -> Iterator[pa.RecordBatch]:
     classifier = _core.Classifier(carried.storage, before_millis, oldest)
-    for batch in _in_bounds(batches, CLASSIFIED_AT_ONCE):
+    for batch in in_bounds(batches, CLASSIFIED_AT_ONCE):
         sizes, times = batch["size_bytes"].cast(pa.uint64()), batch["modified_millis"].cast(pa.uint64())
         verdict = classifier.classify(batch["path"], sizes, times, batch["mark"])
         columns = [batch["path"], batch["size_bytes"], *verdict.columns]
@@ -332,9 +331,3 @@ def _paths(classified: DataFrame, verdict: str, examples: int) -> list[str]:
     """The first `examples` paths with a verdict, but at most as many as Spark can collect."""
     paths = classified.where(f.col("verdict") == verdict).select("path").orderBy("path")
     return [row.path for row in paths.limit(min(examples, 2**31 - 1)).collect()]
-
-
-def _in_bounds(batches: Batches, rows: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for start in range(0, batch.num_rows, rows):
-            yield batch.slice(start, rows)
