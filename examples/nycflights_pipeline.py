@@ -122,7 +122,7 @@ report(f"version {setup.version}: reference data and empty layers", began)
 # %% [markdown]
 # ## One load, three layers, one commit
 #
-# Spark's executors write into a saved transaction (`option("txn", id)`) and read from it what they wrote before.
+# Spark's executors write into a saved transaction (`option("txn", attempt)`) and read from it what they wrote before.
 # Nothing of it is visible until the commit, which comes after the audits. The id names the work: `restart=True`
 # discards a failed attempt, and for a committed id, the load only returns the version of that commit.
 
@@ -168,23 +168,23 @@ def publish(arrived: pa.Table, name: str, fails: bool = False) -> int:
     begun = lake.begin(id=name, restart=True, message=f"load {name}", author="pipeline")
     if begun.version is not None:
         return begun.version
-    begun.save()
+    attempt = begun.save()
     months = pc.unique(arrived["month"]).to_pylist()
     try:
-        write(spark.createDataFrame(arrived), "bronze.flights", name)
-        bronze = read("bronze.flights", txn=name, filter=f"month in ({', '.join(map(str, months))})")
+        write(spark.createDataFrame(arrived), "bronze.flights", attempt)
+        bronze = read("bronze.flights", txn=attempt, filter=f"month in ({', '.join(map(str, months))})")
         if fails:
             raise OSError("the disk of a worker is full")
-        write(silver_of(bronze), "silver.flights", name)
-        write(gold_of(read("silver.flights", txn=name)), "gold.delays", name, mode="overwrite")
-        ready = lake.resume(name)
+        write(silver_of(bronze), "silver.flights", attempt)
+        write(gold_of(read("silver.flights", txn=attempt)), "gold.delays", attempt, mode="overwrite")
+        ready = lake.resume(attempt)
         for audit in AUDITS:
             ready.add_check(audit)
         return ready.commit()
     except tl.CheckFailed:
         raise  # it is rolled back already
     except BaseException:
-        lake.resume(name).rollback()
+        lake.resume(attempt).rollback()
         raise
 
 

@@ -1,4 +1,4 @@
-"""A Spark application whose tasks fail, lose their executor or are slow, while it writes, consumes and merges.
+"""A Spark application whose tasks fail, lose their executor or are slow, in writes, a consumer, a merge and a stream.
 
 `test_retries.py` runs it in a process of its own. Its arguments are the root of the lakehouse and the folder in which
 each attempt of a task creates a file, `<job>-<partition>-<attempt>-<what>`. A third argument is the master of a cluster
@@ -95,7 +95,19 @@ def main() -> None:
         tl.spark.write(lost, ROOT, "nyc.copy", mode="append", txn=txn)
     lost = rows.where("id % 2 = 0").mapInArrow(partial(unreliable, "merge"), rows.schema)
     tl.spark.merge(lost, ROOT, "nyc.merged", on="id").when_matched_update().when_not_matched_insert().execute()
+    if not IS_SLOW:
+        follow(spark)
     spark.stop()
+
+
+def follow(spark: SparkSession) -> None:
+    """Copy a table as a stream, with a task for each of its four files."""
+    source = spark.readStream.format("trinitylake").options(root=ROOT, split_size_bytes="1").load("nyc.source")
+    lost = source.mapInArrow(partial(unreliable, "stream"), source.schema)
+    sink = lost.writeStream.format("trinitylake").option("root", ROOT)
+    query = sink.option("checkpointLocation", str(MARKS.parent / "checkpoint")).start("nyc.streamed")
+    query.processAllAvailable()
+    query.stop()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def with_tables(lake: tl.Lakehouse) -> tl.Lakehouse:
     with lake.transaction() as txn:
         txn.create_namespace("nyc")
         txn.create_table("nyc.flights", rows(), partition_spec="carrier")
-        for name in ("copy", "source", "merged"):
+        for name in ("copy", "source", "merged", "streamed"):
             txn.create_table(f"nyc.{name}", rows())
     return lake
 
@@ -132,12 +132,13 @@ def test_a_speculative_attempt_adds_the_rows_of_its_task_once(tmp_path: Path) ->
 def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_path: Path) -> None:
     """Failed and lost tasks add their rows once. The files that the attempts leave prove that attempts have failed."""
     found = run_job(tables, tmp_path / "marks")
-    for job in ("write", "consume", "merge"):
+    assert ids(tables, "nyc.streamed") == list(range(4))
+    for job in ("write", "consume", "merge", "stream"):
         assert {f"{job}-0-0-fails", f"{job}-1-0-kills"} <= found
         assert not {f"{job}-0-0-ends", f"{job}-1-0-ends"} & found
         ended = {name.rpartition("-")[0].rpartition("-")[0] for name in found if name.endswith("-ends")}
         assert {f"{job}-0", f"{job}-1"} <= ended, "later attempts end"
-    names = [f"nyc.{name}" for name in ("flights", "copy", "source", "merged")]
+    names = [f"nyc.{name}" for name in ("flights", "copy", "source", "merged", "streamed")]
     assert len(data_files(tables) - referenced_files(tables, *names)) == 1, "the file that the merge replaced"
 
 
@@ -193,6 +194,51 @@ def test_an_id_whose_attempt_failed_begins_again(tables: tl.Lakehouse) -> None:
     assert load("works") == version
     assert ids(tables) == [1]
     assert tables.transactions.outcome("load-1") == ("committed", version)
+
+
+def test_driver_whose_work_was_begun_again_commits_nothing(tables: tl.Lakehouse) -> None:
+    """Two drivers ran one load, because a scheduler took the first for dead. The first had written its rows when the
+    second began again. Then its commit, by the id, committed the empty attempt of the second: the load had a version
+    and no rows, for both drivers. Now each writes and commits by the name of its attempt."""
+    first = tables.begin(id="load", restart=True).save()
+    save_into(tables, "nyc.flights", rows(1), txn=first, id="one")
+    second = tables.begin(id="load", restart=True).save()
+    with pytest.raises(tl.CommitConflict, match="begun again"):
+        tables.resume(first).commit()
+    with pytest.raises(tl.CommitConflict, match="begun again"):
+        save_into(tables, "nyc.flights", rows(2), txn=first, id="two")
+    for id in (1, 2):
+        save_into(tables, "nyc.flights", rows(id), txn=second, id=str(id))
+    version = tables.resume(second).commit()
+    assert tables.resume(first).commit() == version
+    assert ids(tables) == [1, 2]
+
+
+def test_batch_that_another_driver_begins_again_is_committed_as_a_whole(
+    spark: SparkSession, tables: tl.Lakehouse
+) -> None:
+    """Two drivers ran one batch of a stream. The second began while the first was between the tables of the batch; the
+    first then wrote into the attempt of the second and committed it, without the rows of the first table."""
+    others = ["begins the batch"]
+
+    def into_both(batch: DataFrame, tx: BatchTransaction) -> None:
+        tx.write(batch, "nyc.copy")
+        if others:
+            others.clear()
+            tables.begin(id=tx.id, restart=True).save()
+        tx.write(batch, "nyc.merged")
+
+    run = foreach_batch(into_both, tables.uri, durability="none")
+    batch = spark.createDataFrame([(1, "AA"), (2, "UA")], "id long, carrier string")
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "query")
+    try:
+        with pytest.raises(tl.CommitConflict, match="begun again"):
+            run(batch, 0)
+        assert not tables.transactions.is_committed("spark-query-0")
+        run(batch, 0)
+    finally:
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
+    assert ids(tables, "nyc.copy") == ids(tables, "nyc.merged") == [1, 2]
 
 
 def follow(spark: SparkSession, lake: tl.Lakehouse, function: Any, checkpoint: Path) -> StreamingQuery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -11,7 +12,7 @@ from trinitylake.base.arguments import checked_as, text_mapping
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.errors import CommitConflict, InvalidArgument, TransactionExpired, TrinityLakeError
 from trinitylake.lakehouse.settings import Isolation, check_isolation, default_isolation
-from trinitylake.lakehouse.transaction import Transaction, warn_in_block
+from trinitylake.lakehouse.transaction import ATTEMPT, Transaction, warn_in_block
 
 if TYPE_CHECKING:
     from trinitylake.definitions import LakehouseDef
@@ -85,6 +86,8 @@ class Handle:
         """Begin a transaction on `base`, by default the latest version; otherwise as `Lakehouse.begin`."""
         if restart and id is None:
             raise InvalidArgument("restart=True needs the id of the transaction that is begun again")
+        if restart:
+            properties = {**(properties or {}), ATTEMPT: uuid.uuid4().hex}
         if base is None:
             base = self.core.latest()
         return Transaction(

@@ -21,7 +21,7 @@ from trinitylake.base.version_reference import (
     version_before,
     versions_after,
 )
-from trinitylake.errors import NotALakehouse
+from trinitylake.errors import CommitConflict, NotALakehouse
 from trinitylake.lakehouse.bulk.engines import engine_module
 from trinitylake.lakehouse.handle import Handle
 from trinitylake.lakehouse.history import (
@@ -176,7 +176,7 @@ class Lakehouse(Statements):
         If it has been committed, its `commit` returns that version again.
 
         Args:
-            id: id of the transaction.
+            id: id of the transaction, or the name of an attempt, which `Transaction.save` returned.
             allow_checks: functions that may run as checks, as `package.module:function`, or modules, which allow all
                 functions in them and in their submodules. The process that saved the transaction chose its checks. A
                 check that is a Python function runs in this process, so `commit` refuses it unless it is allowed.
@@ -184,9 +184,15 @@ class Lakehouse(Statements):
         Raises:
             ObjectNotFound: no transaction was saved under that id, or it was rolled back.
             TransactionExpired: it was saved too long ago.
-            CommitConflict: it was committed, and a rollback of the lakehouse has undone it.
+            CommitConflict: it was committed, and a rollback of the lakehouse has undone it; or the attempt was
+                discarded by a restart.
         """
-        return Transaction(self._core, self._core.resume(id), texts(allow_checks, "allow_checks"))
+        transaction = Transaction(
+            self._core, self._core.resume(id.partition("~")[0]), texts(allow_checks, "allow_checks")
+        )
+        if "~" in id and transaction._attempt != id and transaction.version is None:
+            raise CommitConflict(f"transaction {transaction.id} was begun again, which discarded the attempt {id}")
+        return transaction
 
     # Versions
 

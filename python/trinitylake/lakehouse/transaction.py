@@ -78,6 +78,8 @@ class _Core:
         return self._core
 
 
+#: Property of a transaction that was begun with `restart`: a random name, which distinguishes attempts of its id.
+ATTEMPT = "attempt-id"
 #: After these errors no process can commit the transaction, so a saved transaction is rolled back for all processes.
 _FINAL_ERRORS = (CheckFailed, TransactionExpired, ObjectNotFound, ObjectAlreadyExists, NamespaceNotEmpty)
 
@@ -156,6 +158,12 @@ class Transaction(OpenTransaction):
     def id(self) -> str:
         """The id that the user chose, or a random id."""
         return self._core.id
+
+    @property
+    def _attempt(self) -> str:
+        """The id and the name of this attempt, if the transaction was begun with `restart`; otherwise the id."""
+        name = self._core.properties.get(ATTEMPT)
+        return self.id if name is None else f"{self.id}~{name}"
 
     @property
     def isolation(self) -> str:
@@ -404,9 +412,11 @@ class Transaction(OpenTransaction):
         self._end_span()
         self._remove_files()
 
-    def save(self) -> None:
-        """Write the state of the transaction to the storage, for `lake.resume(txn.id)` in another process.
+    def save(self) -> str:
+        """Write the state of the transaction to the storage, for `lake.resume` in another process.
 
+        Returns the id, or with `restart` the id and the name of this attempt. For this name `resume` raises
+        `CommitConflict` after the id was begun again; for the id alone it continues the latest attempt, of any process.
         Any process may save the transaction again. If two processes save or commit the same state, the second gets an
         error. The transaction can be resumed for `txn_ttl_millis`, a setting of the lakehouse (format §8).
 
@@ -420,6 +430,7 @@ class Transaction(OpenTransaction):
             self._storage.put_many(self._staged.take_metadata())
             attachment = self._staged.saved()
         core.save(attachment, self._checks.names())
+        return self._attempt
 
     def add_check(self, check: str | Check[Transaction]) -> None:
         """Add a condition that must hold when the transaction commits, such as "no flight without an airport".

@@ -24,16 +24,18 @@ class BatchTransaction:
     """The transaction of one micro-batch.
 
     Attributes:
-        id: id of the transaction, derived from the query and the batch; also the value for `option("txn", …)`.
+        id: id of the transaction, derived from the query and the batch.
+        attempt: name of this attempt of the transaction, for `option("txn", …)`.
         number: number of the micro-batch.
     """
 
-    def __init__(self, spark: SparkSession, root: str, id: str, number: int, how: Mapping[str, Any]) -> None:
-        self.id = id
+    def __init__(self, spark: SparkSession, root: str, attempt: str, number: int, how: Mapping[str, Any]) -> None:
+        self.id = attempt.partition("~")[0]
+        self.attempt = attempt
         self.number = number
         self._spark = spark
         self._root = root
-        self._how = {**how, "txn": id}
+        self._how = {**how, "txn": attempt}
 
     def read(self, table: str) -> DataFrame:
         """Read a table, including rows that this batch has written, as `trinitylake.spark.table` does."""
@@ -98,14 +100,14 @@ def foreach_batch(
         )
         if transaction.version is not None:
             return
-        transaction.save()
+        attempt = transaction.save()
         try:
-            function(batch, BatchTransaction(spark, lake.uri, id, number, how))
+            function(batch, BatchTransaction(spark, lake.uri, attempt, number, how))
         except BaseException:
             # The function's error is raised. If the rollback fails, the next attempt discards this transaction.
             with suppress(TrinityLakeError):
-                lake.resume(id).rollback()
+                lake.resume(attempt).rollback()
             raise
-        lake.resume(id).commit()
+        lake.resume(attempt).commit()
 
     return run

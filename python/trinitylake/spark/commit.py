@@ -58,7 +58,7 @@ def planned(
             transaction = resumed(lake, options.txn)
     table = transaction.table(options.table_name)
     if options.txn is not None and options.id is not None:
-        is_done = is_written(table, write_key(options.txn, options.id))
+        is_done = is_written(table, write_key(transaction.id, options.id))
     if options.merge_schema and rows is not None and table.type == "managed":
         with table._writing() as iceberg, translated(table.name), iceberg.transaction() as change:
             merge_schema(change, rows)
@@ -230,36 +230,35 @@ def is_written(table: Table, key: str) -> bool:
     return any(one.summary is not None and one.summary[WRITE_KEY] == key for one in table._iceberg().snapshots())
 
 
-def resumed(lake: Lakehouse, transaction_id: str) -> Transaction:
-    """Resume a saved transaction. Raises `TransactionClosed`, `ObjectNotFound` or `TransactionExpired`."""
+def resumed(lake: Lakehouse, attempt: str) -> Transaction:
+    """Resume a saved transaction. Raises the errors of `Lakehouse.resume`, and `TransactionClosed`."""
     try:
-        transaction = lake.resume(transaction_id)
+        transaction = lake.resume(attempt)
     except ObjectNotFound as error:
         raise ObjectNotFound(
             f"{error}; if it is open in this process, call its save(), or give the transaction itself to "
             "trinitylake.spark.write, merge, update or delete"
         ) from None
     if transaction.version is not None:
-        raise TransactionClosed(f"transaction {transaction_id} was committed as version {transaction.version}")
+        raise TransactionClosed(f"transaction {transaction.id} was committed as version {transaction.version}")
     return transaction
 
 
-def save_in(
-    transaction_id: str, plan: WritePlan, messages: Sequence[WriterCommitMessage | None], overwrite: bool
-) -> None:
+def save_in(attempt: str, plan: WritePlan, messages: Sequence[WriterCommitMessage | None], overwrite: bool) -> None:
     """Add the files to the table in a saved transaction, and save it again.
 
     Other writes may save the same transaction concurrently: each write adds its files to the state that the other
     writes saved. A write with the option `id` is added only once.
 
     Raises:
-        CommitConflict: other writes were faster in each attempt, or the rows that an overwrite replaces have changed.
+        CommitConflict: other writes were faster each time, the transaction was begun again, or the rows that an
+            overwrite replaces have changed.
         TransactionClosed, ObjectNotFound, TransactionExpired: the transaction has ended.
     """
-    for attempts_left in reversed(range(SAVE_ATTEMPTS)):
+    for saves_left in reversed(range(SAVE_ATTEMPTS)):
         with deleted_on_error(plan):
-            transaction = resumed(plan.options.open(), transaction_id)
-            key = None if plan.options.id is None else write_key(transaction_id, plan.options.id)
+            transaction = resumed(plan.options.open(), attempt)
+            key = None if plan.options.id is None else write_key(transaction.id, plan.options.id)
             if key is not None and is_written(transaction.table(plan.table_name), key):
                 plan.delete_all_but([])
                 return
@@ -268,7 +267,7 @@ def save_in(
         try:
             transaction.save()
         except CommitConflict:
-            if not attempts_left:
+            if not saves_left:
                 plan.delete_all_but([])
                 raise
         else:

@@ -176,8 +176,8 @@ def options_for(
     durability: Literal["fsync", "none"] | None,
 ) -> Options:
     """The options for the arguments of a writing function of this package."""
-    transaction_id = txn if txn is None or isinstance(txn, str) else txn.id
-    named = {"txn": transaction_id, "id": id, "message": message, "author": author, "durability": durability}
+    attempt = txn if txn is None or isinstance(txn, str) else txn._attempt
+    named = {"txn": attempt, "id": id, "message": message, "author": author, "durability": durability}
     return Options.parse(source_options(root, table, storage_options, **named))
 
 
