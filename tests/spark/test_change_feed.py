@@ -68,7 +68,7 @@ def test_all_rows_are_inserted_by_several_tasks(spark: SparkSession, lake: tl.La
         round(entry.created_at.timestamp() * 1000)
     }
     lake.create_table("n.taken", {"id": "bigint", "_version": "int"})
-    with pytest.raises(AnalysisException, match="column _version, which is a name of the feed"):
+    with pytest.raises(AnalysisException, match="column _version, which the feed has, too"):
         reader.load("n.taken")
     assert reader.option("columns", "id").load("n.taken").count() == 0
 

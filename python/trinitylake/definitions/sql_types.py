@@ -191,12 +191,12 @@ TypeLike: TypeAlias = "Type | str"
 
 
 def list_of(element: TypeLike, nullable: bool = True) -> Type:
-    """A list type; with `nullable` an element may be null."""
+    """A list type; with `nullable`, an element may be null."""
     return Type("list", children=(Column("element", element, nullable),))
 
 
 def map_of(key: TypeLike, value: TypeLike, nullable: bool = True) -> Type:
-    """A map type; with `nullable` a value may be null. A key is never null."""
+    """A map type; with `nullable`, a value may be null. A key is never null."""
     return Type("map", children=(Column("key", key, nullable=False), Column("value", value, nullable)))
 
 

@@ -249,7 +249,7 @@ class Lakehouse(Statements):
         author: str = "",
         grep: str = "",
     ) -> Sequence[LogEntry] | list[ObjectChange]:
-        """The versions, newest first; with `of` the changes of one object.
+        """The versions, newest first; with `of`, the changes of one object.
 
         The entry of a version that cannot be read has a `problem`. With `limit=None`, and without `of`, `since`,
         `author` and `grep`, the result is a sequence that reads 256 entries at a time when they are used.

@@ -151,7 +151,7 @@ class LakehouseMaintenance:
 
     @checked_as(files=flag)
     def stats(self, *, files: bool = False, progress: Progress | None = None) -> Stats:
-        """Counts of objects and tree nodes in the latest version; with `files` also of all files by purpose.
+        """Count objects and tree nodes in the latest version; with `files`, also all files by purpose.
 
         With `files`, numbers and sizes of files are by kind and by table, and include small data files, files of older
         versions, and files that `expire` and `vacuum` would delete. For this, every node, definition, metadata file and

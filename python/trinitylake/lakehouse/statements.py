@@ -105,7 +105,7 @@ class Statements(Reader):
     ) -> Namespace:
         """Create a namespace. The parents of a nested namespace need not exist.
 
-        Raises `ObjectAlreadyExists` unless `exist_ok`; with `exist_ok` an existing namespace is returned unchanged.
+        Raises `ObjectAlreadyExists` unless `exist_ok`; with `exist_ok`, an existing namespace is returned unchanged.
         """
         name, note = namespace_name(identifier), CommitInfo(message, author)
         from trinitylake.definitions import new_namespace_def, serialize

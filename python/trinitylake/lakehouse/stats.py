@@ -27,8 +27,9 @@ class FilesByPurpose:
         by_kind: files of the latest version, and internal files, by kind, such as "data files", "delete files", "table
             metadata", "tree nodes", "definitions" and "roots".
         small: data files of the latest version that are smaller than 72 MiB.
-        history: files that only older versions or snapshots reach.
-        expiring: files that only versions reach which `expire` would delete; a later `vacuum` deletes these files.
+        history: files that only older versions or snapshots reach, and that do not expire yet.
+        expiring: files that only expiring versions reach. A `vacuum` deletes them after `expire` has deleted these
+            versions.
         garbage: files that nothing reaches, and that a `vacuum` would delete now.
     """
 

@@ -46,7 +46,7 @@ class BatchWriter(DataSourceArrowWriter):
         return self._plan.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the files that the tasks reported part of the table (`commit_write`)."""
+        """Commit the files that the tasks reported (`commit_write`)."""
         if any(message is None for message in messages):
             self.abort(messages)
             raise StorageError(

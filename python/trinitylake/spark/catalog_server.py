@@ -64,7 +64,7 @@ class LocalServer:
         self._server.stop()
 
     def version_at(self, version: int | None, timestamp: datetime | None) -> int:
-        """The number of the version with this number, or of the latest version at this time.
+        """The number of the version that was the latest at a time; a given version number, if this version exists.
 
         Raises `VersionNotFound` and `VersionExpired`.
         """

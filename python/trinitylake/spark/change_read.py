@@ -57,7 +57,7 @@ _OF_FEED = StructType(
 def schema_of_changes(schema: Schema) -> StructType:
     """The columns of a table's feed. Raises `InvalidArgument` if the table has a column with a name in `_OF_FEED`."""
     if taken := [field.name for field in schema.fields if field.name in _OF_FEED.names]:
-        raise InvalidArgument(f"the table has a column {taken[0]}, which is a name of the feed: set the option columns")
+        raise InvalidArgument(f"the table has a column {taken[0]}, which the feed has, too: set the option columns")
     optional = Schema(*(field.model_copy(update={"required": False}) for field in schema.fields))
     return StructType([*spark_schema(optional).fields, *_OF_FEED.fields])
 

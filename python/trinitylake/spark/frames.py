@@ -182,7 +182,7 @@ def reported(parts: DataFrame) -> list[WrittenFiles]:
 
 
 def written(rows: DataFrame, plan: WritePlan, table: Table, cluster: bool = True) -> DataFrame:
-    """The reports of tasks that write rows to new files; with `cluster` one task writes all rows of a partition."""
+    """The reports of tasks that write rows to new files; with `cluster`, one task writes all rows of a partition."""
     rows = clustered(rows, table.iceberg) if cluster else rows
     # For `mapInArrow` Spark looks up columns by name, which fails for names with dots or that differ only in case.
     numbered = rows.toDF(*map(str, range(len(rows.columns))))

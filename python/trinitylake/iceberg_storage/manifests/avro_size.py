@@ -72,7 +72,7 @@ class SizeBudget:
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, int]]:
-    """Bytes and entries of the header and the blocks, piece by piece."""
+    """Yield the decompressed size and the number of entries of each part of an Avro file."""
     if not data.startswith(_MAGIC):
         yield len(data), 0
         return

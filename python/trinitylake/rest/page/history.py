@@ -38,8 +38,8 @@ _COMPARES_TREES = frozenset({"register", "rollback", "export", "repair"})
 def log(call: Call) -> Response:
     """Entries of the log before a version, newest first.
 
-    With `search` only entries that contain this text; with `author` only transactions of that author or principal; with
-    `object` only transactions that changed that object or an object below it.
+    `search` selects entries that contain this text, `author` transactions of this author or principal, and `object`
+    transactions that changed this object or an object below it.
 
     `next` is the value of `before` for the next page, null at the end. A page that is not the last may be short or
     empty.

@@ -65,7 +65,7 @@ def _expected(size: int | None) -> int:
 
 
 def _asked(query: QueryParams) -> tuple[str | None, int | None]:
-    """Position after which the page starts, None for the first page; and size of the page, None for no limit."""
+    """The position after which the page starts (None for the first page) and its size (None for no limit)."""
     token, size_text = query.get("pageToken"), query.get("pageSize")
     if token is None and size_text is None:
         return None, None

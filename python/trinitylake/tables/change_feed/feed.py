@@ -178,7 +178,7 @@ class ChangeFeed:
         )
         if taken := [name for name in chosen if name in COLUMNS[names].names]:
             raise InvalidArgument(
-                f"{subject()} has a column {taken[0]}, which is a name of the feed: choose other columns, columns=[…]"
+                f"{subject()} has a column {taken[0]}, which the feed has, too: choose other columns, columns=[…]"
             )
         # Rows of older versions may lack a column that is required now.
         optional = {name: field.model_copy(update={"required": False}) for name, field in own.items()}

@@ -161,7 +161,7 @@ def steps_of_version(
     before: Iterable[TableState] | None = None,
     id: str | None = None,
 ) -> Iterator[TableStep]:
-    """Yield the changes of a version to its tables; with `id` only those of one table.
+    """Yield the changes of a version to its tables; with `id`, only the changes of one table.
 
     Args:
         previous: the previous version.

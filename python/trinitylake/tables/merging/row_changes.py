@@ -105,7 +105,7 @@ def change_rows(
         find: finds the changes in the rows of the files that may hold matching rows.
         statement: name of the statement in conflicts.
         limits: the declared limits of the table.
-        keys: finds keys, one of which every changed row has. None if no keys are known.
+        keys: returns keys of the changed rows: every changed row has one of them. None if no keys are known.
 
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.
     """
