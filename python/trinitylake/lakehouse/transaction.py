@@ -415,10 +415,11 @@ class Transaction(OpenTransaction):
     def save(self) -> str:
         """Write the state of the transaction to the storage, for `lake.resume` in another process.
 
-        Returns the id, or with `restart` the id and the name of this attempt. For this name `resume` raises
-        `CommitConflict` after the id was begun again; for the id alone it continues the latest attempt, of any process.
-        Any process may save the transaction again. If two processes save or commit the same state, the second gets an
-        error. The transaction can be resumed for `txn_ttl_millis`, a setting of the lakehouse (format §8).
+        Returns the id. With `restart`, returns the id together with the name of this attempt: `resume` with this name
+        raises `CommitConflict` after the id was begun again, whereas `resume` with the id alone continues the latest
+        attempt of any process. Any process may save the transaction again. If two processes save or commit the same
+        state, the second gets an error. The transaction can be resumed for `txn_ttl_millis`, a setting of the lakehouse
+        (format §8).
 
         Raises:
             CommitConflict: another process resumed the transaction, and saved, committed or rolled it back.

@@ -44,7 +44,7 @@ def divided(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, st
 
 
 def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of file clients as settings, for a server in another process, which does not send them.
+    """Properties of file clients that become settings of Spark, because a server in another process does not send them.
 
     Raises `InvalidArgument` for a secret.
     """

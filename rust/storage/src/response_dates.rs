@@ -16,8 +16,8 @@ use tokio::task_local;
 
 use crate::reachability::Reach;
 
-/// Precision of the dates, because they have whole seconds, and the clocks of the store's machines differ. Two dates
-/// that differ by no more than this may mean the same time.
+/// Precision of the dates. They have whole seconds, and the clocks of the store's machines differ, so two dates that
+/// differ by no more than this may mean the same time.
 pub const APART_MILLIS: u64 = 1000;
 
 task_local! {

@@ -79,7 +79,7 @@ class AssignedIds:
         return id, is_new
 
     def given(self, chosen: int) -> int:
-        """The assigned id that an id chosen by the client, or `LAST_ADDED`, stands for."""
+        """The assigned id for an id that the client chose, or for `LAST_ADDED`."""
         if chosen == LAST_ADDED and self.last_added is not None:
             return self.last_added
         return self._given.get(chosen, chosen)

@@ -62,7 +62,8 @@ class ServedCatalog(TrinityLakeCatalog):
         workers: read files outside of the lakehouse.
 
     Attributes:
-        has_tracked_scans: whether the client plans its scans by the server, so that opening a table reads no rows.
+        has_tracked_scans: whether the server plans all scans of the client, so that opening a table counts as no read
+            of rows.
     """
 
     def __init__(self, source: Lakehouse | LakehouseVersion | Transaction, commit: Commit, workers: WorkerPool) -> None:

@@ -277,8 +277,8 @@ class Call:
     def parsed(self, model: type[Model]) -> Model:
         """The parsed body. It is parsed once, so callers must not change it.
 
-        Raises `RestError` 400 for invalid JSON, and `RestError` 400 or pydantic's error for a body that does not match
-        the model.
+        Raises `RestError` 400 for invalid JSON. For a body that does not match the model, raises `RestError` 400 or
+        pydantic's error.
         """
         if (known := self._parsed.get(model)) is None:
             known = self._parsed[model] = parsed_json(model, self.body)

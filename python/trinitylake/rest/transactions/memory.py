@@ -151,7 +151,9 @@ class TransactionsInMemory:
         return all_fits
 
     def room_for_saved(self, size_bytes: int) -> AbstractContextManager[Lease]:
-        """Context manager: memory for a resumed transaction. Raises `RestError` 503 after `_WAIT_SECONDS`."""
+        """Context manager that reserves memory for a resumed transaction. Raises `RestError` 503 after
+        `_WAIT_SECONDS`.
+        """
         return self._resumed.lease("", size_bytes, _WAIT_SECONDS)
 
     def _is_in_memory(self, entry: Entry) -> bool:

@@ -132,7 +132,9 @@ class Clauses:
             yield from clause.computed(self.source).values()
 
     def _calculated(self, source: pa.Table, target: pa.Table | None) -> pa.Table:
-        """The columns `clause` and `v<clause>_<number>`, in the order of the pairs."""
+        """For each pair, the number of its clause (`clause`) and the computed values of all clauses
+        (`v<clause>_<number>`).
+        """
         columns = {"i": pa.array(range(source.num_rows), pa.int64())}
         sides = {"source": source} if target is None else {"source": source, "target": target}
         structs = []
