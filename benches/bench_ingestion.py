@@ -76,7 +76,7 @@ def hour_of_events(bench: Bench) -> None:
     snapshot = table.current_snapshot()
     assert snapshot is not None
     metadata = Path(table.metadata_location.removeprefix("file://")).stat().st_size
-    # It lists the newest 500 snapshots.
+    # The metadata file lists the newest 500 snapshots.
     bench.figure("metadata file after an hour", [metadata], "bytes", at_most(400_000))
     bench.figure("manifests after an hour", [len(snapshot.manifests(table.io))], "count", at_most(100))
 

@@ -15,7 +15,8 @@ import trinitylake as tl
 from benches import peers
 from benches.measure import Bench, Limit, at_least, at_most, in_turn, seconds
 
-#: Rows that come in, and rows of the table; half of the first are updates of random rows, half are new.
+#: Number of incoming rows, and of rows in the table. Half of the incoming rows are updates of random rows, half are
+#: new.
 SIZES = ((50_000, 200_000), (1_000_000, 10_000_000))
 #: Rows of the table in one append.
 PART = 2_000_000
@@ -38,7 +39,7 @@ def made_rows(ids: Any, seed: int) -> pa.Table:
 
 
 def incoming(rows: int, table_rows: int) -> pa.Table:
-    """The rows that come in."""
+    """The incoming rows."""
     import numpy as np
 
     updated = np.random.default_rng(0).choice(table_rows, rows // 2, replace=False)
@@ -55,7 +56,7 @@ def upsert(bench: Bench) -> None:
 
 
 def upsert_in_place(bench: Bench) -> None:
-    """The same with few rows in a merge-on-read table."""
+    """Like `upsert`, with few rows in a merge-on-read table."""
     properties = {"write.merge.mode": "merge-on-read", "format-version": "3"}
     sizes = bench.size(50_000, 500), bench.size(10_000_000, 2_000)
     compare_upserts(bench, *sizes, ", merge-on-read", properties, at_most(1), at_least(1))

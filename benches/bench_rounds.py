@@ -21,7 +21,7 @@ TABLES = 10
 
 
 def rounds(bench: Bench) -> None:
-    """Each statement once, after the same statements on another table have filled caches."""
+    """Measures each statement once, after the same statements on another table have filled the caches."""
     with stepped_store.running() as store:
         lake = tl.create(ROOT, storage_options=store.storage_options)
         for namespace in ("warm", "n"):

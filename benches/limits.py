@@ -1,4 +1,4 @@
-"""What the machine can do at best, as the limit of our figures."""
+"""The best figures that the machine can reach, as limits for the measured figures."""
 
 from __future__ import annotations
 

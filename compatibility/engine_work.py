@@ -40,7 +40,7 @@ class Engine(Protocol):
 
 
 class Report:
-    """What was tried, and what came out."""
+    """Results of the checks of one engine."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine

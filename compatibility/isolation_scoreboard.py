@@ -129,11 +129,11 @@ class State:
 
     @property
     def elements(self) -> list[str]:
-        """The list that the table is."""
+        """The elements of the list, which is stored as the columns of the table."""
         return [field["name"] for field in self._fields[1:]]
 
     def required(self, schema_id: int | None = None) -> dict[str, Any]:
-        """That the table is unchanged."""
+        """A change that only requires that the table is unchanged."""
         id = self._schema_id if schema_id is None else schema_id
         requirement = {"type": "assert-current-schema-id", "current-schema-id": id}
         return {"table": self.table, "requirements": [requirement], "updates": []}
@@ -262,7 +262,7 @@ def is_conclusive(result: Mapping[str, Any]) -> bool:
 
 
 def verdict(result: Mapping[str, Any]) -> tuple[str, int]:
-    """In words, and as an exit code."""
+    """The result in words, and the exit code."""
     if not is_clean(result):
         return "THIS CATALOG DOES NOT ISOLATE TRANSACTIONS", 1
     if not is_conclusive(result):
@@ -271,7 +271,7 @@ def verdict(result: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def report(result: Mapping[str, Any]) -> str:
-    """For people."""
+    """The report as text."""
     rounds = result["rounds"]
     ended = ", ".join(f"{count} {how}" for how, count in sorted(result["transactions"].items()))
     lines = [

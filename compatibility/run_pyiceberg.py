@@ -66,7 +66,7 @@ def tests(release: str) -> Path:
 
 
 def run(source: Path, url: str, arguments: Sequence[str]) -> str:
-    """What pytest prints."""
+    """Run the tests with pytest. Returns its output."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "pyiceberg"
         shutil.copytree(source / "tests", copy / "tests")

@@ -47,7 +47,7 @@ _FAILURE = re.compile(r"^  JUnit Jupiter:RESTCompatibilityKit\w+:(.+)$", re.M)
 
 
 def run(uri: str, root: str, arguments: Sequence[str]) -> str:
-    """What the launcher prints."""
+    """Run the kit. Returns the output of its launcher."""
     java = shutil.which("java")
     if java is None:
         raise SystemExit("the kit needs Java 17")

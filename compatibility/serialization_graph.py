@@ -82,7 +82,7 @@ def check(history: Iterable[Transaction], final: Mapping[str, Sequence[str]]) ->
 
 
 def _edges(committed: Mapping[str, Transaction], final: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
-    """Who came before whom, and why."""
+    """For each transaction, the transactions that must come later in a serial order, with the reason."""
     edges: dict[str, dict[str, str]] = {one: {} for one in committed}
 
     def add(before: str, after: str, why: str) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 #: Folder of the files that a bug names, by their extension.
 SOURCES = {".rs": Path("rust"), ".py": Path("python/trinitylake")}
-#: What the crates are built from.
+#: Files and folders that a build of the crates needs.
 COPIED = ("Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", "proto", "rust", "page/core")
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line")
 #: A mistake may cause an endless loop.

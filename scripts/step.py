@@ -41,7 +41,7 @@ class Output:
 
 
 def follow(title: str, output: Output, process: subprocess.Popen[bytes], *, is_quiet: bool) -> None:
-    """Say how far the step is until it ends."""
+    """Print the progress of the step until it ends."""
     is_terminal = sys.stderr.isatty() and not is_quiet
     began = time.monotonic()
     said = began

@@ -87,7 +87,7 @@ class RemoteStorage:
         return sorted((path, len(data), 0) for path, data in self.files.items() if path.startswith(prefix))
 
     def check_retained(self, version: int) -> None:
-        """Nothing expires here."""
+        """Does nothing, because no version of this store expires."""
 
     def delete(self, path: str) -> None:
         self._count("delete")

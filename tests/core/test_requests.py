@@ -376,7 +376,7 @@ def test_many_files_are_fetched_at_once_on_a_machine_with_few_processors(shop: S
 
 
 def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop: Shop) -> None:
-    """It read the size, the footer, and then each column in a separate round."""
+    """The columns of a large file are fetched in one round after the footer, not one after the other."""
     random = np.random.default_rng(1)
     rows = pa.table({f"c{i}": random.random(200_000) for i in range(8)})
     shop.lake.create_table("n.large", rows.schema).append(rows)
@@ -426,7 +426,7 @@ def test_an_old_hint_of_the_manifest_list_costs_a_request_and_nothing_else(shop:
 
 
 def test_prefetch_waits_for_memory() -> None:
-    """Ten thousand prefetched files would not fit into memory."""
+    """Prefetching waits for memory: ten thousand prefetched files would not fit into it."""
     fetched: list[str] = []
     files = [(f"f{i}", MAX_SIZE_BYTES // 10) for i in range(1000)]
     ahead = Prefetch(fetched.extend, files)
@@ -466,7 +466,9 @@ def test_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
 
 
 def test_a_change_of_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
-    """It waited for a lookup of the newest version, although the commit itself detects a conflicting change."""
+    """A change of a namespace takes one round of writes. It does not look for the newest version first, because the
+    commit itself detects a conflicting change.
+    """
     shop.lake.create_namespace("first", {"owner": "ann"})
     traces = [shop.traced(lambda n=n: shop.lake.alter_namespace("first", {"owner": f"team {n}"})) for n in range(3)]
     trace = min(traces, key=lambda trace: trace.millis)

@@ -305,7 +305,7 @@ def soak(lake: tl.Lakehouse, reopen: Callable[[], tl.Lakehouse], commits: int) -
 
 
 def add(lake: tl.Lakehouse, names: list[str]) -> None:
-    """Until it is done: a conflict is no answer for someone who counts."""
+    """Add to a counter until a commit succeeds, because a conflict adds nothing."""
     while True:
         txn = lake.begin()
         for name in names:

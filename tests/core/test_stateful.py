@@ -49,7 +49,7 @@ EVERY_KEY: frozenset[Key] = frozenset(
 
 
 class Object(NamedTuple):
-    """What the model knows about an object."""
+    """The model's knowledge of an object."""
 
     kind: str
     id: str

@@ -19,7 +19,7 @@ AXE = Path(__file__).parents[2] / "page" / "node_modules" / "axe-core" / "axe.mi
 
 @pytest.fixture(scope="session")
 def one_browser() -> Iterator[Browser]:
-    """Started once: that takes seconds."""
+    """One browser for all tests, because a start takes seconds."""
     if absent := driver.missing():
         pytest.fail(f"not installed: {absent} (Debian: apt install chromium chromium-driver)")
     with driver.browsing() as browser:

@@ -48,7 +48,7 @@ class Browser:
         return until(lambda: self.run(script, *arguments), lambda: f"{script!r} on:\n{self.text()}", seconds)
 
     def text(self, selector: str = "body") -> str:
-        """What can be read of an element."""
+        """The visible text of an element."""
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
     def wait_for_text(self, text: str, selector: str = "main", seconds: float = 60.0) -> str:

@@ -44,7 +44,7 @@ READY = (
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> tl.Lakehouse:
-    """Something of everything."""
+    """A lakehouse with every kind of object."""
     lake = tl.create(str(tmp_path_factory.mktemp("lake") / "lake"), name="The shop", order=8, durability="none")
     with_tables(lake, "shop.orders", "shop.till.orders", "payroll.wages")
     lake.create_view("shop.top", "SELECT id\nFROM shop.orders", dialect="duckdb")
@@ -477,7 +477,7 @@ def test_a_namespace_of_very_many_tables(browser: Browser, tmp_path: Path) -> No
 
 
 def test_a_view_that_was_left_does_not_come_back(browser: Browser, url: str) -> None:
-    """Late answers replaced a newer view."""
+    """A view that the user has left does not appear again. Late answers replaced a newer view."""
     opened(browser, url)
     for _ in range(5):
         browser.run(

@@ -37,7 +37,7 @@ class FileServer:
         self.asked: list[tuple[str, str]] = []
 
     def of_lakehouse(self) -> list[tuple[str, str]]:
-        """What was asked for of the lakehouse."""
+        """Method and path of the requests for files of the lakehouse."""
         return [(method, path) for method, path in self.asked if path.startswith("/lake/")]
 
 

@@ -106,7 +106,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 
 
 def expected(rows: pa.Table) -> list[list[str | None]]:
-    """As the server of the page shows them."""
+    """The rows as the server of the page shows them."""
     return [list(row) for row in zip(*(texts_of(column) for column in rows.columns), strict=True)]
 
 

@@ -42,7 +42,7 @@ def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page_server(shop: tl.Lakehouse, token_file: Path) -> Iterator[RestServer]:
-    """It shows rows."""
+    """A server whose page shows rows."""
     with running(shop, token_file=token_file, options=ServerOptions(page_shows_rows=True)) as server:
         yield server
 

@@ -41,7 +41,7 @@ STATEMENTS = {
     "update by what is no partition": "UPDATE {} SET miles = 1 WHERE id = 2",
     "delete a partition": "DELETE FROM {} WHERE carrier = 'AA'",
 }
-#: What comes between.
+#: Concurrent changes, which are committed while the statement runs.
 OTHERS: dict[str, Callable[[tl.Table], object]] = {
     "append elsewhere": lambda table: table.append(rows("UA", 15)),
     "delete elsewhere": lambda table: table.delete("carrier = 'UA' and id = 11"),

@@ -434,7 +434,7 @@ def test_ids_that_are_uuids_are_appended_as_a_stream(lake: tl.Lakehouse) -> None
 
 
 class GivenUp(Exception):
-    """Of a user."""
+    """An exception of user code."""
 
 
 @pytest.mark.parametrize("write", ["append", "overwrite", "upsert", "in a transaction"])

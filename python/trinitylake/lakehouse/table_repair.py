@@ -36,7 +36,7 @@ class IncompleteTable:
 
     @property
     def hint(self) -> str:
-        """What can be done, for the finding of fsck."""
+        """The next step, for the finding of fsck."""
         if self.version is None:
             return "no kept version has all files of the table's current snapshot"
         return (
@@ -46,7 +46,7 @@ class IncompleteTable:
 
     @property
     def loss(self) -> str:
-        """What a repair loses, for its report."""
+        """The changes that a repair loses, for its report."""
         return self.hint if self.version is None else f"its changes since version {self.version}"
 
 
