@@ -18,7 +18,7 @@ def fetched(name: str) -> list[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         maven = shutil.which("mvn")
         if maven is None:
-            raise SystemExit("Maven brings what this needs: install it, so that `mvn` is in the path")
+            raise SystemExit("Maven downloads the needed files: install it, so that `mvn` is in the path")
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         subprocess.run(command, check=True)
         shutil.copyfile(pom, stamp)

@@ -45,7 +45,7 @@ def main(python: str) -> None:
             before, headers = lake.version, {"Authorization": f"Bearer {TOKEN}"}
             begun = requests.post(f"{url}/trinitylake/v1/transactions", json={}, headers=headers, timeout=60).json()
             run(begun["warehouse"], "later")
-            assert lake.version == before, "nobody sees a transaction before its commit"
+            assert lake.version == before, "a transaction is invisible before its commit"
             path = f"{url}/trinitylake/v1/transactions/{begun['id']}/commit"
             answer = requests.post(path, headers=headers, timeout=60)
             assert answer.status_code == 200, answer.text

@@ -62,7 +62,7 @@ def check_platform(wheel: Path) -> None:
     if (int(major), int(minor)) > NEWEST_C_LIBRARY:
         raise SystemExit(f"{wheel.name} is for systems newer than {NEWEST_C_LIBRARY}")
     if f"manylinux_{major}_{minor}_" not in report:
-        raise SystemExit(f"{wheel.name} is not what its name says")
+        raise SystemExit(f"{wheel.name} is not for the systems in its name")
 
 
 def smoke(wheel: Path, python: str, folder: Path) -> None:

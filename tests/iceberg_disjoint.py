@@ -94,7 +94,7 @@ def land(lake: Lake, staged: StagedTable) -> None:
         assert path not in used
         lake.storage.delete(path)
     leftover = {path for path in staged.written_paths if path.endswith(".avro")} - used - set(staged.superseded_paths)
-    assert leftover == set(), "no manifest is left that nobody knows of"
+    assert leftover == set(), "every written manifest is used or superseded"
     check_whole(lake)
 
 

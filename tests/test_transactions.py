@@ -115,7 +115,7 @@ def test_rolling_back_removes_the_data_files_that_were_written(tmp_path: Path) -
     txn.table("nyc.t").append(ROWS)
     new = txn.create_table("nyc.new", ROWS)
     new.append(ROWS)
-    assert txn.table("nyc.t").count() == 2 * new.count(), "few rows are written before they are read"
+    assert txn.table("nyc.t").count() == 2 * new.count(), "a read writes the waiting rows first"
     assert data_files(root) != before
     txn.rollback()
     assert data_files(root) == before
@@ -275,7 +275,7 @@ def test_nothing_is_deleted_when_it_is_not_known_whether_the_commit_happened(
     txn.create_namespace("nyc")
     table = txn.create_table("nyc.t", ROWS)
     table.append(ROWS)
-    assert table.count() > 0, "few rows are written before they are read"
+    assert table.count() > 0, "a read writes the waiting rows first"
     before = data_files(root)
     txn._core = Interrupted(txn._core, error)  # type: ignore[assignment]
     with pytest.raises(type(error)):

@@ -245,7 +245,7 @@ def test_commands_that_take_an_author_take_a_message() -> None:
     """Every command with `--author` has `--message`."""
     takes = {name: {option for one in loaded(name).params for option in one.opts} for name in COMMANDS}
     lacking = [name for name, options in takes.items() if "--author" in options and "--message" not in options]
-    assert lacking == ["log", "erase"], "a filter, and --reason is the message"
+    assert lacking == ["log", "erase"], "the author of `log` is a filter, and --reason of `erase` is the message"
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_names_and_messages_are_escaped_for_the_terminal(hostile: str, tmp_path:
         for text in (result.stdout, result.stderr):
             assert not DANGEROUS.search(text), (given, text)
             seen += text
-    assert "[red]b" in seen, "what is in brackets is shown"
+    assert "[red]b" in seen, "text in brackets is shown"
     assert ("\\u009b" if as_json else "\\u{9b}") in seen
 
 

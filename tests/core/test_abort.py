@@ -92,7 +92,7 @@ def test_a_conflict_deletes_the_files_of_the_loser_and_no_others(lake: tl.Lakeho
     first, second = lake.begin(), lake.begin()
     for txn in (first, second):
         txn.table("nyc.t").append(ROWS)
-        assert txn.table("nyc.t").count() > 0, "few rows are written before they are read"
+        assert txn.table("nyc.t").count() > 0, "a read writes the waiting rows first"
         txn.alter_namespace("nyc", {"by": txn.id})
     first.commit()
     kept = data_files(lake)

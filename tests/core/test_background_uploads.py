@@ -56,7 +56,7 @@ def test_a_transaction_on_ten_tables_waits_twice_as_well(s3: SlowS3, lake: tl.La
     with s3.watched() as requests, s3.answering_together(25), lake.transaction() as txn:
         for number in range(10):
             txn.table(f"a.t{number}").append(ROWS)
-    assert len(puts(requests)) == 51, "five for each table, and the root"
+    assert len(puts(requests)) == 51, "five files for each table, and the root"
 
 
 def test_transaction_reads_its_own_pending_uploads(s3: SlowS3, lake: tl.Lakehouse) -> None:
@@ -71,9 +71,9 @@ def test_transaction_reads_its_own_pending_uploads(s3: SlowS3, lake: tl.Lakehous
     assert lake.table("a.t").scan().to_arrow().num_rows == 16
     own = {one.key for one in requests if one.verb == "put" and "/_" not in one.key}
     read = [one.key for one in requests if one.verb in ("get", "head") and one.key in own]
-    assert not read, "what it wrote itself is not fetched"
+    assert not read, "files of the transaction itself are not fetched"
     definitions = [name for name in puts(requests) if name.startswith("table-") or "-table-t" in name]
-    assert len(definitions) == 1, "what a later statement replaced is not sent"
+    assert len(definitions) == 1, "a definition that a later statement replaced is not sent"
 
 
 def test_parts_of_a_pending_upload_are_read(s3: SlowS3, lake: tl.Lakehouse) -> None:
@@ -141,7 +141,7 @@ def test_on_a_local_disk_files_have_their_names_at_once(tmp_path: Path, durabili
     txn.create_namespace("a")
     txn.commit()
     assert lake._storage.get("data/x") == b"content"
-    assert not [file for file in (tmp_path / "lake").rglob("*#*")], "nothing that was staged is left"
+    assert not [file for file in (tmp_path / "lake").rglob("*#*")], "no temporary file is left"
 
 
 def test_pickled_storage_of_a_transaction_is_that_of_the_lakehouse(tmp_path: Path) -> None:

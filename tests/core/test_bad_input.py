@@ -86,7 +86,7 @@ def test_latest_version_is_found_with_any_hint(lake: tl.Lakehouse, kind: str) ->
     fresh = tl.open(lake.uri, durability="none")
     assert (fresh.version, fresh.namespaces(), fresh.views()) == (2, ["nyc"], ["nyc.v"])
     fresh.create_namespace("next")
-    assert (folder(lake) / "_latest_hint.txt").read_bytes() == b"3", "a commit mends it"
+    assert (folder(lake) / "_latest_hint.txt").read_bytes() == b"3", "a commit repairs the hint"
     assert lake.version == 3
 
 
@@ -215,7 +215,7 @@ def test_root_without_lakehouse_is_refused_and_unchanged(tmp_path: Path, make: C
         tl.open(str(path))
     assert sorted(path.rglob("*")) == before
     assert path.exists() == (make is not make_nothing), "opening creates nothing"
-    assert tl.create(str(path), durability="none").version == 0, "and a lakehouse can be made there"
+    assert tl.create(str(path), durability="none").version == 0, "a lakehouse can be created there"
 
 
 def test_a_file_in_the_place_of_a_root_is_no_lakehouse(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_limits_of_names_count_bytes(tmp_path: Path) -> None:
         ):
             with pytest.raises(tl.InvalidName, match=rf"bytes.*limit.* {limit}\b") as caught:
                 call()
-            assert len(str(caught.value)) < 300, "a message, not the input"
+            assert len(str(caught.value)) < 300, "the error does not repeat the whole input"
     assert lake.tables() == ["n.数数t"]
 
 

@@ -118,7 +118,7 @@ def test_vacuum_deletes_the_nodes_of_the_tree_before(tmp_path: Path) -> None:
     lake.maintenance.expire(keep=1)
     age(root)
     gone = lake.maintenance.vacuum(paths=True)
-    assert gone.deleted["tree nodes"].files >= done.nodes_before - 1, "all but the root, which expired"
+    assert gone.deleted["tree nodes"].files >= done.nodes_before - 1, "all old nodes except the root, which expired"
     assert old_nodes & set(gone.deleted_paths)
     assert files_below(root) == Reachable(root).files
     assert lake.namespaces() == tl.open(str(root)).namespaces() == names

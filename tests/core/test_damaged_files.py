@@ -257,7 +257,7 @@ def lying_size() -> bytes:
 
 def many_rows() -> bytes:
     """A batch that states a thousand million rows without data."""
-    assert PLAIN_NODE.count(as_bytes(4, size=8)) >= 5, "rows of the batch and of each column"
+    assert PLAIN_NODE.count(as_bytes(4, size=8)) >= 5, "the numbers of rows of the batch and of each column"
     return PLAIN_NODE.replace(as_bytes(4, size=8), as_bytes(10**9, size=8))
 
 
@@ -289,7 +289,7 @@ def test_a_bomb_is_refused_before_it_costs_memory(bomb: Callable[[], bytes], tmp
     ids=["behind-the-end", "largest", "negative", "negative-start", "descending", "last-behind-the-end"],
 )
 def test_offsets_that_lead_elsewhere_are_corrupt(offsets: list[int]) -> None:
-    assert PLAIN_NODE.count(as_bytes(0, 6, 6, 6, 6)) == 1, "where the texts of the column `key` end"
+    assert PLAIN_NODE.count(as_bytes(0, 6, 6, 6, 6)) == 1, "the offsets of the strings in the column `key`"
     with pytest.raises(tl.CorruptFile) as caught:
         core.read_node(PLAIN_NODE.replace(as_bytes(0, 6, 6, 6, 6), as_bytes(*offsets)), "offsets")
     assert caught.value.path == "offsets"
@@ -373,7 +373,7 @@ def test_a_node_that_is_missing_is_named() -> None:
     files = {path: data for path, data in FILES.items() if path != LEAF["path"]}
     with pytest.raises(tl.TrinityLakeError, match=LEAF["path"]) as caught:
         walk(placed(files), HIGHEST["version"])
-    assert isinstance(caught.value, tl.CorruptFile), "the tree names it, so its absence is damage"
+    assert isinstance(caught.value, tl.CorruptFile), "a missing node that the tree references is damage"
     assert caught.value.path == LEAF["path"]
 
 
@@ -447,7 +447,7 @@ def test_damaged_newest_root_keeps_older_versions_readable_and_refuses_commits(
     with pytest.raises((tl.CorruptFile, tl.LakehouseMoved)):  # the copy is not relocated
         lake.create_namespace("new")
     assert lake.at(LATEST - 1).namespaces() == before
-    assert not storage.exists(core.root_path(LATEST + 1)), "no commit on top of what cannot be read"
+    assert not storage.exists(core.root_path(LATEST + 1)), "nothing is committed on an unreadable version"
 
 
 # Definitions

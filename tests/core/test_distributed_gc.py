@@ -132,7 +132,7 @@ def test_files_committed_after_the_mark_are_not_deleted(full: tl.Lakehouse, root
     before = files_below(root)
     full.table("shop.late").append(ROWS)
     again, _ = engine.sweep(dict.fromkeys(files_below(root) - before - {"_latest_hint.txt"}, "garbage"))
-    assert again == version, "one fence for all of it"
+    assert again == version, "one fence for both sweeps"
     assert Reachable(root).files <= files_below(root)
     assert full.table("shop.late").scan().to_arrow().num_rows == 20
 

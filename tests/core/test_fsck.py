@@ -116,7 +116,7 @@ def test_a_whole_lakehouse_is_sound(copied: Callable[[], Path]) -> None:
     lake = tl.open(root, durability="none")
     assert report.versions == lake.version + 1
     trees = [lake.at(version).nodes().column("path").to_pylist() for version in range(report.versions)]
-    assert report.nodes == len({path for tree in trees for path in tree}), "each is read once"
+    assert report.nodes == len({path for tree in trees for path in tree}), "each node is read once"
     assert report.files > 5
     assert lake.maintenance.fsck().versions == 1
     assert lake.maintenance.fsck((2, 4)).versions == 3
@@ -186,7 +186,7 @@ def test_each_damaged_file_is_found_and_repair_makes_nothing_worse(
         again = fsck(_core.Storage(str(root), None, "none"), repair=True)
         assert again.repair is not None
         assert again.repair.version is None, (name, again.repair)
-    assert seen, "some files were saved whole"
+    assert seen, "some files were restored completely"
 
 
 def test_swapped_files_are_found(copied: Callable[[], Path]) -> None:

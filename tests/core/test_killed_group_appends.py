@@ -285,7 +285,7 @@ def test_an_id_that_many_processes_begin_commits_once(tmp_path: Path, coordinati
                 number, version, end = line.split()
                 if end == "0":
                     versions[int(number)].add(int(version))
-        assert len(numbers) - len(versions) in (0, 1), "of the last id, no process may know that it is committed"
+        assert len(numbers) - len(versions) in (0, 1), "only the last id may be committed without an acknowledgement"
         for number, known in versions.items():
             assert {("committed", version) for version in known} == {lake.transactions.outcome(f"id-{number}")}
         assert _ids_in_groups(lake) or coordination == "queue"

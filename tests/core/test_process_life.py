@@ -227,7 +227,7 @@ def test_a_child_forked_while_others_use_the_store_has_connections_of_its_own(se
         for _ in range(5):
             assert in_child(work) == [True] * 12
     assert not wrong
-    assert all(read(number) for number in range(4)), "the parent's connections are as they were"
+    assert all(read(number) for number in range(4)), "the parent's connections still work"
 
 
 # Threads

@@ -217,7 +217,9 @@ def test_many_creators_make_one_lakehouse(bucket: str, server: S3Server) -> None
     (winner,) = [outcome for outcome in outcomes if isinstance(outcome, tl.Lakehouse)]
     assert sum(isinstance(outcome, tl.ObjectAlreadyExists) for outcome in outcomes) == 7
     assert tl.open(uri, storage_options=server.storage_options).name == winner.name
-    assert len([key for key in server.files(bucket) if "_lakehouse_def_" in key]) == 1, "the losers cleaned up"
+    assert len([key for key in server.files(bucket) if "_lakehouse_def_" in key]) == 1, (
+        "the losers deleted their definitions"
+    )
 
 
 @pytest.mark.parametrize(

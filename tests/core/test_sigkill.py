@@ -140,7 +140,7 @@ class Killed:
         """Transactions of the killed writers in the log, read by a new handle."""
         lake = tl.open(self.root)
         log = lake.log(None)
-        assert [entry.version for entry in log] == list(range(lake.version, -1, -1)), "the chain has a gap"
+        assert [entry.version for entry in log] == list(range(lake.version, -1, -1)), "a version is missing"
         found = [(one.id, entry.version) for entry in log for one in entry.transactions if one.message == "killed"]
         assert len(found) == len(dict(found)), "committed twice"
         return dict(found)
@@ -148,7 +148,7 @@ class Killed:
     def check(self) -> None:
         committed = self.committed()
         lost = {one: version for one, version in self.acknowledged.items() if committed.get(one) != version}
-        assert not lost, f"acknowledged, and not there: {lost}"
+        assert not lost, f"acknowledged, but not in the log: {lost}"
         assert committed.keys() <= set(self.asked)
         lake = tl.open(self.root)
         for transaction in self.asked[-3:]:

@@ -349,7 +349,7 @@ class LakehouseMachine(RuleBasedStateMachine):
         must_win = not maybe & watched and one.base >= self.oldest
         outcome = self.outcome(one.transaction)
         if isinstance(outcome, tl.TrinityLakeError):
-            assert not must_win, f"nothing was in its way, and yet: {outcome!r}"
+            assert not must_win, f"no change conflicts, but the commit failed: {outcome!r}"
             assert one.base < self.oldest or not isinstance(outcome, tl.TransactionExpired)
             assert not one.transaction.is_open
             return

@@ -80,7 +80,7 @@ def test_files_after_vacuum_equal_those_of_an_independent_walker(lake: tl.Lakeho
         assert len(reader.at("tag:early").table("shop.items").scan().to_arrow()) == 0
     age(root)
     assert lake.maintenance.vacuum().total_deleted.files == 0
-    assert lake.maintenance.vacuum().version is None, "which is no version"
+    assert lake.maintenance.vacuum().version is None, "a vacuum that deletes nothing creates no version"
 
 
 def test_statistics_branches_and_tags_are_reachable_for_vacuum(lake: tl.Lakehouse, root: Path, tmp_path: Path) -> None:

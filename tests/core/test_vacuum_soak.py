@@ -273,7 +273,7 @@ def test_gc_never_deletes_reachable_files(place: tuple[str, dict[str, str]], tmp
     lake = open_lake()
     present = {table: set(lake.table(table).scan().to_arrow()["id"].to_pylist()) for table in TABLES}
     lost = [(table, row) for table, row in acknowledged if int(row) not in present[table]]
-    assert not lost, f"acknowledged and not there: {lost[:5]}"
+    assert not lost, f"acknowledged, but missing: {lost[:5]}"
 
     time.sleep(4.5)  # whatever was written is older than the shortest grace
     lake.maintenance.expire(keep=1)

@@ -93,7 +93,7 @@ def test_a_copy_on_disk_reads_the_same_and_takes_new_commits(name: str, tmp_path
         for version in expected["versions"]
         if "golden-load-1" in [one["id"] for one in version["transactions"]]
     ]
-    assert again.version == first, "its id is known: the first commit stands"
+    assert again.version == first, "the id is known, so the first commit is returned"
     assert lake.version == latest + 2
     assert not lake.exists("twice")
 

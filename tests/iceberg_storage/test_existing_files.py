@@ -243,7 +243,9 @@ def test_an_added_file_has_one_floating_point_partition_value(
         assert lake.table("n.t").scan(filter).count() == found.scan(f"not ({filter})").count() + len(values)
         table.append(pa.table(column))
         files = lake.table("n.t").iceberg.scan().plan_files()
-        assert len({spelled(task.file.partition) for task in files}) == 1, "the partition of the same rows, appended"
+        assert len({spelled(task.file.partition) for task in files}) == 1, (
+            "an append of the same rows has the same partition"
+        )
         table.delete(filter)
         assert lake.table("n.t").count() == 0
 

@@ -71,11 +71,11 @@ def test_a_file_is_written_once(file_io: LakehouseFileIO, store: Store) -> None:
     with pytest.raises(FileExistsError):
         file_io.new_output(file_io.uri_of("a.avro")).create()
     write(file_io, "a.avro", b"two", overwrite=True)
-    assert read(file_io, "a.avro") == b"two", "its own file may be replaced"
+    assert read(file_io, "a.avro") == b"two", "a file that this object wrote may be replaced"
     other = file_io.scoped()
     with pytest.raises(FileExistsError):
         write(other, "a.avro", b"three", overwrite=True)
-    assert other.written_paths == [], "so that a rollback does not delete the file of another"
+    assert other.written_paths == [], "a rollback must not delete the file of another object"
     assert read(file_io, "a.avro") == b"two"
 
 
@@ -287,9 +287,9 @@ def test_columns_that_are_expected_are_fetched_at_once(monkeypatch: pytest.Monke
         with file_io.new_input(location).open() as stream:
             store.requests.clear()
             assert pq.ParquetFile(stream, pre_buffer=True).read(columns).num_rows == 20_000
-        assert store.requests == {}, "all of it was at hand"
+        assert store.requests == {}, "all columns were fetched before"
     assert column_ranges.column_ranges(end, len(data), {77}) == []
-    assert column_ranges.column_ranges(end[-20:], len(data), {1}) == [], "the footer is longer"
+    assert column_ranges.column_ranges(end[-20:], len(data), {1}) == [], "the end does not contain the whole footer"
     assert column_ranges.column_ranges(b"nonsense" * 100, 800, {1}) == []
     monkeypatch.setattr(column_ranges, "MAX_SIZE_BYTES", 1000)
     assert column_ranges.column_ranges(end, len(data), {1}) == []

@@ -48,7 +48,7 @@ def test_eight_writers_on_one_table_all_land(store: Store) -> None:
 
     in_threads(work, range(0, 80, 10))
     assert lake.ids() == sorted(start * 10 + id for start in range(8) for id in range(5))
-    assert redone, "the race was real"
+    assert redone, "no writer lost a race"
     check_whole(lake)
 
 

@@ -184,7 +184,7 @@ def test_one_metadata_file_whatever_the_number_of_operations(lake: Lake) -> None
         staged.table.append(rows(id))
     assert staged.changed
     path, data = staged.finish()
-    assert staged.finish() == (path, data), "the same until something changes"
+    assert staged.finish() == (path, data), "the result is the same until the metadata changes"
     assert path.startswith("ns/t-0badcafe/metadata/00001-")
     log = json.loads(data)["metadata-log"]
     assert [entry["metadata-file"] for entry in log] == [lake.storage.root + before]
@@ -218,7 +218,7 @@ def test_metadata_is_the_same_after_a_trip_through_the_file(lake: Lake) -> None:
     text = lake.storage.get(lake.path)
     parsed = lake.begin().metadata
     assert parsed.model_dump() == expected.model_copy(update={"metadata_log": parsed.metadata_log}).model_dump()
-    assert json.loads(text) == json.loads(parsed.model_dump_json()), "as PyIceberg itself would have written it"
+    assert json.loads(text) == json.loads(parsed.model_dump_json()), "the file has the JSON of PyIceberg"
 
 
 def test_encoded_metadata_is_independent_of_earlier_files(lake: Lake) -> None:

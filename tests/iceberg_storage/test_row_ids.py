@@ -131,7 +131,7 @@ def check_ids(lake: Lake) -> None:
         found = row_ids(lake, snapshot)
         assert all(known.get(id, row_id) == row_id for id, row_id in found.items()), "a row keeps its id"
         new = {row_id for id, row_id in found.items() if id not in known}
-        assert not new & set(known.values()), "no row id is given again"
+        assert not new & set(known.values()), "no row id is used again"
         assert all(snapshot.first_row_id <= row_id < end for row_id in new)
         known |= found
     assert metadata.next_row_id == end
@@ -197,7 +197,7 @@ def test_ids_stay_when_a_file_goes_out_of_a_shared_manifest(lake: Lake) -> None:
         for entry in records(lake.begin(), manifest[500])
         if entry[0] == ManifestEntryStatus.DELETED.value
     ]
-    assert [file[142] is not None for file in removed] == [True], "an entry of a removed file tells its ids as well"
+    assert [file[142] is not None for file in removed] == [True], "the entry of a removed file has its row ids"
 
 
 def test_an_upgraded_table_gives_ids_to_all_rows_at_its_next_snapshot(store: Store) -> None:
@@ -512,4 +512,4 @@ def test_all_rows_can_be_deleted(lake: Lake) -> None:
     assert ids(lake.begin()) == []
     check_ids(lake)
     change(lake, lambda table: table.append(rows(4)))
-    assert row_ids(lake) == {4: 3}, "the ids of rows that are gone are not given again"
+    assert row_ids(lake) == {4: 3}, "ids of deleted rows are not used again"

@@ -53,7 +53,7 @@ def test_position_advances_with_the_commit_only(shop: tl.Lakehouse) -> None:
     assert consumed(shop, net=True) == [(3, "insert")]
     shop.rename_table("n.orders", "n.old")
     shop.create_table("n.orders", {"id": "bigint"}).append({"id": [7]})
-    assert consumed(shop) == [(7, "insert")], "another table has the name, and its own position"
+    assert consumed(shop) == [(7, "insert")], "another table with this name has its own position"
     with pytest.raises(tl.InvalidArgument, match="consumed in a transaction"):
         shop.table("n.orders").consume("billing")
 

@@ -73,7 +73,7 @@ def test_a_minimal_export_opens_on_its_own_and_in_any_engine(shop: tl.Lakehouse,
     assert StaticTable.from_metadata(location).scan().to_arrow().num_rows == 4
     assert "file:///" + str(tmp_path / "lake").lstrip("/") not in Path(location.removeprefix("file://")).read_text()
     assert len(copy.table("shop.orders").iceberg.metadata.snapshots) == 1
-    assert copy.transactions.is_committed("first"), "an id that was used here stays used there"
+    assert copy.transactions.is_committed("first"), "ids that the original used are used in the copy, too"
     copy.table("shop.orders").append(ROWS)
     assert copy.table("shop.orders").scan().count() == 7
 
@@ -81,7 +81,7 @@ def test_a_minimal_export_opens_on_its_own_and_in_any_engine(shop: tl.Lakehouse,
 def test_a_second_export_copies_what_changed(shop: tl.Lakehouse, tmp_path: Path) -> None:
     shop.export(tmp_path / "copy", durability="none", mode="minimal")
     again = shop.export(tmp_path / "copy", durability="none", mode="minimal")
-    assert (again.version, again.files) == (0, 0), "nothing changed, nothing is written"
+    assert (again.version, again.files) == (0, 0), "nothing changed, so nothing is written"
     shop.table("shop.orders").append(ROWS)
     shop.drop_view("shop.v")
     shop.create_namespace("new")
@@ -89,10 +89,10 @@ def test_a_second_export_copies_what_changed(shop: tl.Lakehouse, tmp_path: Path)
     done = shop.export(tmp_path / "copy", durability="none", mode="minimal")
     copy = tl.open(tmp_path / "copy", durability="none")
     assert (done.version, copy.version) == (1, 1)
-    assert done.present < 5, "of 14 objects two changed, and only theirs are looked at"
+    assert done.present < 5, "only files of the two changed objects of 14 are compared"
     assert _contents(copy) == _contents(shop)
     assert len(list((tmp_path / "copy").rglob("*.parquet"))) == data_before + 1
-    assert _contents(copy.at(0)).keys() >= {"shop.v"}, "the export before is still there"
+    assert _contents(copy.at(0)).keys() >= {"shop.v"}, "the previous export stays readable"
     assert _is_sound(tmp_path / "copy")
 
 
@@ -171,7 +171,7 @@ def test_targets_that_overlap_or_are_not_empty_are_refused(shop: tl.Lakehouse, t
     tl.open(tmp_path / "copy", durability="none").create_namespace("own")
     with pytest.raises(tl.CommitConflict, match="written to"):
         shop.export(tmp_path / "copy", mode="minimal")
-    assert tl.open(tmp_path / "copy").exists("own"), "what others did there stays"
+    assert tl.open(tmp_path / "copy").exists("own"), "changes of other writers in the copy stay"
 
 
 def test_federated_tables_are_exported_under_their_local_name(shop: tl.Lakehouse, tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_history_is_included_by_default_and_the_first_line_says_so(shop: tl.Lake
     assert (part.version, part.history_since) == (0, None)
     shop.export(tmp_path / "one", mode="minimal")
     shop.create_namespace("latest")
-    assert shop.export(tmp_path / "one").history_since is None, "the mode of the earlier export"
+    assert shop.export(tmp_path / "one").history_since is None, "a repeated export has the mode of the earlier one"
 
     def first_line(*arguments: str) -> str:
         result = CliRunner().invoke(app, ["export", *arguments, "--root", shop.uri])

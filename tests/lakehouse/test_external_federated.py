@@ -114,7 +114,7 @@ def test_a_federated_table_reads_and_writes_through_the_other_catalog(nyc: tl.La
     with nyc.transaction() as txn:
         txn.table("nyc.orders").append({"id": [4]})
     assert catalog.load_table("sales.orders").scan().count() == 4
-    assert nyc.version == version, "nothing of the lakehouse itself has changed"
+    assert nyc.version == version, "the lakehouse itself has not changed"
     catalog.load_table("sales.orders").append(pa.table({"id": [5]}))
     assert nyc.table("nyc.orders").scan().count() == 5
 

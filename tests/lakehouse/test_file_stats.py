@@ -56,7 +56,7 @@ def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
     assert files is not None
     assert files.total == files_and_bytes(root)
     assert (files.garbage, files.young.files, files.unknown.files) == (Files(1, 15), 1, 1)
-    assert files.by_kind["data files"].files == files.small.files == 3, "with that of a snapshot of the table itself"
+    assert files.by_kind["data files"].files == files.small.files == 3, "including the file of an earlier snapshot"
     assert files.history.files > 0, "of the snapshot"
     assert files.expiring.files > 0
     tables = {table.name: table for table in files.tables}
@@ -75,10 +75,10 @@ def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
     freed = lake.maintenance.vacuum()
     expired_roots = files.expiring.files - (freed.total_deleted.files - files.garbage.files)
     assert freed.total_deleted.size_bytes > 0
-    assert 0 <= expired_roots <= 12, "roots went with their versions, all else was for the vacuum"
+    assert 0 <= expired_roots <= 12, "expire deletes roots, and vacuum all other files"
     after = lake.maintenance.stats(files=True).files
     assert after is not None
-    assert (after.garbage.files, after.expiring.files) == (0, 1), "the version before that of the vacuum"
+    assert (after.garbage.files, after.expiring.files) == (0, 1), "the version before the fence of the vacuum expires"
     assert after.total == files_and_bytes(root)
     kept = sum(count.files for kind, count in after.by_kind.items() if kind != "system files")
     assert kept + after.history.files + after.expiring.files == len(Reachable(root).files)

@@ -115,7 +115,7 @@ def test_maintenance_compacts_small_files_and_expires_old_versions(
     age(root)
     later = lake.maintenance.run()
     assert later.vacuumed is not None
-    assert later.vacuumed.deleted["data files"].files == APPENDS, "those that were put together"
+    assert later.vacuumed.deleted["data files"].files == APPENDS, "the files that were compacted"
     assert files_below(root) == Reachable(root).files
     assert tl.open(root).table("shop.orders").scan().count() == APPENDS * len(ROWS)
     again = lake.maintenance.run()

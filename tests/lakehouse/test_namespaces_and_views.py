@@ -141,7 +141,7 @@ def test_replacing_a_view_keeps_its_id_and_omitted_parts(lake: tl.Lakehouse) -> 
     before = lake.create_view("nyc.busy", "SELECT 1", schema={"n": "int"}, properties={"owner": "ops"})
     after = lake.replace_view("nyc.busy", "SELECT 2", dialect="duckdb")
     assert lake.view("nyc.busy").representations == {"duckdb": "SELECT 2"}
-    assert after.schema is None, "the schema of the old text says nothing about the new one"
+    assert after.schema is None, "the schema of the old SQL does not describe the new SQL"
     assert (after.id, after.properties) == (before.id, {"owner": "ops"})
     lake.replace_view("nyc.busy", properties={})
     assert lake.view("nyc.busy").sql == "SELECT 2"

@@ -70,7 +70,7 @@ def test_views_and_namespaces_come_back_too(shop: tl.Lakehouse) -> None:
     shop.create_table("shop.new", ROWS)
     shop.rollback(2, objects=["shop"])
     assert shop.namespace("shop").properties == {"owner": "ops"}
-    assert shop.tables("shop") == ["shop.new", "shop.t"], "what has come since stays"
+    assert shop.tables("shop") == ["shop.new", "shop.t"], "objects that were created later stay"
     assert _rows(shop) == 3
 
 
@@ -196,9 +196,7 @@ def test_the_log_of_an_object_has_each_version_that_changed_it(shop: tl.Lakehous
     assert (created.transaction.message, created.transaction.author) == ("one", "ann")
     assert [change.version for change in shop.log(of="shop.v")] == [1]
     assert [change.version for change in shop.log(of="shop")] == [1]
-    assert _summaries(shop.log(of="shop.t"))[0] == (5, "renamed", "shop.u"), (
-        "the last name is the one that it was given"
-    )
+    assert _summaries(shop.log(of="shop.t"))[0] == (5, "renamed", "shop.u"), "the last change has the present name"
     shop.rollback(3)
     assert _summaries(shop.log(of="shop.t"))[0] == (9, "renamed", "shop.t")
 
@@ -215,7 +213,9 @@ def test_a_history_comes_in_pages(shop: tl.Lakehouse) -> None:
 def test_dropped_object_has_a_history(shop: tl.Lakehouse) -> None:
     shop.drop_table("shop.t")
     shop.create_table("shop.t", ROWS)
-    assert _summaries(shop.log(of="shop.t")) == [(5, "created", "shop.t")], "another object with the same name"
+    assert _summaries(shop.log(of="shop.t")) == [(5, "created", "shop.t")], (
+        "the history is that of the new object with this name"
+    )
     shop.drop_table("shop.t")
     assert _summaries(shop.log(of="shop.t")) == [(6, "dropped", "shop.t"), (5, "created", "shop.t")]
     shop.drop_view("shop.v")

@@ -49,21 +49,21 @@ def test_a_tag_outlives_the_versions_around_it(lake: tl.Lakehouse, root: str) ->
     for reader in (lake, tl.open(root)):
         assert rows_of(reader, "q3") == 3
         assert reader.tags.list() == [taken]
-        assert reader.at(3).version == 3, "by its number, too"
+        assert reader.at(3).version == 3, "the version can also be read by its number"
         with pytest.raises(tl.VersionExpired):
             reader.at(2)
     lake.tags.drop("q3")
     assert lake.tags.list() == []
     with pytest.raises(tl.ObjectNotFound, match="q3"):
         lake.at("tag:q3")
-    assert 3 in lake.maintenance.expire(before=lake.version), "what nobody names any more goes with the next expiry"
+    assert 3 in lake.maintenance.expire(before=lake.version), "a version without a tag expires"
 
 
 def test_tag_without_a_version_names_the_latest(lake: tl.Lakehouse) -> None:
     before = lake.version
     assert lake.tags.create("now").version == before
-    assert lake.tags.create("now", version=before).version == before, "the same name for the same version"
-    assert lake.version == before + 1, "which is no commit"
+    assert lake.tags.create("now", version=before).version == before, "creating the same tag again is allowed"
+    assert lake.version == before + 1, "creating an existing tag commits nothing"
     with pytest.raises(tl.ObjectAlreadyExists, match="drop it first"):
         lake.tags.create("now")
     with pytest.raises(tl.VersionNotFound):
@@ -106,7 +106,7 @@ def test_expiry_by_time_age_and_count(lake: tl.Lakehouse) -> None:
     for age in ("0 s", timedelta()):
         time.sleep(0.01)
         assert lake.maintenance.expire(older_than=age, dry_run=True) == list(range(latest - 2)), (
-            "three stay by the settings"
+            "the settings keep three versions"
         )
     gone = lake.maintenance.expire(keep=1)
     assert gone == list(range(latest))

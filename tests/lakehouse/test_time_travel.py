@@ -114,7 +114,9 @@ def test_a_diff_names_what_was_added_removed_and_changed(history: tl.Lakehouse) 
     three = history.diff(2, 3)
     assert (three.added, three.removed, three.changed) == ([("view", "nyc.v")], [], [("table", "nyc.t")])
     assert history.diff(3).removed == [("view", "nyc.v")]
-    assert history.diff(1, 4).changed == [("table", "nyc.t")], "a view that came and went is no difference"
+    assert history.diff(1, 4).changed == [("table", "nyc.t")], (
+        "a view that was created and dropped is not in the difference"
+    )
     assert not history.diff(4, 4)
     assert str(history.diff(3, 2)) == "- view nyc.v\n~ table nyc.t"
 
@@ -125,7 +127,7 @@ def test_rolling_back_makes_a_new_version_with_the_old_content(history: tl.Lakeh
     assert not history.diff(2, 5)
     newest = history.log(1)[0]
     assert (newest.version, newest.rollback_from, newest.message, newest.author) == (5, 4, "bad load", "ops")
-    assert history.at(4).table("nyc.t").scan().count() == 2, "history itself stays"
+    assert history.at(4).table("nyc.t").scan().count() == 2, "the versions that were rolled back stay readable"
     with pytest.raises(tl.VersionNotFound):
         history.rollback(77)
 
@@ -211,7 +213,7 @@ def test_full_log_is_read_lazily(lake: tl.Lakehouse) -> None:
     log, before = fresh.log(None), reads()
     assert before < 300
     assert (len(log), log[0].version, next(iter(log)).version) == (601, 600, 600)
-    assert reads() == before, "the first page was there"
+    assert reads() == before, "the first page was read already"
     assert [entry.version for entry in log] == list(range(600, -1, -1))
     assert [entry.version for entry in reversed(log)] == list(range(601))
     assert (log[-1].version, log[300].version, [entry.version for entry in log[1:4]]) == (0, 300, [599, 598, 597])
@@ -245,7 +247,7 @@ def test_the_age_of_a_version_is_that_of_its_file(tmp_path: Path) -> None:
 
 def test_default_retention_keeps_young_and_newest_versions(lake: tl.Lakehouse) -> None:
     lake.create_namespace("a")
-    assert lake.maintenance.expire(dry_run=True) == [], "nothing is seven days old"
+    assert lake.maintenance.expire(dry_run=True) == [], "no version is seven days old"
     lake.alter(maximum_version_age_millis=1, minimum_versions_to_keep=2)
     lake.create_namespace("b")
     time.sleep(0.02)

@@ -106,7 +106,7 @@ def test_nothing_keeps_anybody_from_using_a_view(browser: Browser, url: str, axe
         browser.screenshot(SCREENSHOTS / f"{view}-{scheme}-{width}.png")
         assert found_by(axe, browser) == [], (scheme, width)
         overflow = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert overflow <= 0, f"one has to scroll sideways at {width}"
+        assert overflow <= 0, f"the page is wider than the window at {width}"
 
 
 def test_nothing_keeps_anybody_from_using_dialogs_and_results(browser: Browser, lake: tl.Lakehouse, axe: str) -> None:
@@ -356,7 +356,7 @@ def test_a_query_is_written_and_run(browser: Browser, url: str) -> None:
     browser.wait("return document.querySelector('.chart canvas') !== null")
     browser.run("location.hash = '#/latest/sql?q=' + encodeURIComponent('DROP TABLE shop.orders')")
     browser.wait(f"return {content}?.innerText === 'DROP TABLE shop.orders'")
-    assert browser.text(".note.bad") == "", "a link runs nothing"
+    assert browser.text(".note.bad") == "", "a link does not run its query"
     browser.click(".query button.main")
     browser.wait("return document.querySelector('.note.bad') !== null")
     assert "orders" in browser.text(".note.bad")

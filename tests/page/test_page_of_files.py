@@ -322,7 +322,7 @@ def test_the_log_goes_on_behind_a_damaged_root(browser: Browser, tmp_path: Path)
             (tmp_path / "lake" / core.root_path(version)).unlink()
         opened(browser, f"{server.url}/site", "#/latest/log")
         assert "made b" in browser.wait_for_text("made b")
-        assert browser.text("main").count("not there") <= 1, "what has expired is no damage"
+        assert browser.text("main").count("not there") <= 1, "an expired version is not shown as damage"
 
 
 def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:

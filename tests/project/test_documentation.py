@@ -310,5 +310,5 @@ def test_a_read_and_a_commit_cost_the_requests_that_the_architecture_counts(tmp_
     quick = {"put_if_absent": 2, "put_hint": 1, "list": 1}
     assert {verb: spent[verb] for verb in ("put_if_absent", "put_hint")} == {"put_if_absent": 2, "put_hint": 1}
     extra = {verb: count - quick.get(verb, 0) for verb, count in spent.items()}
-    assert all(0 <= count <= 3 for count in extra.values()), f"a busy machine looks at what may have changed: {spent}"
+    assert all(0 <= count <= 3 for count in extra.values()), f"more requests than a busy machine may add: {spent}"
     assert set(spent) <= {*quick, "head", "get"}

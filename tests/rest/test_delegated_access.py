@@ -152,7 +152,7 @@ def test_access_follows_the_name_of_the_table_in_the_latest_version(
     assert [given(prefix, WALT) for prefix in prefixes] == [(0, 403), (0, 403)]
     assert given(prefixes[0], ROOT) == (1, 200)
     lake_on_s3.create_table("shop.orders", ROWS)
-    assert [given(prefix, WALT) for prefix in prefixes] == [(0, 403), (0, 403)], "the name is another table's"
+    assert [given(prefix, WALT) for prefix in prefixes] == [(0, 403), (0, 403)], "the name belongs to another table now"
 
 
 def test_a_table_that_is_new_in_a_transaction_is_accessible_in_it(ask: Client) -> None:

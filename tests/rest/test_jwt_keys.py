@@ -173,7 +173,7 @@ def test_keys_of_another_server_are_refused(issuer: Issuer) -> None:
     try:
         bearers = JwtBearers(JwtSettings(ISSUER, "lake", impostor.url))
         assert not counts(bearers, token("k1"))
-        assert impostor.asked == 0, "the connection ends before the request"
+        assert impostor.asked == 0, "the connection must end before the request"
     finally:
         impostor.stop()
 
@@ -183,7 +183,7 @@ def test_keys_of_a_host_with_the_certificate_of_another_are_refused(issuer: Issu
     that the server tries to fetch a key."""
     elsewhere = issuer.url.replace("127.0.0.1", "localhost")
     assert not counts(JwtBearers(JwtSettings(ISSUER, "lake", elsewhere)), token("k1"))
-    assert issuer.asked == 0, "the connection ends before the request"
+    assert issuer.asked == 0, "the connection must end before the request"
     assert counts(JwtBearers(JwtSettings(ISSUER, "lake", issuer.url)), token("k1"))
 
 
@@ -197,7 +197,7 @@ def test_keys_are_not_fetched_without_tls(issuer: Issuer, bearers: JwtBearers, w
             assert not counts(bearers, token("k1"))
         assert plain.asked == 0
         with urllib.request.urlopen(plain.url) as answer:
-            assert answer.read() == issuer.document(), "the keys that would have counted"
+            assert answer.read() == issuer.document(), "the plain server has valid keys"
     finally:
         plain.stop()
     issuer.leads_to = ""

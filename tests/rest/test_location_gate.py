@@ -223,9 +223,9 @@ def test_every_field_with_a_location_is_tested() -> None:
         or path in known
     }
     assert carriers - known == set(), (
-        "say in REQUESTS what is sent in this field, or in NO_LOCATION why it needs no gate"
+        "add requests with this field to REQUESTS, or the reason why it has no location to NO_LOCATION"
     )
-    assert set(REQUESTS) <= found, "a field that is gone"
+    assert set(REQUESTS) <= found, "a field in REQUESTS does not exist any more"
 
 
 def test_an_update_of_an_unknown_kind_is_refused() -> None:

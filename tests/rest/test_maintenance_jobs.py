@@ -52,7 +52,7 @@ class CountingPool(WorkerPool):
 
     def run(self, *arguments: Any, **options: Any) -> Any:
         self.attempts += 1
-        assert self.attempts <= MAX_ATTEMPTS, "the run begins again and again"
+        assert self.attempts <= MAX_ATTEMPTS, "the run has started too many workers"
         return super().run(*arguments, **options)
 
 

@@ -109,7 +109,7 @@ def test_a_run_longer_than_the_period_is_the_only_one() -> None:
     assert work.begun.acquire(timeout=PATIENCE_SECONDS)
     assert not work.begun.acquire(timeout=20 * TICK_SECONDS)
     work.may_end.set()
-    assert work.begun.acquire(timeout=PATIENCE_SECONDS), "the next is due at once"
+    assert work.begun.acquire(timeout=PATIENCE_SECONDS), "the next run starts at once"
     schedule.end()
     assert work.most_at_work == 1
 

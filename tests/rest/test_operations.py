@@ -163,7 +163,7 @@ def test_a_silent_connection_is_closed(shop: tl.Lakehouse, monkeypatch: pytest.M
 def test_an_idle_connection_is_closed_after_the_keep_alive_time(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert limits.KEEP_ALIVE_SECONDS > 60, "what proxies mostly have"
+    assert limits.KEEP_ALIVE_SECONDS > 60, "most proxies keep connections for 60 seconds"
     monkeypatch.setattr(limits, "KEEP_ALIVE_SECONDS", 1)
     with running(shop) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
@@ -172,7 +172,7 @@ def test_an_idle_connection_is_closed_after_the_keep_alive_time(
         for _ in range(2):
             connection.request("GET", "/healthz")
             assert connection.getresponse().read() == b"ok\n"
-            assert connection.sock is connected, "it is kept for the next request"
+            assert connection.sock is connected, "the connection is kept for the next request"
         assert connected.recv(1) == b"", "it is closed"
         connection.close()
 

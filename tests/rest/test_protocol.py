@@ -170,7 +170,7 @@ def test_a_missing_metadata_file_differs_from_a_missing_table(shop: tl.Lakehouse
         assert (answer.code, answer.error) == (404, "NotFoundException")
         assert location in answer.body["error"]["message"]
         assert client("HEAD", path).code == 204
-        assert client("GET", path, headers={"If-None-Match": tag}).code == 304, "what the client has is still right"
+        assert client("GET", path, headers={"If-None-Match": tag}).code == 304, "the cached response is still valid"
 
 
 def test_only_referenced_snapshots_are_sent_on_request(http_client: Client, shop: tl.Lakehouse) -> None:

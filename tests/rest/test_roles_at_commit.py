@@ -75,7 +75,7 @@ def test_a_commit_needs_the_roles_at_that_time(
         assert (answer.code, answer.error) == (403, "ForbiddenException")
         assert "salaries" not in answer.body["error"]["message"]
         assert "new" not in answer.body["error"]["message"]
-        assert client("POST", f"{OPEN}/later/rollback", {}).code == 204, "it can be rolled back"
+        assert client("POST", f"{OPEN}/later/rollback", {}).code == 204, "the transaction can be rolled back"
     assert lakehouse.exists("hr.salaries")
     assert not lakehouse.exists("hr.new")
 

@@ -15,7 +15,7 @@ def test_names_in_a_path_keep_their_escapes(http_client: Client) -> None:
     assert http_client("POST", "/v1/namespaces/a/tables", {"name": "x/y", "schema": schema}).code == 200
     assert http_client("GET", "/v1/latest/namespaces/a/tables/x%2Fy").code == 200
     assert http_client("GET", "/v1/latest/namespaces/a/tables/x/y").code == 404
-    assert http_client("HEAD", "/v1/config").code == 200, "what answers GET answers HEAD"
+    assert http_client("HEAD", "/v1/config").code == 200, "every path with GET has HEAD"
     assert http_client("HEAD", "/v1/latest/namespaces/a/tables/x%2Fy").code == 204
 
 

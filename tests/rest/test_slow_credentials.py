@@ -105,7 +105,7 @@ def test_temporary_credentials_are_given_after_the_service_recovers(
         codes = [client("GET", f"{ORDERS}/credentials", token=WALT).code for _ in range(MAX_WAITING_FOR_ONE + 2)]
         assert set(codes) <= {503, 504}
         wished = {"X-Iceberg-Access-Delegation": "vended-credentials"}
-        assert client("GET", ORDERS, token=WALT, headers=wished).code == 200, "it may have credentials of its own"
+        assert client("GET", ORDERS, token=WALT, headers=wished).code == 200, "the client may have its own credentials"
         assert client("GET", "/v1/config", token=WALT).code == 200
         service.how = "well"
         answer = in_the_end(lambda: client("GET", f"{ORDERS}/credentials", token=ROOT))
@@ -147,7 +147,7 @@ def test_waiting_for_the_servers_own_credentials_delays_no_other_request(
         assert signer.client("GET", ORDERS, token=ROOT).code == 200
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
-        assert len(codes) == 70, "each waited for itself"
+        assert len(codes) == 70, "a request did not end"
         assert set(codes) <= {429, 503, 504}
         service.how = "well"
         answer = in_the_end(lambda: signer("GET", f"{signer.location}/data/x.parquet"))

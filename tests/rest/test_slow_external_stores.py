@@ -96,7 +96,7 @@ def test_external_files_are_read_with_the_settings_of_the_server(server: RestSer
     client = Client(server)
     assert in_the_end(lambda: client("GET", OUTSIDE)).body["metadata"]["current-snapshot-id"] > 0
     assert len(client("POST", f"{OUTSIDE}/plan", {}).body["file-scan-tasks"]) == 1
-    assert len(workers(server)._workers) == 1, "the same one for both"
+    assert len(workers(server)._workers) == 1, "both requests use the same worker"
 
 
 @pytest.mark.parametrize("in_headers", [False, True], ids=["body", "headers"])

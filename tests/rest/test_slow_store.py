@@ -86,7 +86,7 @@ def test_requests_end_and_probes_respond(server: RestServer, store: SlowS3, in_h
         assert code_of(server, "/healthz") == 200
         probed += 1
         time.sleep(0.05)
-    assert probed, "while they waited"
+    assert probed, "no probe was sent while the requests waited"
     assert code_of(server, "/readyz") == 503
     for what, answer in answers:
         assert answer.code in (200, 500, 503), (what, answer)

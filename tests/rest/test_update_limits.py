@@ -91,7 +91,9 @@ def test_sort_orders_take_linear_time(lake: tl.Lakehouse) -> None:
 
     def work(count: int) -> int:
         sent = TableChange.model_validate({"updates": [order(number) for number in range(count)]}).updates
-        assert len(apply_updates(metadata, [*sent, *sent]).sort_orders) == 1 + count, "equal ones are found again"
+        assert len(apply_updates(metadata, [*sent, *sent]).sort_orders) == 1 + count, (
+            "equal sort orders are stored once"
+        )
         return steps(lambda: apply_updates(metadata, sent), metadata_updates.__file__)
 
     assert work(200) < 2.2 * work(100)

@@ -211,9 +211,9 @@ def test_a_repeated_creation_returns_credentials(ask: Client, lake_on_s3: tl.Lak
     [first], [again] = given(), given()
     assert first["prefix"] == again["prefix"] == location(lake_on_s3, "shop.new")
     lake_on_s3.rename_table("shop.new", "payroll.new")
-    assert given() is None, "it is nobody's in the shop any more"
+    assert given() is None, "the renamed table is not in the shop any more"
     lake_on_s3.create_table("shop.new", ROWS)
-    assert given() is None, "nor is this one the one that was made"
+    assert given() is None, "the new table is not the created one"
 
 
 @pytest.mark.parametrize("folder", ["payroll", "payroll/orders", "shop", "elsewhere"])

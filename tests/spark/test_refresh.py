@@ -71,8 +71,8 @@ class Application:
             return (what, number) in self.said or not self._reader.is_alive()
 
         with self._news:
-            assert self._news.wait_for(is_there, PATIENCE_SECONDS), f"{what} {number} did not come: {self.said}"
-        assert (what, number) in self.said, f"it ended before: {self.said}; see {self._log.name}"
+            assert self._news.wait_for(is_there, PATIENCE_SECONDS), f"{what} {number} was not printed: {self.said}"
+        assert (what, number) in self.said, f"the application ended before: {self.said}; see {self._log.name}"
 
     def wait_for_the_end(self) -> int:
         return self._process.wait(PATIENCE_SECONDS)
@@ -150,7 +150,7 @@ def whole_refreshes(view: tl.Lakehouse | tl.LakehouseVersion) -> list[int]:
     if numbers:
         assert numbers == list(range(max(0, numbers[-1] - KEPT + 1), numbers[-1] + 1)), numbers
     expected = sorted(key for number in numbers for key in range(number * ORDERS, (number + 1) * ORDERS))
-    assert sorted(orders["key"].to_pylist()) == expected, "an order is missing, or there twice"
+    assert sorted(orders["key"].to_pylist()) == expected, "an order is missing or duplicated"
     sums = items.group_by("key").aggregate([("price", "sum")]).sort_by("key")
     assert sums["price_sum"].to_pylist() == orders.sort_by("key")["price"].to_pylist(), "orders and items differ"
     assert sums["key"].to_pylist() == expected
@@ -188,7 +188,7 @@ def check_all_is_there_once(root: str, said: list[tuple[str, int]]) -> None:
     assert max(whole, default=-1) >= last
     assert keys[: refreshes * ORDERS] == list(range(refreshes * ORDERS))
     assert keys == list(range(len(keys)))
-    assert len(keys) % ORDERS == 0, "a write of the data source is torn"
+    assert len(keys) % ORDERS == 0, "a write of the data source is incomplete"
 
 
 def test_killed_driver_or_writer_leaves_whole_refreshes(root: str, tmp_path: Path) -> None:
@@ -243,5 +243,5 @@ def test_killed_driver_or_writer_leaves_whole_refreshes(root: str, tmp_path: Pat
     assert whole_refreshes(lake) == [number - 1, number, number + 1]
     assert lake.table("tpch.keys").scan().count() == (number + 2) * ORDERS
     check_all_is_there_once(root, said + application.said)
-    assert len(reader.looks) > number, "the reader saw refreshes come"
+    assert len(reader.looks) > number, "the reader saw too few versions"
     assert not lake.maintenance.fsck(files=True).findings

@@ -137,9 +137,11 @@ def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_pat
         assert {f"{job}-0-0-fails", f"{job}-1-0-kills"} <= found
         assert not {f"{job}-0-0-ends", f"{job}-1-0-ends"} & found
         ended = {name.rpartition("-")[0].rpartition("-")[0] for name in found if name.endswith("-ends")}
-        assert {f"{job}-0", f"{job}-1"} <= ended, "later attempts end"
+        assert {f"{job}-0", f"{job}-1"} <= ended, "a later attempt must end"
     names = [f"nyc.{name}" for name in ("flights", "copy", "source", "merged", "streamed")]
-    assert len(data_files(tables) - referenced_files(tables, *names)) == 1, "the file that the merge replaced"
+    assert len(data_files(tables) - referenced_files(tables, *names)) == 1, (
+        "only the file that the merge replaced is unreferenced"
+    )
 
 
 def save_into(lake: tl.Lakehouse, table: str, data: pa.Table, overwrite: bool = False, **options: Any) -> BatchWriter:

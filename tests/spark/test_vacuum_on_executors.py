@@ -206,7 +206,7 @@ def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakeho
     driver.wait()
     gone = {path for path in doomed if not path.exists()}
     assert gone
-    assert gone < doomed, "it was done before it was killed"
+    assert gone < doomed, "the vacuum ended before it was killed"
     assert Reachable(root).files <= files_below(root)
     age(root)
     full.maintenance.vacuum()
@@ -225,4 +225,4 @@ def test_plans_do_not_double_with_each_level(spark: SparkSession) -> None:
     assert len(plan.splitlines()) == 1, plan
     assert sorted(row.id for row in found[-1].collect()) == [0, 1, 2]
     spark.catalog.clearCache()
-    assert sorted(row.id for row in found[-1].collect()) == [0, 1, 2], "what was kept is made again"
+    assert sorted(row.id for row in found[-1].collect()) == [0, 1, 2], "lost rows are computed again"

@@ -399,7 +399,7 @@ def test_few_rows_are_written_as_their_table_says(tmp_path: Path) -> None:
     assert lake.table("a.plain").scan().count() == 9
     plain.append(ROWS.slice(0, 0))
     assert lake.table("a.plain").scan().count() == 9
-    assert len(lake.table("a.plain").snapshots()) == 3, "an append of no rows is none"
+    assert len(lake.table("a.plain").snapshots()) == 3, "an append of no rows makes no snapshot"
 
 
 def test_files_after_a_change_of_properties_are_written_by_them(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_merge_reads_no_file_whose_filter_excludes_its_keys(
         read.clear()
         result = table.upsert([{"key": value(number), "n": -number}], on=["key"])
         assert (result.rows_updated, result.rows_inserted) == (1, 0)
-        assert 1 <= len(set(read)) <= 3, "of eight, and a filter is wrong in one of a hundred"
+        assert 1 <= len(set(read)) <= 3, "of eight files; one filter in a hundred is wrong"
     read.clear()
     assert table.upsert([{"key": value(9_000), "n": 1}], on=["key"]).rows_inserted == 1
     assert len(set(read)) <= 2

@@ -101,7 +101,7 @@ def test_a_group_shares_files_and_a_version_and_keeps_its_transactions_apart(eve
         assert events.transactions.outcome(one.id) == ("committed", entry.version)
     iceberg = events.table("raw.events").iceberg
     assert len(iceberg.snapshots()) == 1
-    assert len(iceberg.inspect.files()) == 2, "one for each partition"
+    assert len(iceberg.inspect.files()) == 2, "one file for each partition"
     assert len(iceberg.inspect.manifests()) == 1
     assert ids(events) == [1, 2, 3, 4, 5]
     assert table._version == before + 1, "the handle of a follower shows the version of its rows"
@@ -212,7 +212,7 @@ def test_transactions_that_did_more_than_append_commit_by_themselves(events: tl.
     def reading() -> None:
         with events.transaction() as txn:
             txn.table("raw.events").append(rows(2))
-            assert txn.table("raw.events").count() == 2, "it sees its own row"
+            assert txn.table("raw.events").count() == 2, "the transaction sees its own row"
 
     def checked() -> None:
         with events.transaction() as txn:
@@ -456,7 +456,7 @@ def test_ctrl_c_at_any_request_of_the_queue_answers_every_append(fault: str, mon
                 found = Counter(ids(other))
                 assert found[first] <= 1
                 assert error is not None or found[first] == 1
-                assert found[first + 9] == 1, "the rows of the dead process"
+                assert found[first + 9] == 1, "the rows of the dead process must be there once"
                 for id, future in enumerate(futures, first + 1):
                     failure = future.exception()
                     is_withdrawn = isinstance(failure, tl.CommitConflict) and id > first + 1
@@ -616,7 +616,7 @@ def test_rows_of_a_transaction_are_never_written_to_another_column(
         assert not found
         queued_by_a_dead_process(lake, rows(7), lake.at(3).table("raw.events").iceberg.schema())
         lake.table("raw.events").append({"id": [8], "day": ["tue"]})
-        assert ids(lake) == [8], "rows of another process for other columns are left to it"
+        assert ids(lake) == [8], "rows for other columns are left to their own process"
     else:
         assert all(future.exception() is None for future in futures)
         assert sorted(found, key=lambda row: row["id"]) == [
@@ -673,7 +673,7 @@ def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, ou
         assert isinstance(second.exception(), tl.CommitStateUnknown)
         assert "some-id" in str(second.exception())
     elif isinstance(error, KeyboardInterrupt):
-        assert second.result() == ("alone", 8), "it leads the next group"
+        assert second.result() == ("alone", 8), "the follower leads the next group"
     else:
         assert second.result() is None, "it appends alone"
     assert groups._leader is None

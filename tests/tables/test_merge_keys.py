@@ -62,12 +62,12 @@ def test_files_that_cannot_hold_a_key_stay_unread(lake: tl.Lakehouse, monkeypatc
     assert table.upsert(numbers([11, 55, 100], [0, 55, 1]), on="id") == (1, 1)
     after = files(table)
     assert len(set(read)) == 2
-    assert len(before.keys() & after.keys()) == 5, "only one of them had a row that changed"
+    assert len(before.keys() & after.keys()) == 5, "only one of the two files had a changed row"
     read.clear()
     many = list(range(10)) + list(range(50, 60)) + list(range(1000, 1300))
     assert table.upsert(numbers(many, many), on="id") == (0, 300)
-    assert len(set(read)) == 2, "more keys than a filter holds"
-    assert files(table).keys() >= after.keys(), "no row changed, so no file did"
+    assert len(set(read)) == 2, "two files are read for more keys than a filter can have"
+    assert files(table).keys() >= after.keys(), "no row changed, so no file is replaced"
     assert sum(files(table).values()) == 361
 
 
@@ -122,7 +122,7 @@ def test_nan_equals_nan_and_zero_equals_zero(lake: tl.Lakehouse) -> None:
     assert table.upsert(pa.table({"x": [float("nan"), -0.0], "n": [10, 20]}), on="x") == (2, 0)
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [3, 10, 20]
     again = pa.table({"x": [float("nan"), -0.0], "n": [10, 20]})
-    assert table.upsert(again, on="x") == (0, 0), "NaN is what it was"
+    assert table.upsert(again, on="x") == (0, 0), "NaN and -0.0 are unchanged values"
     with pytest.raises(InvalidArgument, match="more than once"):
         table.upsert(pa.table({"x": [0.0, -0.0], "n": [1, 2]}), on="x")
 
@@ -171,7 +171,7 @@ def test_keys_near_each_other_are_looked_up(keys: list[int | None], looked_up: l
     known = {key: row for row, key in enumerate(keys) if key is not None}
     dense = DenseKeys.of(source, ["k"], rows=100)
     if not known or len(known) + keys.count(None) < len(keys):
-        assert dense is None, "the join tells what becomes of keys that come twice"
+        assert dense is None, "keys that occur twice are joined instead"
         return
     assert dense is not None
     for values in [*looked_up, keys]:
@@ -191,4 +191,4 @@ def test_keys_far_from_each_other_are_joined(lake: tl.Lakehouse, monkeypatch: py
     assert table.upsert(far, on="id") == (2, 1)
     assert pairs(table) == {LEAST: 2, 5: 5, 6: 3, MOST: 1}
     monkeypatch.setattr(matching, "_chunks", None)
-    assert table.upsert(numbers([5, 6, 7], [50, 60, 70]), on="id") == (2, 1), "and these are not"
+    assert table.upsert(numbers([5, 6, 7], [50, 60, 70]), on="id") == (2, 1), "keys in a small range are not joined"

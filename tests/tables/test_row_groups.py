@@ -124,7 +124,7 @@ def test_row_groups_are_as_large_as_the_table_says(lake: tl.Lakehouse, monkeypat
     lake.alter_table(table.name, {SIZE: str(1 << 30)})
     monkeypatch.setattr(row_groups, "MAX_ROW_GROUP_SIZE_BYTES", 3200)
     table.overwrite(rows(0, 1000).to_reader(max_chunksize=10))
-    assert groups(table) == [[200] * 5], "no more than fits into memory"
+    assert groups(table) == [[200] * 5], "row groups are limited by memory"
 
 
 def test_a_large_file_of_small_row_groups_is_compressed_and_does_not_wait_in_memory(lake: tl.Lakehouse) -> None:

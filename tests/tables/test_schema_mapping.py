@@ -363,7 +363,7 @@ def test_schemas_are_read_from_arrow_data() -> None:
         "row": "STRUCT(a INTEGER NOT NULL)",
     }
     target = schema_to_pyarrow(to_iceberg_schema(DATA), include_field_ids=False)
-    assert DATA.cast(target).num_rows == 1, "nothing is lost on the way into the table"
+    assert DATA.cast(target).num_rows == 1, "the data can be cast to the types of the table"
 
 
 @pytest.mark.parametrize("type", [pa.duration("s"), pa.null(), pa.decimal256(50, 2), pa.month_day_nano_interval()])

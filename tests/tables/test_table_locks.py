@@ -56,8 +56,8 @@ def test_a_lock_excludes_other_threads_from_its_tables_only() -> None:
 def test_a_thread_continues_without_the_lock_after_the_timeout() -> None:
     locks = TableLocks()
     with locks.held(["a"]):
-        assert not is_free(locks, "a"), "waited for the timeout, and returned"
-        assert not is_free(locks, "a"), "and did not release the lock of the holder"
+        assert not is_free(locks, "a"), "the lock is not acquired after the timeout"
+        assert not is_free(locks, "a"), "the first attempt did not release the lock of the holder"
 
 
 def test_a_held_lock_is_not_collected() -> None:

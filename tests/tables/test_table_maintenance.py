@@ -63,7 +63,7 @@ def test_small_files_become_one(lake: tl.Lakehouse) -> None:
     assert snapshot.summary.operation.value == "replace"
     version = lake.version
     assert table.maintenance.compact() == (0, 0, 0, 0)
-    assert lake.version == version, "nothing to do is no version"
+    assert lake.version == version, "a compaction without work commits no version"
 
 
 def test_few_files_and_large_ones_are_left_alone(lake: tl.Lakehouse) -> None:
@@ -129,7 +129,7 @@ def test_one_compaction_is_enough_after_a_change_of_partitioning(
     with lake.transaction() as txn:
         done = txn.table("ns.t").maintenance.compact(sort_by=sort_by)  # which reads what it has written
         assert txn.table("ns.t").maintenance.compact().files_removed == 0
-    assert done.files_removed == len(before), "the small ones that lay there, too"
+    assert done.files_removed == len(before), "all files are rewritten, small ones too"
     table = lake.table("ns.t")
     tasks = list(table.iceberg.scan().plan_files())
     in_partition = Counter(str(task.file.partition) for task in tasks)
@@ -137,7 +137,7 @@ def test_one_compaction_is_enough_after_a_change_of_partitioning(
     assert done.files_added == len(tasks)
     assert {task.file.spec_id for task in tasks} == {table.iceberg.spec().spec_id}
     assert ids(table) == expected
-    assert len(set(folder.rglob("*.parquet")) - before) == len(tasks), "what was written in between is gone"
+    assert len(set(folder.rglob("*.parquet")) - before) == len(tasks), "files of intermediate steps are deleted"
 
 
 def test_files_of_a_partition_are_few_or_many_whatever_their_size(lake: tl.Lakehouse) -> None:

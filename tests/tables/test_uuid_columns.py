@@ -198,7 +198,7 @@ def test_texts_are_ids_wherever_they_stand_in_a_column(lake: tl.Lakehouse, kind:
     assert copy.scan().to_arrow().schema.field("c").type == target
     assert found(copy.scan().to_arrow()) == {1: wanted[1], 2: None, 3: wanted[3], 6: wanted[1]}
     lake.table("a.t").maintenance.compact(min_files=1)
-    assert lake.table("a.t").scan("n = 5").count() == 0, "none between 3 and 6"
+    assert lake.table("a.t").scan("n = 5").count() == 0, "no row is between 3 and 6"
 
 
 def test_objects_of_python_are_ids_in_structures(lake: tl.Lakehouse) -> None:

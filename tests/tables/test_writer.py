@@ -299,7 +299,7 @@ def test_sequence_is_stored_with_the_rows_and_found_again(lake: tl.Lakehouse) ->
     assert ids(lake, "raw.renamed") == [3, 5, 9, 10, 11]
     lake.create_table("raw.events", COLUMNS)
     with lake.table("raw.events").writer(producer="sensor-7") as writer:
-        assert writer.last_sequence() is None, "another table has other rows"
+        assert writer.last_sequence() is None, "another table has no rows of this producer"
     with lake.table("raw.events").writer() as writer:
         with pytest.raises(tl.InvalidArgument, match="needs producer"):
             writer.write([], sequence=1)
@@ -612,7 +612,7 @@ def test_writes_are_awaited_in_asyncio(lake: tl.Lakehouse) -> None:
 
     versions = asyncio.run(main())
     assert versions <= set(range(lake.version + 1))
-    assert ids(lake) in ([0, 1, 2], [0, 1, 2, 3]), "a cancelled task does not withdraw rows that the buffer has"
+    assert ids(lake) in ([0, 1, 2], [0, 1, 2, 3]), "rows in the buffer of a cancelled task are still written"
 
     async def plain() -> int:
         with lake.table("raw.events").writer(max_delay="1 ms") as writer:
