@@ -30,7 +30,7 @@ from trinitylake.spark.options import options_for
 from trinitylake.spark.planning_workers import spare_repeated_work
 from trinitylake.spark.task_batches import Batches
 from trinitylake.spark.task_errors import error_of_user
-from trinitylake.spark.types import arrow_schema_of, optional
+from trinitylake.spark.types import arrow_schema_of, optional, path_to_field, quoted
 from trinitylake.spark.write_tasks import WritePlan, WrittenFiles, deleted_on_error
 from trinitylake.tables.partitioning_and_sorting import check_same_spec
 
@@ -199,11 +199,12 @@ def clustered(frame: DataFrame, table: IcebergTable) -> DataFrame:
     keys: list[Column] = []
     columns = {name.lower() for name in frame.columns}
     for field in table.spec().fields:
-        name = schema.find_column_name(field.source_id)
-        if name is None or name.partition(".")[0].lower() not in columns:
+        path = path_to_field(schema, field.source_id)
+        if not path or path[0].lower() not in columns:
             return frame
         if not isinstance(field.transform, VoidTransform):
-            keys.append(_key(_sql.col(name), field, type(schema.find_type(field.source_id))))
+            column = _sql.col(".".join(map(quoted, path)))
+            keys.append(_key(column, field, type(schema.find_type(field.source_id))))
     return frame.repartition(*keys) if keys else frame
 
 

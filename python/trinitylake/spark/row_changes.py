@@ -30,7 +30,6 @@ from trinitylake.base.arguments import texts
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
-from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import MAX_KEYS, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
@@ -46,6 +45,7 @@ from trinitylake.spark.types import (
     arrow_schema_of,
     check_assignable,
     from_spark_batch,
+    quoted,
     spark_schema,
     spelled,
     to_spark_batch,
@@ -219,9 +219,9 @@ class _Statement:
         frame = _as_columns_of(frame, self._schema)
         if missing := [name for name in keys if name not in frame.columns]:
             raise InvalidArgument(f"columns of the key are missing from the data: {', '.join(missing)}")
-        check_assignable(frame.select(*map(_quoted, keys)).schema, self._schema)
+        check_assignable(frame.select(*map(quoted, keys)).schema, self._schema)
         types = {field.name: field.dataType for field in spark_schema(self._schema.select(*keys))}
-        frame = frame.withColumns({name: f.col(_quoted(name)).cast(types[name]) for name in keys})
+        frame = frame.withColumns({name: f.col(quoted(name)).cast(types[name]) for name in keys})
         # Evaluated only once, because each evaluation of a frame can return other rows, with other numbers.
         source = frame.withColumn(ROW, f.monotonically_increasing_id()).localCheckpoint()
         rows, filter = self._key_filter(source, keys)
@@ -256,8 +256,8 @@ class _Statement:
 
     def _key_filter(self, source: DataFrame, keys: Sequence[str]) -> tuple[int, BooleanExpression]:
         """The number of source rows, and a filter that matches at least all rows of the table with their keys."""
-        is_known = reduce(lambda one, other: one & other, (f.col(_quoted(name)).isNotNull() for name in keys))
-        ends = [end(_quoted(name)).alias(f"{end.__name__} {name}") for name in keys for end in (f.min, f.max)]
+        is_known = reduce(lambda one, other: one & other, (f.col(quoted(name)).isNotNull() for name in keys))
+        ends = [end(quoted(name)).alias(f"{end.__name__} {name}") for name in keys for end in (f.min, f.max)]
         try:
             counts = f.count(f.lit(1)).alias("rows"), f.count_if(is_known).alias("known")
             (found,) = source.agg(*counts, *ends).toArrow().to_pylist()
@@ -269,7 +269,7 @@ class _Statement:
         if any(isinstance(self._schema.find_type(name), UUIDType) for name in keys):
             return rows, AlwaysTrue()
         if found["known"] <= MAX_KEYS:
-            return rows, key_filter(source.where(is_known).select(*map(_quoted, keys)).toArrow(), keys)
+            return rows, key_filter(source.where(is_known).select(*map(quoted, keys)).toArrow(), keys)
         ranges = pa.table({name: [found[f"min {name}"], found[f"max {name}"]] for name in keys})
         return rows, key_filter(ranges, keys, max_keys=0)
 
@@ -328,18 +328,18 @@ class _Statement:
         values: dict[str, Column] = {}
         for place, given_values in enumerate(of_clause):
             for name, value in given_values.items():
-                values[name] = f.when(f.col(_quoted(CLAUSE)) == place, value).otherwise(values.get(name, f.lit(None)))
+                values[name] = f.when(f.col(quoted(CLAUSE)) == place, value).otherwise(values.get(name, f.lit(None)))
         short = {name: f"v{place}" for place, name in enumerate(values)}
         self._outcomes = [
             None if clause.action == "delete" else {name: short[name] for name in given_values}
             for (clause, _, _), given_values in zip(clauses, of_clause, strict=True)
         ]
         placed = [f.col(_of("target", name)).alias(name) for name in (FILE, POSITION)]
-        kept = f.col(_quoted(CLAUSE)).isNotNull()
+        kept = f.col(quoted(CLAUSE)).isNotNull()
         if others:
             kept = kept | f.col(_of("source", ROW)).isNotNull()
         named = [value.alias(short[name]) for name, value in values.items()]
-        return rows.where(kept).select(*placed, f.col(_quoted(CLAUSE)), *others, *named)
+        return rows.where(kept).select(*placed, f.col(quoted(CLAUSE)), *others, *named)
 
     def _values(self, rows: DataFrame, clause: Clause, given: Sequence[str]) -> dict[str, Column]:
         """The values that a clause gives to columns of the table, in the types of these columns."""
@@ -365,7 +365,7 @@ class _Statement:
 
     def _rewritten(self, changed: DataFrame) -> DataFrame:
         """A frame with one row, a pickled `RewrittenFiles`, for each task that rewrote files."""
-        rows = changed.where(f"`{CLAUSE}` is not null").drop(ROW).repartition(self._parts, _quoted(FILE))
+        rows = changed.where(f"`{CLAUSE}` is not null").drop(ROW).repartition(self._parts, quoted(FILE))
         in_place = is_merge_on_read(self.plan.metadata, self.name)
         return rows.mapInArrow(partial(_rewrite, self.plan, self._tasks, self._outcomes, in_place), REPORT)
 
@@ -375,17 +375,10 @@ class _Statement:
         parts = []
         for place, clause in enumerate(clauses):
             values = self._values(new, clause, given)
-            rows = new.where(f.col(_quoted(CLAUSE)) == place)
-            values |= {name: f.lit(None).cast(type) for name, type in self._partition_columns() if name not in values}
+            rows = new.where(f.col(quoted(CLAUSE)) == place)
             rows = rows.select(*(value.alias(name) for name, value in values.items()))
             parts.append(written(rows, self.plan, self.table))
         return parts
-
-    def _partition_columns(self) -> list[tuple[str, spark_types.DataType]]:
-        """The columns that determine the partition of a row, which are null if a clause does not set them."""
-        names = [self._schema.find_column_name(field.source_id) or "" for field in self.plan.metadata.spec().fields]
-        top = {name.partition(".")[0] for name in names} - {"", *defaulted(self._schema)}
-        return [(field.name, field.dataType) for field in spark_schema(self._schema.select(*top))] if top else []
 
 
 _NESTED = (spark_types.StructType, spark_types.ArrayType, spark_types.MapType)
@@ -408,12 +401,8 @@ def _as_columns_of(frame: DataFrame, schema: Schema) -> DataFrame:
     return frame.withColumnsRenamed({name: spelled(name, known) for name in frame.columns})
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _of(side: str, name: str) -> str:
-    return f"{side}.{_quoted(name)}"
+    return f"{side}.{quoted(name)}"
 
 
 def _locate(

@@ -28,7 +28,7 @@ from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.spark.filters import column_named, option_filter, readable_schema
 from trinitylake.spark.options import Options, source_options
 from trinitylake.spark.runtime import is_remote
-from trinitylake.spark.types import spark_schema
+from trinitylake.spark.types import quoted, spark_schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
@@ -224,5 +224,4 @@ def _parquet_frame(
 
 
 def _without_id(column: StructField) -> Column:
-    quoted = column.name.replace("`", "``")
-    return _sql.col(f"`{quoted}`").alias(column.name, metadata=column.metadata)
+    return _sql.col(quoted(column.name)).alias(column.name, metadata=column.metadata)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg import types as iceberg
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Accessor, Schema
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -24,6 +24,26 @@ _IN_UTC: Any = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_s
 def spark_schema(schema: Schema) -> spark.StructType:
     """The Spark schema of an Iceberg schema. Raises `InvalidArgument` for a type that Spark lacks."""
     return _spark_struct(schema.fields)
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier in Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def path_to_field(schema: Schema, field_id: int) -> list[str]:
+    """Names of the column and the nested fields that contain a field; an empty list for an unknown or dropped field."""
+    if schema.find_column_name(field_id) is None:
+        return []
+    path: list[str] = []
+    accessor: Accessor | None = schema.accessor_for_field(field_id)
+    kind: iceberg.IcebergType = schema.as_struct()
+    while accessor is not None:
+        assert isinstance(kind, iceberg.StructType)
+        field = kind.fields[accessor.position]
+        path.append(field.name)
+        accessor, kind = accessor.inner, field.field_type
+    return path
 
 
 def spelled(name: str, known: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import Options
 from trinitylake.spark.scan_tasks import storage_io, without_history
-from trinitylake.spark.types import check_assignable, from_spark_batch, spelled
+from trinitylake.spark.types import check_assignable, from_spark_batch, path_to_field, spelled
 from trinitylake.tables import input_rows as rows
 from trinitylake.tables.declared_limits import Limits, limits_of
 from trinitylake.tables.merge import WriteResult
@@ -158,10 +158,10 @@ class WritePlan:
         if self.options.partition_by is not None:
             check_same_spec(split_expressions(self.options.partition_by), self.metadata, self.table_name)
         for by in self.metadata.spec().fields:
-            name = schema.find_column_name(by.source_id)
-            if name is not None and name.partition(".")[0] not in (*columns, *defaulted(schema)):
+            path = path_to_field(schema, by.source_id)
+            if path and path[0] not in (*columns, *defaulted(schema)):
                 raise InvalidArgument(
-                    f"the rows have no column {name!r}, by which table {self.table_name} is partitioned "
+                    f"the rows have no column {'.'.join(path)!r}, by which table {self.table_name} is partitioned "
                     f"({by.transform}); they have {', '.join(columns)}"
                 )
 
