@@ -140,6 +140,9 @@ def test_frames_make_tables_and_come_by_partition(spark: SparkSession, lake: tl.
     lake.create_table("nyc.hashed", ROWS, partition_spec="bucket(4, id)")
     assert tl.spark.write(frame, lake.uri, "nyc.hashed", mode="append", durability="none")
     assert len(list(lake.table("nyc.hashed").scan().iceberg.plan_files())) == 4
+    lake.create_table("nyc.cut", {"id": "bigint"}, partition_spec="truncate(10, id)")
+    least = spark.createDataFrame([(-(2**63),)], "id long")  # Spark refused the row: the partition's value overflowed
+    assert tl.spark.write(least, lake.uri, "nyc.cut", mode="append", durability="none")
     with pytest.raises(tl.ObjectNotFound):
         tl.spark.write(frame, lake.uri, "nowhere.routes", mode="append", durability="none")
     counted = spark.read.format("trinitylake").option("root", lake.uri).option("metadata", "count").load("nyc.routes")

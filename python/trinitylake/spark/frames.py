@@ -219,7 +219,8 @@ def _key(column: Column, field: PartitionField, kind: type) -> Column:
         return bucket_of(column, transform.num_buckets)
     if isinstance(transform, TruncateTransform):
         if kind in (IntegerType, LongType):
-            return column - _sql.pmod(column, _sql.lit(transform.width))
+            # Near the least integer the result is too small for the type: null, where ANSI's subtraction is an error.
+            return _sql.try_subtract(column, _sql.pmod(column, _sql.lit(transform.width)))
         if kind is StringType:
             return _sql.substring(column, 1, transform.width)
     return column
