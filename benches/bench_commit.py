@@ -64,7 +64,7 @@ def commit_at_scale(bench: Bench) -> None:
         return seconds(transaction.commit)
 
     for tables in handles:
-        for _ in range(commits // 3):  # until the buffers of the upper nodes are as full as they get
+        for _ in range(commits // 3):  # fills the buffers of the upper nodes
             commit(tables)
     for _ in range(rounds):
         for tables, lake in handles.items():

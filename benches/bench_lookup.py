@@ -60,7 +60,7 @@ def look_up(bench: Bench) -> None:
     version = lake._core.latest()
     namespaces, names = lakes.table_names(tables)
     keys = core.encode_table_keys(pa.array(namespaces), pa.array(names))
-    assert version.scan(columns=("key",)).read_all().num_rows > tables  # reads every node: warm from here on
+    assert version.scan(columns=("key",)).read_all().num_rows > tables  # reads every node into the cache
 
     store = peers.Lmdb(bench.folder("lmdb"))
     raw_keys = [key.encode() for key in keys.to_pylist()]

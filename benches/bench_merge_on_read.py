@@ -32,7 +32,7 @@ def delete_one_row(bench: Bench) -> None:
         for mode in MODES:
             table = _table(lake, f"n.{mode[:5]}", mode)
             table.append(rows)
-            table.delete("id = 100")  # fills caches, as another delete before would
+            table.delete("id = 100")  # fills caches
             with store.trace() as trace:
                 table.delete("id = 5000")
             written[mode] = [float(sum(one.size_bytes for one in trace.requests if one.verb == "PUT"))]

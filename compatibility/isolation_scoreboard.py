@@ -91,7 +91,7 @@ class Catalog:
         """Create a table with one column, which is not an element of its list."""
         field = {"id": 1, "name": "first", "type": "int", "required": False}
         schema = {"type": "struct", "schema-id": 0, "fields": [field]}
-        request = {"name": name, "schema": schema, "stage-create": False}  # Nessie 0.99 requires the field
+        request = {"name": name, "schema": schema, "stage-create": False}  # Nessie 0.99 requires this field
         self.expect("POST", f"/namespaces/{self.namespace}/tables", request)
 
     def load(self, name: str) -> State:

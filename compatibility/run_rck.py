@@ -25,9 +25,9 @@ SUITES = (f"{KIT}CatalogTests", f"{KIT}ViewCatalogTests")
 #: Options of the kit for optional behaviour of a server.
 CHOICES = {
     "rck.local": "false",
-    "rck.requires-namespace-create": "true",  # a table needs a namespace that is there
-    "rck.supports-serverside-retry": "true",  # a commit that lost a race is redone if its requirements still hold
-    "rck.overrides-requested-location": "true",  # with the option that this run sets: else it refuses the foreign ones
+    "rck.requires-namespace-create": "true",  # a table needs an existing namespace
+    "rck.supports-serverside-retry": "true",  # a commit that lost a race is rebased if its requirements still hold
+    "rck.overrides-requested-location": "true",  # this run sets the option of the server for this
     "rck.supports-names-with-dot": "false",  # the lakehouse joins the parts of a namespace with dots
 }
 

@@ -17,7 +17,7 @@ STORES = ("disk", "memory", "remote")
 def make_store(kind: str, folder: Path) -> Store:
     """An empty storage of one of the `STORES`."""
     if kind not in STORES:
-        raise ValueError(f"{kind} is none of {STORES}")  # or a test would look at another one
+        raise ValueError(f"{kind} is none of {STORES}")  # otherwise a test could use another store
     if kind == "disk":
         return _core.Storage(str(folder), durability="none")
     return _core.Storage(f"memory://{uuid.uuid4()}") if kind == "memory" else RemoteStorage()

@@ -113,4 +113,4 @@ class Reaper:
         if self._requests_left != 0 or not self.running:
             return ""
         self._chance.choice(self.running).kill()
-        return ""  # no failure: the request may be one of another process, which would have to report it
+        return ""  # not a failure: another process may have sent the request

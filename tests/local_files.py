@@ -45,7 +45,7 @@ def age(folder: Path, seconds: float = 3600) -> None:
     """Set the modification times of all files below a folder back by this number of seconds."""
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(FileNotFoundError):  # deleted in the background meanwhile
+            with suppress(FileNotFoundError):  # deleted concurrently
                 then = os.stat(f"{parent}/{name}").st_mtime - seconds
                 os.utime(f"{parent}/{name}", (then, then))
 

@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _drip(self, data: bytes) -> None:
-        with suppress(OSError):  # who asked has gone
+        with suppress(OSError):  # the client has disconnected
             for byte in data:
                 self.wfile.write(bytes([byte]))
                 time.sleep(DRIP_SECONDS)

@@ -177,7 +177,7 @@ class SteppedStore:
                 self._loop.call_soon_threadsafe(self._answer_next, done)
                 done.wait()
             else:
-                time.sleep(PAUSE_SECONDS / 4)  # somebody is at work, and needs the processor
+                time.sleep(PAUSE_SECONDS / 4)  # a client is running, and needs the processor
 
     def _asleep(self, but: int = 0) -> bool:
         for look in range(LOOKS):
@@ -223,7 +223,7 @@ class SteppedStore:
         if request.verb in ("GET", "RANGE"):
             request.size_bytes = len(body)
         headers.setdefault("Content-Length", str(len(body)))
-        headers["Date"] = formatdate(usegmt=True)  # the time of this machine, as of files
+        headers["Date"] = formatdate(usegmt=True)  # the time of this machine, like the dates of files
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return f"HTTP/1.1 {status} -\r\n{head}\r\n".encode() + (b"" if parsed.verb == "HEAD" else body)
 

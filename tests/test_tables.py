@@ -518,7 +518,7 @@ def test_a_write_outside_of_the_open_transaction_warns_once(nyc: tl.Lakehouse, f
     with (
         nyc.transaction(),
         pytest.warns(UserWarning, match="commits alone"),
-        nyc.table(flights.name).update_schema() as update,  # which did not warn
+        nyc.table(flights.name).update_schema() as update,  # this method did not warn
     ):
         update.add_column("note", "text")
     with warnings.catch_warnings():

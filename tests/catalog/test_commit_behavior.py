@@ -64,7 +64,7 @@ def test_each_commit_logs_the_metadata_file_before(catalog: Catalog, schema: Sch
     table = catalog.create_table(TABLE, schema)
     first, updated = table.metadata_location, table.metadata.last_updated_ms
     table.append(rows)
-    if is_in_transaction(catalog):  # it has one metadata file in the end, whatever the number of commits
+    if is_in_transaction(catalog):  # all changes of a transaction have one metadata file
         assert table.metadata.metadata_log == []
         return
     assert file_version(catalog, table.metadata_location) == 1
@@ -196,7 +196,7 @@ def test_the_path_of_metadata_can_be_chosen(catalog: Catalog, schema: Schema, ro
     assert all(manifest.manifest_path.startswith(inside) for manifest in snapshot.manifests(table.io))
     assert catalog.load_table(TABLE).scan().to_arrow() == rows
     change = table.transaction().set_properties({TableProperties.WRITE_METADATA_PATH: beside})
-    if is_ours(catalog):  # access to a table is access to its folder, so all of its files lie in it
+    if is_ours(catalog):  # access to a table covers its folder only
         with pytest.raises(tl.InvalidLocation, match="outside of the table"):
             change.commit_transaction()
         with pytest.raises(tl.InvalidLocation, match="outside of the table"):

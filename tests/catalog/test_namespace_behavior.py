@@ -87,7 +87,7 @@ def test_a_child_can_follow_its_parent(catalog: Catalog) -> None:
 
 def test_a_parent_can_follow_its_child(catalog: Catalog) -> None:
     catalog.create_namespace("sales.eu")
-    if is_ours(catalog):  # creating it gives it properties; the SQL catalogs say that it is there
+    if is_ours(catalog):  # SQL catalogs report that the parent exists
         catalog.create_namespace("sales", {"key1": "1"})
         assert catalog.load_namespace_properties("sales") == {"key1": "1"}
     else:

@@ -88,7 +88,7 @@ def test_appends_from_many_threads_all_land(root: str, handles: str) -> None:
     snapshots = {one.snapshot_id: one for one in table.metadata.snapshots}
     assert len(snapshots) == THREADS * appends
     head, length = table.metadata.current_snapshot_id, 0
-    while head is not None:  # one line of history, without a fork
+    while head is not None:  # the history has no forks
         head, length = snapshots[head].parent_snapshot_id, length + 1
     assert length == THREADS * appends
 

@@ -71,7 +71,7 @@ def test_metadata_elsewhere_becomes_an_external_table(
     assert lake.table("sales.orders").type == "external"
     assert table.name() == TABLE
     assert table.metadata_location == source.metadata_location
-    kept = source.metadata.model_dump() | {"properties": {"gc.enabled": "false"}}  # its files are somebody else's
+    kept = source.metadata.model_dump() | {"properties": {"gc.enabled": "false"}}  # another catalog owns the files
     assert table.metadata.model_dump() == kept
     assert count(table) == 2
 

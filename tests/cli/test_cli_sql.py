@@ -328,7 +328,7 @@ def test_statements_of_arguments_and_files_may_be_one_transaction(root: str, tmp
     assert "1 row deleted" in said
     assert said.rstrip().endswith("4\n(1 row)")
     lake = tl.open(root)
-    assert lake.version == 6  # one for each statement that writes
+    assert lake.version == 6  # one version for each writing statement
     said = run("--root", root, "-1", "-m", "both", "--json", "-c", "DELETE FROM shop.items", "-f", str(file)).output
     assert "version 7" in said
     assert lake.version == 7

@@ -431,7 +431,7 @@ def test_no_line_is_longer_than_a_terminal_of_80_columns(tmp_path: Path, name: s
     for arguments in commands(name, tmp_path):
         result = CliRunner().invoke(app, arguments, env={"TRINITYLAKE_ROOT": root, "COLUMNS": "80"})
         if arguments[:1] in (["cat"], []) or result.exit_code:
-            continue  # rows of programs, and errors, which are one line however long
+            continue  # output for programs, and errors, which have one line
         too_long = [line for line in result.stdout.splitlines() if cell_len(line) > 80]
         assert not too_long, (arguments, too_long)
 

@@ -110,7 +110,7 @@ def test_types_that_no_table_stores_name_the_file_and_the_option(loader: Loader,
     error = loader.run(path, "shop.t", "--create", code=2).stderr
     assert "rows.parquet: column" in error
     assert "--select" in error
-    if not pa.types.is_decimal256(column.type):  # which DuckDB does not read
+    if not pa.types.is_decimal256(column.type):  # DuckDB cannot read this type
         loader.run(path, "shop.t", "--create", "--select", select)
 
 
@@ -371,7 +371,7 @@ def test_bad_rows_have_the_line_in_which_they_end(loader: Loader, skip: int) -> 
 def test_other_encodings_are_read_whole(loader: Loader, format: str, encoding: str) -> None:
     """Files in other encodings are read completely. DuckDB returns no row and no error for big-endian UTF-16."""
     text = "a,b\n1,ü\n2,y\n" if format == "csv" else '{"a": 1, "b": "ü"}\n{"a": 2, "b": "y"}\n'
-    last = "y\x85" if encoding == "latin-1" else "😀"  # which DuckDB does not decode
+    last = "y\x85" if encoding == "latin-1" else "😀"  # DuckDB cannot decode these
     text = text.replace("y", last)
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     stated = encoding.removesuffix("-be")
@@ -393,7 +393,7 @@ def test_decimals_of_json_are_exact(loader: Loader, is_list: bool) -> None:
     values = ["12345678901234567.89", "-0.10", "1e2", "7", '"1.50"', "null"]
     texts = [f'{{"d": {value}, "s": "a \\"1.5\\" b", "l": 0.1}}' for value in values]
     text = f"[{', '.join(texts)}]" if is_list else "\n".join(texts)
-    refused = loader.load(text, name="rows.json", code=2)  # no exponents, as in CSV
+    refused = loader.load(text, name="rows.json", code=2)  # exponents are refused, as in CSV
     assert "row 3: '1e2' in column d is not a valid DECIMAL(38,2)" in refused.stderr
     loader.load(text.replace("1e2", "100.00"), name="rows.json")
     found = [row["d"] for row in loader.rows()]

@@ -57,7 +57,7 @@ def test_a_hostile_text_becomes_no_element_and_no_attribute(place: int) -> None:
     page = Page(source)
     assert set(page.elements) == {"div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
     assert set(page.attributes) <= {"class", "scope", "title"}
-    source.encode()  # no half of a pair, which a notebook could not save
+    source.encode()  # no single surrogate, which a notebook could not save
     assert not any(sign in source for sign in "\0\x1b\x7f\x85\u202e\u200b\u2028")
     assert len(source) < 20_000
 

@@ -127,7 +127,7 @@ def test_the_limits_bound_how_often_a_table_is_redone(
         return is_new
 
     def rival_appends() -> None:
-        core = rival._core.begin()  # without the turns of this machine
+        core = rival._core.begin()  # this commit does not take turns in this process
         name = ("table", "nyc", "t")
         core.replace(*name, core.read(*name))
         assert isinstance(core.commit(), int)

@@ -153,7 +153,7 @@ def test_versions_beyond_32_bits_can_be_committed(lake: tl.Lakehouse, start: int
     storage.put_many(list(files.items()))
     old = tl.open(storage.root)
     assert (old.version, old.views()) == (start, ["nyc.v"])
-    old.maintenance.relocate(rewrite=False)  # it was made on a disk
+    old.maintenance.relocate(rewrite=False)  # the copied lakehouse was created on a disk
     for number in range(3):
         old.create_namespace(f"n{number}")
     names = [path for path, _, _ in storage.list("_") if path.endswith(".arrow")]
@@ -533,8 +533,8 @@ def test_no_lakehouse_is_created_in_an_internal_folder_of_another(tmp_path: Path
         tl.create(tmp_path / "lake" / place)
     assert not (tmp_path / "lake" / place).exists()
     assert outer.transactions.list() == []
-    tl.create(tmp_path / "lake" / "inner")  # another folder is nobody's
-    tl.create(tmp_path / "_work" / "lake")  # and such a name elsewhere is a name
+    tl.create(tmp_path / "lake" / "inner")  # other folders are free
+    tl.create(tmp_path / "_work" / "lake")  # the name is reserved only inside of a lakehouse
 
 
 def test_no_lakehouse_is_created_in_an_internal_folder_of_a_damaged_one(tmp_path: Path) -> None:

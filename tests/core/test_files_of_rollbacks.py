@@ -44,7 +44,7 @@ def staged(lake: tl.Lakehouse, txn: tl.Transaction) -> None:
 def created_and_dropped(lake: tl.Lakehouse, txn: tl.Transaction) -> None:
     table = txn.create_table("a.u", pa.table(ROWS), partition_spec=["part"])
     table.append(ROWS)
-    table.count()  # few rows are written before they are read
+    table.count()  # the read writes the waiting rows first
     txn.rename_table("a.u", "a.v")
     txn.drop_table("a.v")
 
@@ -89,7 +89,7 @@ def test_an_exception_in_the_block_leaves_no_file(
         failing()
     assert len(written) >= PARTS or work in (handed_over, in_the_middle_of_pyiceberg)
     wait_until(lambda: files(lake) == before)
-    assert lake.version == version + (work is handed_over)  # to roll back what others could commit is a version
+    assert lake.version == version + (work is handed_over)  # such a rollback creates a version
 
 
 class Failing:

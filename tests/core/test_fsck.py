@@ -159,7 +159,7 @@ def test_each_damaged_file_is_found_and_repair_makes_nothing_worse(
             continue
         damage(root / name)
         if damage is not _deleted and name == "_latest_hint.txt":
-            (root / name).write_bytes(b"\x93")  # another number would be an old hint, which is none to tell
+            (root / name).write_bytes(b"\x93")  # another number would be an old hint, not damage
         report = _checked(root)
         reported = {finding.path for finding in report.findings}
         assert not report.is_sound, (name, damage)

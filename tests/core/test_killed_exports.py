@@ -73,7 +73,7 @@ def test_a_mirror_shows_the_old_or_the_new_state_whenever_its_export_is_killed(
     export()
     longest = 3 * (time.monotonic() - began) + 0.2
     for number in range(ROUNDS):
-        with lake.transaction() as txn:  # both tables, or neither
+        with lake.transaction() as txn:  # the export must contain both tables or neither
             for name in ("a", "b"):
                 txn.table(f"shop.{name}").append(pa.table({"id": [number]}, ROWS))
         new = {"shop.a": number + 1, "shop.b": number + 1}
@@ -101,7 +101,7 @@ def test_a_vacuum_that_is_killed_again_and_again_leaves_what_is_reached_and_noth
     lake.tags.create("named", version=6)
     lake.table("shop.a").overwrite(pa.table({"id": [100]}, ROWS))
     lake.maintenance.expire(keep=1)
-    time.sleep(2.5)  # stores date files by whole seconds
+    time.sleep(2.5)  # stores date files in whole seconds
 
     def vacuum() -> None:
         tl.open(uri, storage_options=options, durability="none").maintenance.vacuum(grace="0 s")

@@ -62,7 +62,7 @@ def test_nothing_is_written_to_a_transaction_that_has_ended(
     before = state(lake)
     with pytest.raises(tl.errors.TransactionClosed, match="begin another one"):
         WRITES[write](table)
-    del txn  # nobody has it any more
+    del txn  # no other reference exists
     with pytest.raises(tl.errors.TransactionClosed, match="begin another one"):
         WRITES[write](table)
     assert state(lake) == before

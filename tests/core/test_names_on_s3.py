@@ -44,7 +44,7 @@ def test_vacuum_keeps_files_named_in_another_spelling(server: S3Server, monkeypa
     lake._storage.put(f"{folder}/data/garbage.parquet", b"x")
     with table._writing() as iceberg, iceberg.transaction() as change:
         change.append_files(files)  # type: ignore[attr-defined]
-    for _ in range(30):  # stores date files by whole seconds, and a slow answer tells its clock less exactly
+    for _ in range(30):  # the clock of the store is known only to some seconds
         time.sleep(1.5)
         lake.maintenance.vacuum(grace="0 s")
         kept = {path.rpartition("/")[2] for path, _, _ in lake._storage.list(f"{folder}/data/")}

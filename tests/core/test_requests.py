@@ -130,7 +130,7 @@ def test_the_change_feed_fetches_definitions_of_versions_in_parallel(shop: Shop,
     else:
         trace = shop.traced(lambda: table.changes(since).read_all())
     definitions = [one for one in trace.requests if one.path.endswith(".binpb")]
-    assert len(definitions) == len({one.path for one in definitions}) == 6, trace  # the latest one is known
+    assert len(definitions) == len({one.path for one in definitions}) == 6, trace  # the latest definition is cached
     since_then = definitions[1:]
     assert max(one.began for one in since_then) < min(one.ended for one in since_then), trace
 
@@ -252,7 +252,7 @@ def test_an_append_after_the_table_was_made_anew_is_refused(shop: Shop) -> None:
 def test_delete_removes_rows_appended_since_the_lookup(shop: Shop) -> None:
     """Only appends may begin on the version of the last lookup: a delete there would not see these rows."""
     table = shop.lake.table("n.t")
-    with shop.lake.transaction() as txn:  # so that no conflict tells
+    with shop.lake.transaction() as txn:  # a transaction, so that the delete finds no conflict
         txn.alter_table("n.t", {"write.delete.isolation-level": "snapshot"})
     table = shop.lake.table("n.t")
     shop.elsewhere().table("n.t").append(ROWS)

@@ -477,7 +477,7 @@ class LakehouseMachine(RuleBasedStateMachine):
         for version in range(self.oldest, self.latest + 1):
             at = fresh.at(version)
             assert observe(at) == self.versions[version], version
-            at.nodes()  # which checks the whole tree
+            at.nodes()  # checks the whole tree
         for version in range(self.oldest):
             with pytest.raises(tl.VersionExpired):
                 fresh.at(version)

@@ -19,7 +19,7 @@ RETRIES = {"retry_timeout": "3600", "max_retries": "1000000"}
 def test_a_wrong_endpoint_is_reported_soon_with_endpoint_and_bucket(call: Callable[..., object], host: str) -> None:
     """A wrong endpoint is reported within seconds, with the endpoint and the bucket."""
     with socket.socket() as refusing:
-        refusing.bind(("127.0.0.1", 0))  # without `listen`
+        refusing.bind(("127.0.0.1", 0))  # without `listen`, connections are refused
         uri = f"http://{host}:{refusing.getsockname()[1]}"
         with pytest.raises(tl.StorageError) as raised:
             call("s3://the-bucket/lake", storage_options={**KEYS, **RETRIES, "endpoint": uri})

@@ -111,7 +111,7 @@ def test_statistics_branches_and_tags_are_reachable_for_vacuum(lake: tl.Lakehous
     txn.table("shop.stats").append(ROWS)
     txn.save()
     saved = files_below(root) - before
-    time.sleep(2.1)  # also since the begin of the transaction
+    time.sleep(2.1)  # the age of the transaction must exceed the grace period, too
     assert lake.maintenance.vacuum(grace="0 s").total_deleted.files
     reachable = Reachable(root).files
     assert {path.removeprefix(f"file://{root}/") for path in paths} <= reachable
@@ -187,7 +187,7 @@ def test_transaction_from_before_gc_commits_or_raises_expired(lake: tl.Lakehouse
     """A transaction from before a garbage collection commits with all its files, or raises `TransactionExpired`."""
     slow = lake.begin()
     slow.table("shop.orders").append(ROWS)
-    slow.table("shop.orders").count()  # few rows are written before they are read
+    slow.table("shop.orders").count()  # the read writes the waiting rows first
     time.sleep(4.1)
     done = lake.maintenance.vacuum(grace="0 s")
     assert done.version is not None
@@ -213,7 +213,7 @@ def test_files_of_an_open_saved_transaction_are_kept(lake: tl.Lakehouse, root: P
     txn.table("shop.orders").append(ROWS)
     txn.save()
     before = rows(lake, "shop.orders")
-    time.sleep(2.1)  # also since the begin of the transaction
+    time.sleep(2.1)  # the age of the transaction must exceed the grace period, too
     lake.maintenance.vacuum(grace="0 s")
     lake.resume("etl").commit()
     assert rows(lake, "shop.orders") == before + 10

@@ -91,9 +91,9 @@ def writing(
             try:
                 with txn:
                     txn.table(table).append(pa.table({"id": [row]}, ROWS))
-                    if chance.random() < 0.2:  # longer than the grace
+                    if chance.random() < 0.2:  # longer than the grace period
                         time.sleep(chance.random() * 4)
-                    if chance.random() < 0.2:  # what it has written itself
+                    if chance.random() < 0.2:  # the transaction reads its own rows
                         txn.table(table).scan().to_arrow()
             except (tl.CommitConflict, tl.TransactionExpired, tl.CommitStateUnknown):
                 continue
@@ -116,7 +116,7 @@ def reading(
     def work(say: Callable[[str], None], chance: random.Random) -> None:
         lake = open_lake()
         while True:
-            if chance.random() < 0.1:  # what a name keeps never goes
+            if chance.random() < 0.1:  # a tagged version never expires
                 named = lake.at("tag:named")
                 assert {table: rows_in(named, table) for table in TABLES} == dict.fromkeys(TABLES, 1)
                 say("named")
@@ -150,7 +150,7 @@ def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str
                 else:
                     lake.maintenance.expire(keep=6 + chance.randrange(6))
                     vacuumed = lake.maintenance.vacuum(grace="2 s")
-            except (tl.CommitConflict, tl.VersionExpired):  # two collect: what one marks, the other lets expire
+            except (tl.CommitConflict, tl.VersionExpired):  # another collection may expire a marked version
                 continue
             assert vacuumed is not None
             say(f"deleted {vacuumed.total_deleted.files}")
@@ -275,7 +275,7 @@ def test_gc_never_deletes_reachable_files(place: tuple[str, dict[str, str]], tmp
     lost = [(table, row) for table, row in acknowledged if int(row) not in present[table]]
     assert not lost, f"acknowledged, but missing: {lost[:5]}"
 
-    time.sleep(4.5)  # whatever was written is older than the shortest grace
+    time.sleep(4.5)  # all files are older than the shortest grace period
     lake.maintenance.expire(keep=1)
     lake.maintenance.vacuum(grace="0 s")
     assert open_lake().maintenance.fsck(files=True).is_sound

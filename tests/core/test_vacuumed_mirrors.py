@@ -121,7 +121,7 @@ def test_a_mirror_is_whole_whatever_is_vacuumed_meanwhile(
         report = found.maintenance.fsck("all", files=True)
         assert report.is_sound, (step, report.findings)
         step += 1 if step < 8 else 4
-        if mode == "full" and place == "mirror":  # it has a version now that the source has not
+        if mode == "full" and place == "mirror":  # the mirror has a version that the source lacks
             continue
         tl.open(tmp_path / "lake", durability="none").export(mirror, mode=mode, durability="none")
         assert contents(tl.open(mirror, durability="none")) == contents(tl.open(tmp_path / "lake", durability="none"))

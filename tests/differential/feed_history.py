@@ -115,7 +115,7 @@ class FeedHistory:
         self.kinds = {id: SCHEMA[name] for id, name in names.items()}
         self.states: dict[int, State] = {0: State(), 1: State(), self.lake.version: State([], names)}
         self.log: list[str] = []
-        self.source: State | None = None  # the state that a rollback goes back to
+        self.source: State | None = None  # the state that a rollback restores
         #: First version to which a rollback may return: older versions have a column that later files do not have.
         self.oldest = 1
 
@@ -264,7 +264,7 @@ class FeedHistory:
     def overwrite(self) -> After:
         text, matches = self._matching()
         stays = [row for row in self.rows() if not matches(row)]
-        again = [row for row in self.rows() if matches(row) and self.random.random() < 0.5]  # written again as it is
+        again = [row for row in self.rows() if matches(row) and self.random.random() < 0.5]  # written again unchanged
         again = [{**row, ROW_ID: object()} for row in again]
         rows = again + self.new_rows(2, {row[self.id_field()] for row in [*stays, *again]})
         self.table().overwrite(self.arrow(rows), text)
@@ -437,7 +437,7 @@ class FeedHistory:
         self.lake.erase(self.now.at, f"id = {number}", history=self.random.choice(["rewrite", "expire"]))
         self.store(self.same([row for row in self.rows() if row[id] != number]), "erase")
         self._forget_expired()
-        for state in self.states.values():  # a version that stays has lost the row, too
+        for state in self.states.values():  # kept versions have lost the row, too
             state.rows = state.rows and [row for row in state.rows if row[id] != number]
         return self.same(self.now.rows)
 
@@ -450,7 +450,7 @@ class FeedHistory:
 
     def export(self) -> After:
         """Export the lakehouse, and continue in the copy."""
-        if self.folder is not None:  # our root would be another one than that of DuckDB's paths
+        if self.folder is not None:  # the copy has another root than DuckDB's paths
             raise Skipped
         target = f"memory://{uuid.uuid4()}"
         self.lake.export(target)

@@ -67,7 +67,7 @@ def test_decompressed_size_of_a_manifest_counts(table: tl.Table, codec: str, mon
 
 def test_decompressed_size_of_a_snappy_block_is_read_from_it() -> None:
     header = b"Obj\x01\x02\x14avro.codec\x0csnappy\x00" + bytes(16)
-    block = b"\x02\x08\xc0\x96\xb1\x02" + bytes(16)  # one entry in four bytes, which say 5,000,000
+    block = b"\x02\x08\xc0\x96\xb1\x02" + bytes(16)  # one entry in four bytes that state a size of 5,000,000
     allowance = SizeBudget(6_000_000, 10)
     allowance.spend(header + block, "")
     assert (allowance.size_bytes, allowance.entries) == (1_000_000 - len(header) + 16, 9)

@@ -40,7 +40,7 @@ FRAMES: dict[str, Callable[[], Any]] = {
 def test_rows_that_arrow_does_not_take_raise_invalid_argument(lake: tl.Lakehouse, rows: Callable[[], Any]) -> None:
     table = _table(lake)
     for write in (table.append, table.overwrite, lambda data: table.upsert(data, on="id")):
-        with pytest.raises(tl.InvalidArgument, match=r"^[^(]"):  # was the text of a Python tuple
+        with pytest.raises(tl.InvalidArgument, match=r"^[^(]"):  # the message was the text of a Python tuple
             write(rows())
 
 

@@ -110,7 +110,7 @@ def test_added_rows_are_no_conflict_under_snapshot_isolation_of_the_table(lake: 
         lambda table: table.overwrite(cities(a=[8]), overwrite_filter="city = 'a'"),
     )
     with pytest.raises(TableConflict, match="overwrite depends on the rows it found"):
-        loser.reapply(lake.path)  # `write.update.isolation-level` is what counts here
+        loser.reapply(lake.path)  # only `write.update.isolation-level` applies here
     loser = race(lake, lambda table: table.delete("id = 9"), lambda table: table.delete("city = 'a' and id < 10"))
     with pytest.raises(TableConflict, match="removed"):
         loser.reapply(lake.path)

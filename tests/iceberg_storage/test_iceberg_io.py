@@ -195,7 +195,7 @@ def test_only_regular_files_exist(tmp_path: Path, what: str, request: pytest.Fix
         place.mkdir()
     elif what == "pipe":
         os.mkfifo(place)
-        held = os.open(place, os.O_RDWR)  # who opens it for reading need not wait, so that the test ends if one does
+        held = os.open(place, os.O_RDWR)  # a reader of the pipe need not wait, so that the test ends
         request.addfinalizer(lambda: os.close(held))
     else:
         place.symlink_to(place)

@@ -137,7 +137,7 @@ def begin(lake: tl.Lakehouse, random: Random) -> tuple[tl.Transaction, list[Stat
         statement = new_statement(random)
         try:
             statement.run(txn.table("ns.t"))
-        except tl.errors.InvalidArgument:  # an upsert where a key is there twice
+        except tl.errors.InvalidArgument:  # an upsert of a key that several rows have
             continue
         done.append(statement)
     return txn, done
@@ -184,7 +184,7 @@ def test_concurrent_commits_are_serializable(form: str) -> None:
             assert lake.version == version, story
             assert stored_data(lake) <= stored | stored_data_of(lake), story
             outcomes["conflict"] += 1
-        elif committed == second.base_version:  # it wrote nothing: as if it had come first
+        elif committed == second.base_version:  # the transaction wrote nothing, so it comes first
             outcomes["nothing written"] += 1
         else:
             for statement in after:

@@ -231,7 +231,7 @@ def present_file(place: Place) -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_refuses_ambiguous_file_names(place: Place, way: str) -> None:
-    if "regist" in way:  # of a table that is gone then
+    if "regist" in way:  # the registered table must not exist any more
         names = [next(iter(ODD.values()))(present_file(place))]
     else:
         names = [odd(present_file(place)) for odd in ODD.values()]
@@ -354,7 +354,7 @@ def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
     copy = lake.table("shop.copy").iceberg
     present = {one.manifest_path for one in copy.current_snapshot().manifests(copy.io)}
     assert foreign <= present
-    assert len(present - foreign) < 30  # its own are merged
+    assert len(present - foreign) < 30  # own manifests are merged
     assert lake.table("shop.copy").scan().count() == lake.table(NAME).scan().count() + 60
 
 
@@ -369,4 +369,4 @@ def test_files_of_a_new_table_are_adopted(place: Place) -> None:
         made = table_writing.create_table(txn, "shop", "made", metadata)
         paths = made.take_adopted()
     assert "shop/made-1/data/f.parquet" in paths
-    assert len(paths) == 3  # the list, the manifest and the file
+    assert len(paths) == 3  # the manifest list, the manifest and the data file

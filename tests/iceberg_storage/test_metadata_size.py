@@ -128,13 +128,13 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_counted_size_of_metadata_is_at_least_its_memory(shape: str) -> None:
     text = SHAPES[shape]
-    indexed(parsed(text))  # what is made once
+    indexed(parsed(text))  # fills caches
     gc.collect()
     tracemalloc.start()
     try:
         found = sized(indexed(parsed(text)), text)
         schema = found.schema()
-        schema.find_field(1)  # which makes an index, as does all that follows
+        schema.find_field(1)  # each of these calls builds an index
         schema.find_column_name(1)
         schema.find_field(schema.fields[0].name.upper(), case_sensitive=False)
         schema.accessor_for_field(1)

@@ -359,7 +359,7 @@ def test_rows_that_moved_with_ids_of_their_own_transaction_are_not_redone_with_o
     change(lake, lambda table: table.append(rows(4)))
     with pytest.raises(TableConflict, match="row ids that another commit uses"):
         loser.reapply(lake.path)
-    lake.commit(moved(lake.begin()))  # nothing speaks against it where nobody came between
+    lake.commit(moved(lake.begin()))  # without a concurrent commit, the commit succeeds
     assert lake.ids() == [1, 2, 3, 4, 8, 9]
 
 
@@ -388,7 +388,7 @@ def test_a_snapshot_with_ids_that_are_taken_is_refused(lake: Lake) -> None:
 
 def test_whole_files_are_deleted_and_overwritten(lake: Lake) -> None:
     change(lake, lambda table: table.append(pa.concat_tables([rows(4, 5, city="b"), rows(6, city="c")])))
-    change(lake, lambda table: table.delete("id = 6"))  # by its bounds
+    change(lake, lambda table: table.delete("id = 6"))  # the file is deleted by its bounds
     change(lake, lambda table: table.dynamic_partition_overwrite(rows(7, city="b")))
     assert lake.ids() == [1, 2, 3, 7]
     check_ids(lake)

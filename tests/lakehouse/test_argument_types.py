@@ -132,7 +132,7 @@ def calls(function: Callable[..., Any]) -> Iterator[tuple[tuple[Any, ...], dict[
     required = [one for one in parameters if one.default is one.empty and one.kind != one.VAR_POSITIONAL]
     good = {one.name: GOOD.get(one.name, "x") for one in required}
     for parameter, value in itertools.product(parameters, ODD):
-        if parameter.name == "progress" and callable(value):  # is called, and raises what it raises
+        if parameter.name == "progress" and callable(value):  # the callback is called, and its error is raised
             continue
         if parameter.kind == parameter.VAR_POSITIONAL:
             yield (*good.values(), value), {}
@@ -177,7 +177,7 @@ def test_wrong_roots_and_options_raise_our_errors(
         if kwargs["uri"] == GOOD["uri"]:
             kwargs["uri"] = f"memory://odd-{next(numbers)}"
         elif isinstance(kwargs["uri"], str | Path) and kwargs["uri"] not in ("", "\0", "\ud800"):
-            continue  # a good path
+            continue  # a valid path
         said = ""
         try:
             function(*args, **kwargs)

@@ -145,7 +145,7 @@ def test_an_allowed_function_runs(shop: tl.Lakehouse, allowed: str | list[str]) 
 
 def test_a_package_allows_the_modules_below_it(shop: tl.Lakehouse) -> None:
     saved_with_a_function(shop, "os.path:exists")
-    with pytest.raises(TypeError):  # it runs, and wants a path
+    with pytest.raises(TypeError):  # the function runs, and requires a path
         shop.resume("job", allow_checks="os").commit()
 
 

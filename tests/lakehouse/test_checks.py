@@ -135,7 +135,7 @@ def test_two_transactions_whose_checks_read_the_same_table_both_commit(shop: tl.
     first.commit()
     second.commit()
     assert orders(shop) == [1, 1, 2, 2]
-    assert [check.runs for check in checks] == [1, 2]  # again for the orders, which both changed
+    assert [check.runs for check in checks] == [1, 2]  # the second check runs again, because both changed the orders
 
 
 def test_a_check_does_not_delay_writers_of_the_table_that_it_read(shop: tl.Lakehouse) -> None:
@@ -482,7 +482,7 @@ def test_a_check_that_writes_is_refused_at_once(
         if len(runs) == 1 + again:
             write(shop, txn)
         elif again:
-            shop.table("shop.customers").append({"id": [9]})  # which this transaction does not change: another run
+            shop.table("shop.customers").append({"id": [9]})  # the check runs again after this change
         return True
 
     txn = ordering(shop, 2, check)  # type: ignore[arg-type]
@@ -490,7 +490,7 @@ def test_a_check_that_writes_is_refused_at_once(
         txn.commit()
     assert len(runs) == 1 + again
     assert (orders(shop), txn.is_open) == ([1, 2], False)
-    shop.table("shop.orders").append({"customer": [2]})  # nothing is held any more
+    shop.table("shop.orders").append({"customer": [2]})  # no lock is held any more
 
 
 @pytest.mark.parametrize("n_rows", [1, 300_000])

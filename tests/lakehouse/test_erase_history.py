@@ -342,7 +342,7 @@ def test_a_second_call_finishes_after_a_crash_at_any_write(tmp_path: Path, monke
     for at in itertools.count():
         shutil.rmtree(root)
         shutil.copytree(backup, root)
-        cache.clear()  # which knows other content of the same files
+        cache.clear()  # the cache has other content of the same files
         with monkeypatch.context() as patch:
             Interrupting(patch, at)
             try:
@@ -382,7 +382,7 @@ def test_writers_in_other_handles_lose_no_row_and_bring_no_row_back(tmp_path: Pa
                 if len(appended[number]) % 5 == 2:
                     own.table("raw.orders").delete(f"id = {id}")
                     appended[number].remove(id)
-                    appended[number].insert(0, 4_000_000)  # which keeps the ids unique
+                    appended[number].insert(0, 4_000_000)  # keeps the ids unique
         except Exception as error:
             failures.append(error)
 

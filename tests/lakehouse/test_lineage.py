@@ -59,7 +59,7 @@ def test_inputs_are_read_tables_and_outputs_written_ones(
     shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected
 ) -> None:
     with recorded(shop, shop.transaction(), client, job="j") as txn:
-        txn.table("shop.c")  # opened, and left alone
+        txn.table("shop.c")  # opened, but not changed
         txn.table("shop.b").append(txn.table("shop.a").scan())
     assert [event["eventType"] for event in sent.events] == ["START", "COMPLETE"]
     assert names(sent.events[1]) == (["shop.a"], ["shop.b"])
@@ -72,7 +72,7 @@ def test_a_table_that_is_scanned_and_written_is_both(
     with recorded(shop, shop.transaction(), client, job="j") as txn:
         table = txn.table("shop.a")
         table.overwrite(table.scan(filter="id > 1").to_arrow())
-        txn.table("shop.b").upsert(ROWS)  # looks for keys: that is no input
+        txn.table("shop.b").upsert(ROWS)  # an upsert reads keys, which is not an input
     assert names(sent.events[1]) == (["shop.a"], ["shop.a", "shop.b"])
 
 

@@ -81,7 +81,7 @@ def results(folder: Path, story: Story, durability: Durability) -> list[object]:
     story(lake, tl.open(folder, durability=durability))
     seen: list[object] = []
     made_any = False
-    names = NAMES[:1] if story in (the_next_root_is_damaged, it_is_gone) else NAMES  # else two things are wrong at once
+    names = NAMES[:1] if story in (the_next_root_is_damaged, it_is_gone) else NAMES  # only one fault at once
 
     def see(statement: Callable[[], Namespace]) -> None:
         nonlocal made_any

@@ -169,7 +169,7 @@ def test_relocation_without_rewriting_serves_own_readers_only(old: Path, tmp_pat
     assert (done.version, done.tables, done.files) == (lake.version, (), 0)
     assert lake.table("a.t").iceberg.metadata_location == before
     lake.table("a.t").append(ROWS)
-    assert lake.maintenance.relocate().tables == ("a.empty", "a.t")  # later is not too late
+    assert lake.maintenance.relocate().tables == ("a.empty", "a.t")  # the tables can be relocated later
 
 
 def everything(path: Path) -> set[str]:

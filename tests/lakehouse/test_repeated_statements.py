@@ -156,7 +156,7 @@ def test_a_statement_runs_again_after_each_garbage_collection_that_overtook_it(
     def overtaken(self: tl.Transaction, **options: Any) -> int:
         if len(abandoned) < 3:
             abandoned.append(lake.begin())
-            abandoned[-1].table("a.numbers").overwrite(TABLE)  # whose files no version will name
+            abandoned[-1].table("a.numbers").overwrite(TABLE)  # no version will reference these files
             age(tmp_path)
             assert lake.maintenance.vacuum(grace="1 second").version is not None
         return commit(self, **options)

@@ -218,7 +218,7 @@ def run_list_appends(
             else:
                 found = txn.sql(f"SELECT k, v FROM {table} WHERE {filters}").to_arrow().to_pylist()
             for one in range(k, last + 1):
-                if f"{table} {one}" not in appends:  # the checker wants lists without the own id
+                if f"{table} {one}" not in appends:  # the checker expects lists without the own id
                     seen = [each["v"] for each in found if each["k"] == one and each["v"] != id]
                     reads.setdefault(f"{table} {one}", sorted(seen, key=version_of.__getitem__))
         elif f"{table} {k}" not in appends:

@@ -171,7 +171,7 @@ def test_query_with_allow_external_reads_files(shop: tl.Lakehouse, tmp_path: Pat
     sql = f"SELECT note, item FROM '{tmp_path}/new.csv' JOIN shop.orders USING (id)"
     assert shop.sql(sql, allow_external=True).fetchall() == [("hello", "i1")]
     shop.create_view("shop.hostile", f"SELECT * FROM read_text('{tmp_path}/new.csv')")
-    with pytest.raises(tl.InvalidArgument, match="read_text"):  # the view is somebody else's
+    with pytest.raises(tl.InvalidArgument, match="read_text"):  # the view belongs to another user
         shop.sql("SELECT * FROM shop.hostile", allow_external=True)
 
 

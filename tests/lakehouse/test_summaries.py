@@ -123,7 +123,7 @@ def test_statement_results_count_updated_rows(shop: tl.Lakehouse) -> None:
     resumed = shop.resume("prices")
     resumed.sql("UPDATE shop.items SET price = 3 WHERE id < 5")
     shop.table("shop.items").append([{"id": 100, "price": 1}])
-    resumed.commit()  # redone on what others have appended
+    resumed.commit()  # rebased on the appends of others
     assert summary(shop) == "update ~35 rows shop.items"
     with shop.transaction() as txn:
         items = txn.table("shop.items")
@@ -132,7 +132,7 @@ def test_statement_results_count_updated_rows(shop: tl.Lakehouse) -> None:
         items.delete("id = 3")
     assert summary(shop) == "overwrite +1 -1 ~3 rows shop.items"
     shop.sql("UPDATE shop.items SET price = 3 WHERE id < 0")
-    assert shop.log(1)[0].summary == "overwrite +1 -1 ~3 rows shop.items"  # no row, no version
+    assert shop.log(1)[0].summary == "overwrite +1 -1 ~3 rows shop.items"  # no version without a changed row
     with shop.transaction() as txn:
         txn.create_table("shop.new", {"id": "bigint"}).append({"id": [1, 2, 3]})
         txn.sql("UPDATE shop.new SET id = 4 WHERE id = 3")

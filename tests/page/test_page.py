@@ -300,7 +300,7 @@ def test_without_a_mouse(browser: Browser, url: str) -> None:
     outline = browser.run("return getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
     browser.press("Enter")
-    browser.wait("return document.querySelector('main h1')?.innerText === 't07'")  # that of the search has it, too
+    browser.wait("return document.querySelector('main h1')?.innerText === 't07'")  # wait for the heading of the table
     assert browser.run("return document.activeElement.tagName") == "H1"
     assert browser.run("return document.title").startswith("shop.t07")
 

@@ -169,7 +169,7 @@ def test_listed_commands_run_on_the_readme_example(tmp_path: Path, monkeypatch: 
     _, listed = blocks(COMMAND_LINE, "console")[0]
     lines = listed.splitlines()
     run = [shlex.split(line, comments=True)[2:] for line in lines if line.startswith("$ trinitylake ")]
-    run.remove(["serve"])  # goes on until it is interrupted: tests/rest
+    run.remove(["serve"])  # runs until it is interrupted, and is tested in tests/rest
     assert len(run) > 10
     for arguments in run:
         result = CliRunner().invoke(app, arguments)

@@ -91,7 +91,7 @@ def test_a_token_file_that_others_can_read_is_refused(
     serve(lake, token_file=file).stop()  # systemd's own copy for the service
     monkeypatch.delenv("CREDENTIALS_DIRECTORY")
     file.chmod(0o600)
-    with running(lake, token_file=str(file)) as server:  # a text ended with an AttributeError
+    with running(lake, token_file=str(file)) as server:  # a string raised an AttributeError
         assert server.token == ""
         assert [Client(server)("GET", "/v1/config", token=one).code for one in (TOKEN, "second", "third")] == [
             200,
@@ -117,7 +117,7 @@ def test_only_hashes_of_tokens_are_kept() -> None:
     "name",
     [
         *("..", ".", "%2e%2e", "%2E%2E%2Fetc", "%00", "%ff", "%1F", "a%1F", "%1Fa", "a%1F%1Fb", "a.b", "x" * 5000),
-        *("shop%20", "+shop", "shop%0D%0A", "%C2%A0shop", "shop%E2%80%83"),  # PyIceberg strips these
+        *("shop%20", "+shop", "shop%0D%0A", "%C2%A0shop", "shop%E2%80%83"),  # PyIceberg strips these characters
     ],
 )
 def test_an_invalid_namespace_is_neither_found_nor_created(http_client: Client, shop: tl.Lakehouse, name: str) -> None:

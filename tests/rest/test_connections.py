@@ -55,7 +55,7 @@ def until_closed(connection: socket.socket) -> bytes:
     try:
         while data := connection.recv(65536):
             received += data
-    except ConnectionResetError:  # closed before all was read that was sent
+    except ConnectionResetError:  # the server closed the connection before it read everything
         pass
     return received
 

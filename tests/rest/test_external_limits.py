@@ -117,7 +117,7 @@ class Odd(http.server.BaseHTTPRequestHandler):
             self._send(CONFIG)
             return
         type(self).asked += 1
-        with suppress(OSError):  # who asked has gone
+        with suppress(OSError):  # the client has disconnected
             getattr(self, self.how.replace(" ", "_"))()
 
     def _send(self, body: bytes, *headers: tuple[str, str]) -> None:

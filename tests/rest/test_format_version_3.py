@@ -118,7 +118,7 @@ def test_a_table_is_staged_with_defaults_and_a_variant(http_client: Client) -> N
         assert [field["type"] for field in metadata["schemas"][0]["fields"][1:3]] == ["variant", "timestamp_ns"]
         assert metadata["schemas"][0]["fields"][0] == fields[0]
     assert http_client.table("/v1/namespaces/shop/tables/events") == metadata
-    fields[1:] = []  # a default value is refused by itself, too
+    fields[1:] = []  # a default value alone is refused, too
     for version in ("1", "2"):
         refused = {**body, "name": "old", "properties": {"format-version": version}}
         assert http_client("POST", "/v1/namespaces/shop/tables", refused).code == 400

@@ -95,7 +95,7 @@ def test_clients_cannot_enable_gc(
         change.set_properties({GC: "true"})
     with pytest.raises(refusals, match="only the lakehouse deletes files"), table.transaction() as change:
         change.remove_properties(GC)
-    with table.transaction() as change:  # what it is already may be said again
+    with table.transaction() as change:  # setting the present value is allowed
         change.set_properties({GC: "false", "color": "red"})
     assert one.load_table("shop.orders").properties == {GC: "false", "color": "red"} | {
         name: value for name, value in table.properties.items() if name not in (GC, "color")

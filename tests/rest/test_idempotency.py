@@ -70,7 +70,7 @@ def test_repeated_request_gets_the_first_response_without_a_commit(
     first = send(http_client, method, path, body, key)
     assert first.code in (200, 204), first
     version = shop.version
-    shop.create_namespace("later")  # what came since does not change the answer
+    shop.create_namespace("later")  # later commits do not change the answer
     with running(shop, token=server.token) as other:
         for client in (http_client, Client(other)):
             again = send(client, method, path, body, key)
@@ -105,7 +105,7 @@ def test_a_request_whose_reply_was_lost_gets_it_when_repeated(
         patch.setattr(Transaction, "commit", loses_the_reply)
         assert http_client("POST", path, RED).code == 500
         answered = send(http_client, "POST", path, {**RED, "requirements": []}, key)
-    assert answered.code == 200  # the server itself has found out
+    assert answered.code == 200  # the server has determined the outcome
     assert answered.body["metadata"]["properties"]["color"] == "red"
     assert send(http_client, "POST", path, RED, key).body == answered.body
     assert shop.version == before + 2

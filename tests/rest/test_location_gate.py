@@ -89,7 +89,7 @@ def location_fields() -> set[str]:
     return {
         path
         for model in MODELS
-        if "action" not in model.model_fields  # one of the updates, which are found in the changes
+        if "action" not in model.model_fields  # updates are found as fields of the changes
         for path, _ in walked(model, model.__name__)
         if any(word in path.rpartition(".")[2].lower() for word in LOCATION_WORDS)
         and not path.endswith("-size-in-bytes")
@@ -233,7 +233,7 @@ def test_an_update_of_an_unknown_kind_is_refused() -> None:
     assert len(kinds) > 15
     for kind in kinds:
         made = kind.model_construct(action="x", snapshot=None, statistics=None, partition_statistics=None)
-        with contextlib.suppress(AttributeError):  # one that names a file, which this one does not have
+        with contextlib.suppress(AttributeError):  # some locations are of files that this class lacks
             list(locations_of([made]))
     unknown: Any = types.SimpleNamespace(action="set-encryption-location")
     with pytest.raises(RestError, match="does not know"):

@@ -98,7 +98,7 @@ def test_partition_values_as_iceberg_computes_them_are_accepted_and_others_refus
             if wrong and is_known and isinstance(value, int) and not isinstance(value, bool):
                 wrong += [value + 1, value - 1]
             if transform.startswith("bucket") and value is not None:
-                wrong += [-1, 4]  # outside of its four buckets, whatever the bounds are
+                wrong += [-1, 4]  # the numbers of buckets are 0 to 3
             for other in wrong:
                 entry.data_file.partition[0] = other
                 with pytest.raises(tl.InvalidArgument):

@@ -61,7 +61,7 @@ class Shop:
             )
         made = writer.to_manifest_file()
         if id == OF_BEFORE:
-            made.sequence_number = made.min_sequence_number = 1  # as one of an earlier snapshot has it
+            made.sequence_number = made.min_sequence_number = 1  # as in a manifest of an earlier snapshot
         return made
 
     def manifests(self, folder: str, count: int, id: int) -> list[ManifestFile]:
@@ -304,12 +304,12 @@ def test_all_requests_share_the_limit_of_manifests(monkeypatch: pytest.MonkeyPat
     with work.for_plan("ana") as first, work.for_commit("ana") as second, work.for_plan("bob") as other:
         first.spend(avro(40, 10), "m0")
         with pytest.raises(RestError, match="too many manifests") as caught:
-            second.spend(avro(20, 10), "m1")  # more than half for one
+            second.spend(avro(20, 10), "m1")  # more than half of the limit for one principal
         assert caught.value.code == 503
         with pytest.raises(RestError):
             other.spend(avro(70, 10), "m2")
     with work.for_plan("ana") as alone:
-        alone.spend(avro(100, 10), "m0")  # what is done takes no room any more
+        alone.spend(avro(100, 10), "m0")  # ended requests release their share
         with work.for_plan("bob") as other, pytest.raises(RestError):
             other.spend(avro(1, 10), "m1")
     monkeypatch.setattr(metadata_limits, "MAX_SIZE_BYTES", 1000)

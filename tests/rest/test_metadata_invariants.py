@@ -614,7 +614,7 @@ def random_update(chosen: random.Random, metadata: dict[str, Any]) -> dict[str, 
             "decimal(50, 2)",
             "timestamptz",
             "double",
-        ]  # not those that iceberg-rust lacks
+        ]  # without the types that iceberg-rust lacks
         added = [column(chosen.randint(1, 9), chosen.choice("abpqr"), chosen.choice(types))]
         return add_schema(*kept, *added[: chosen.randint(0, 1)], **optional("schema-id"))
 
@@ -687,7 +687,7 @@ def accepted_metadata(
     monkeypatch.setattr(metadata_updates.time, "time_ns", lambda: real() + offset)
     parse: Callable[[Any], TableUpdate] = TypeAdapter(TableUpdate).validate_python
     for _ in range(60):
-        offset = chosen.randint(-HOUR_MILLIS, HOUR_MILLIS) * 1_000_000  # commits come from hosts with other clocks
+        offset = chosen.randint(-HOUR_MILLIS, HOUR_MILLIS) * 1_000_000  # commits come from hosts with different clocks
         sent = []
         try:
             for _ in range(chosen.randint(1, 4)):

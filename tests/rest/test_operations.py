@@ -212,7 +212,7 @@ def test_endless_headers_are_refused(server: RestServer) -> None:
     endless = b"GET /v1/config HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2 * limits.MAX_HEADERS_SIZE_BYTES
     try:
         received = raw(server, endless)
-    except ConnectionResetError:  # closed before all of it was sent
+    except ConnectionResetError:  # the server closed the connection before everything was sent
         received = b""
     assert received == b"" or received.startswith(b"HTTP/1.1 400")
     assert get(server, "/healthz")[0] == 200
@@ -312,7 +312,7 @@ def test_commits_of_several_requests_share_a_version(shop: tl.Lakehouse, monkeyp
 
     monkeypatch.setattr(Transaction, "commit", at_once)
     before, codes = shop.version, []
-    with running(tl.open(shop.uri)) as server:  # which syncs, so that others come while one commits
+    with running(tl.open(shop.uri)) as server:  # with syncs, so that commits overlap
         client = Client(server)
 
         def create(number: int) -> None:
@@ -355,7 +355,7 @@ def test_two_servers_serve_one_lakehouse(shop: tl.Lakehouse) -> None:
         assert second.load_table("shop.orders").scan().to_arrow().num_rows == 6
         id = Client(one)("POST", "/trinitylake/v1/transactions", {"id": "t"}).body["id"]
         connect(one, f"@txn/{id}").load_table("shop.orders").append(ROWS)
-        assert Client(other)("GET", "/v1/txn~t/namespaces").code == 404  # not handed over
+        assert Client(other)("GET", "/v1/txn~t/namespaces").code == 404  # the transaction was not handed over
     assert len(shop.namespaces()) == 11
 
 

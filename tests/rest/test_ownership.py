@@ -75,7 +75,7 @@ def requests(shop: tl.Lakehouse, id: str) -> Iterator[tuple[str, str, Any]]:
     missing = set(sent)
     for endpoint in CATALOG:
         if endpoint is SIGN:
-            continue  # this server does not
+            continue  # this server lacks the route
         path = endpoint.path.replace("{prefix}", f"txn~{id}").replace("{namespace}", "shop")
         path = path.replace("{table}", "orders").replace("{view}", "view")
         body = None
@@ -142,7 +142,7 @@ def test_owner_and_admin_of_everything_pass_every_route(http_client: Client, sho
             refused = (403,) if token == WALT and path.endswith(("/register", "/register-view")) else (400, 409)
             assert answer.code in (200, 204, *refused), (method, path, answer)
             http_client("POST", f"{OPEN}/{id}/rollback", token=ROOT)
-            if "shop.staged" in shop.tables("shop"):  # that was the route that commits
+            if "shop.staged" in shop.tables("shop"):  # the route has committed the transaction
                 shop.drop_table("shop.staged")
 
 

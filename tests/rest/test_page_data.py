@@ -201,7 +201,7 @@ def test_a_large_difference_takes_no_memory_of_the_server(lake: tl.Lakehouse, mo
         page = Page(server, "")
         first = page.found("diff", **{"from": before, "to": lake.version})
         assert (len(first["changes"]), first["next"]) == (history.MAX_DIFFERENCES, history.MAX_DIFFERENCES)
-        assert server._app.service.workers._workers  # a worker has found it
+        assert server._app.service.workers._workers  # a worker has read the rows
         last = page.found("diff", **{"from": before, "to": lake.version, "start": 11_000})
         assert (len(last["changes"]), last["next"]) == (1000, None)
         assert page("diff", **{"from": 0, "to": 10**6}).code == 404

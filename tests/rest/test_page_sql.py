@@ -230,7 +230,7 @@ def test_a_server_leaves_no_process_and_no_folder(
         [folder] = tmp_path.glob("trinitylake-worker-*")
         [process] = processes(server)
         assert ask(server, "SELECT 2").code == 200
-        assert processes(server) == [process]  # the same: Python takes a second to start
+        assert processes(server) == [process]  # the same process is used again, because a start takes a second
         monkeypatch.setattr(answers, "WORK_SECONDS", 1.0)
         assert ask(server, ENDLESS).code == 400
         assert not folder.exists()

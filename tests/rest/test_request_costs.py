@@ -263,7 +263,7 @@ def test_a_page_of_namespaces_reads_few_more_keys_than_it_returns(
         keys_read.clear()
     assert found == [[f"n{number:04d}"] for number in range(1000)]
     assert sorted(costs)[-2] <= 101, costs
-    assert max(costs) <= 101 + 404, costs  # the page where 2,000 are skipped over
+    assert max(costs) <= 101 + 404, costs  # one page skips 2,000 namespaces
     for page in pages(http_client, f"/v1/{prefix}/namespaces?parent=n0500", 100):
         assert len(page) == 100
         assert sum(keys_read) <= 101
@@ -361,5 +361,5 @@ def test_the_rest_of_a_plan_is_cached(http_client: Client, lake: tl.Lakehouse, m
 
     kept = all_files(True)
     assert (planned, len(kept), len(set(kept))) == (1, 7, 7)
-    assert all_files(False) == kept  # another server, or one that has forgotten it
+    assert all_files(False) == kept  # another server, or a server without the cached plan
     assert planned == 5

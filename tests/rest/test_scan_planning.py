@@ -146,7 +146,7 @@ def test_long_plan_continues_in_tasks(
     [token] = plan["plan-tasks"]
     shop.table("shop.orders").append(pa.table({"id": [9], "day": [datetime.date(2026, 2, 1)]}))
     rest = http_client("POST", f"{PATH}/tasks", {"plan-task": token}).body
-    assert (len(rest["file-scan-tasks"]), rest["plan-tasks"]) == (1, [])  # of the snapshot that was planned
+    assert (len(rest["file-scan-tasks"]), rest["plan-tasks"]) == (1, [])  # the file is of the planned snapshot
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_plan_between_two_snapshots_excludes_rewritten_rows(http_client: Client,
     table = shop.table("shop.orders")
     first = snapshots(shop)[0]
     table.append(pa.table({"id": [9], "day": [datetime.date(2026, 2, 1)]}))
-    table.delete("id = 0")  # writes the other row of its file again
+    table.delete("id = 0")  # rewrites the other row of this file
     assert appended(http_client, first, snapshots(shop)[-1]) == ["2026-02-01"]
 
 

@@ -108,18 +108,18 @@ def test_a_shutdown_answers_requests_that_it_cannot_finish(lake: tl.Lakehouse) -
         assert int(headers["retry-after"]) > 0
 
         code, headers, body = writing.result()
-        assert (code, body["error"]["type"]) == (500, "CommitStateUnknownException")  # never that nothing came of it
+        assert (code, body["error"]["type"]) == (500, "CommitStateUnknownException")  # never a certain failure
         assert "check whether" in body["error"]["message"]
 
         code, headers, body = with_key.result()
         assert (code, body["error"]["type"]) == (503, "ServiceUnavailableException")
         assert int(headers["retry-after"]) > 0
 
-        assert not_begun.startswith(b"HTTP/1.1 503 "), not_begun  # it has not begun
+        assert not_begun.startswith(b"HTTP/1.1 503 "), not_begun  # the request has not begun
         assert b"retry-after" in not_begun.lower()
     assert commits(lake) == before + 2
     assert lake.table("shop.orders").properties["owner"] == "walt"
-    with running(lake) as server:  # the next one answers what came of it, and does it no second time
+    with running(lake) as server:  # the next server knows the outcome, and does not commit again
         again = Client(server)("POST", keyed, change("walt"), headers={"Idempotency-Key": key})
     assert again.code == 200
     assert commits(lake) == before + 2

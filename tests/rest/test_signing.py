@@ -397,7 +397,7 @@ def test_for_a_staged_table_only_its_own_folder_is_signed(sign: Signer) -> None:
     assert code("shop/new-0123abcd/data/a", token=RITA) == 403
     for uri in ("shop/new/a", "shop/new-/a", "shop/new-x/a", "shop/new-0123abcd", "shop/a", "payroll/new-0123abcd/a"):
         assert code(uri) == 403, uri
-    assert code("shop/new-0123abcd-89abcdef/data/a") == 403  # of `new-0123abcd`
+    assert code("shop/new-0123abcd-89abcdef/data/a") == 403  # a file of another table than `new-0123abcd`
     assert code(f"{sign.location.removeprefix(sign.root)}/data/a", name="order") == 403
     assert code(f"{sign.location.removeprefix(sign.root)}/data/a", name="orders") == 200
 

@@ -52,7 +52,7 @@ class Service(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         type(self).asked += 1
-        with suppress(OSError):  # who asked has gone
+        with suppress(OSError):  # the client has disconnected
             operation = "AssumeRoleWithWebIdentity" if b"WebIdentity" in body else "AssumeRole"
             getattr(self, self.how)(given(operation))
 

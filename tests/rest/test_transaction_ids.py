@@ -88,7 +88,7 @@ def shared(shop: tl.Lakehouse, writers: Path) -> Iterator[RestServer]:
 @pytest.mark.parametrize("new_key", [lambda: key_of(now()), lambda: str(uuid.uuid4())])
 def test_keys_work_after_versions_have_expired(http_client: Client, shop: tl.Lakehouse, new_key: Any) -> None:
     assert send(http_client, new_key(), "red").code == 200
-    date_root(shop, shop.version, now() - 2000)  # a key is younger than what has expired, by more than stores cut off
+    date_root(shop, shop.version, now() - 2000)  # the key is younger than the expired versions by more than a second
     assert shop.maintenance.expire(before=shop.version)
     for color in ("green", "blue"):
         key, before = new_key(), shop.version
@@ -207,7 +207,7 @@ def test_a_second_server_does_not_return_the_commit_of_another_principal(
     with running(tl.open(shop.uri, durability="none"), token_file=writers) as other:
         here, there = Client(shared), Client(other)
         assert begin(here, "nightly", WALT).code == 201
-        assert begin(there, "nightly", WANDA).code == 201  # nobody can know yet
+        assert begin(there, "nightly", WANDA).code == 201  # the outcome is not known yet
         assert write(here, "nightly", "red", WALT).code == 200
         assert write(there, "nightly", "green", WANDA).code == 200
         assert commit(here, "nightly", WALT).code == 200
@@ -230,13 +230,13 @@ def test_a_saved_transaction_is_read_from_storage(shared: RestServer, shop: tl.L
     txn.create_namespace("one")
     txn.save()
     assert client("GET", "/v1/txn~handed/namespaces", token=ROOT).body["namespaces"] == [["one"], ["shop"]]
-    elsewhere = shop.resume("handed")  # another process goes on with it
+    elsewhere = shop.resume("handed")  # another process continues the transaction
     elsewhere.create_namespace("two")
     elsewhere.save()
     assert client("GET", "/v1/txn~handed/namespaces", token=ROOT).body["namespaces"] == [["one"], ["shop"], ["two"]]
     made = client("POST", "/v1/txn~handed/namespaces", {"namespace": ["three"]}, token=ROOT)
     assert made.code == 200, made
-    final = shop.resume("handed")  # and it sees what was written through the server
+    final = shop.resume("handed")  # the process sees the writes through the server
     assert final.namespaces() == ["one", "shop", "three", "two"]
     final.commit()
     assert client("GET", "/v1/txn~handed/namespaces", token=ROOT).code in (404, 410)
@@ -343,7 +343,7 @@ def test_an_attempt_that_was_not_committed_is_discarded(http_client: Client, lak
     assert create(http_client, "new") == 200
     version = commit_job(http_client)
     assert lake.namespaces() == ["new"]
-    assert begin_again(http_client) == 201  # its commit answers with the version that the id has
+    assert begin_again(http_client) == 201  # its commit returns the version of the id
     assert commit_job(http_client) == version
 
 

@@ -94,7 +94,7 @@ BODIES = {
 @pytest.mark.parametrize("kind", BODIES)
 def test_the_counted_size_of_a_body_is_an_upper_bound(kind: str) -> None:
     body = json.dumps(BODIES[kind]).encode()
-    TableChange.model_validate(json.loads(body))  # what is made once
+    TableChange.model_validate(json.loads(body))  # fills caches
     gc.collect()
     tracemalloc.start()
     try:
@@ -136,7 +136,7 @@ def test_idle_transactions_are_saved_above_the_memory_limit(shop: tl.Lakehouse) 
 
 def test_memory_does_not_grow_with_staged_changes(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many staged changes take no more memory, by Python's allocations and not by the server's own count."""
-    monkeypatch.setattr(metadata.cache, "_max_size_bytes", MEGABYTE)  # it has 64 MiB of its own
+    monkeypatch.setattr(metadata.cache, "_max_size_bytes", MEGABYTE)  # the cache has its own limit of 64 MiB
     limit = 2 * MEGABYTE
     options = ServerOptions(max_transactions_size_bytes=limit, max_transactions_size_bytes_per_principal=limit)
     with running(shop, token=TOKEN, options=options) as server:

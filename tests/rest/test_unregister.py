@@ -25,7 +25,7 @@ def shop(lake: tl.Lakehouse, tmp_path: Path) -> tl.Lakehouse:
 
 def test_unregistering_an_external_table_returns_its_metadata(http_client: Client, lake: tl.Lakehouse) -> None:
     loaded = http_client("GET", "/v1/namespaces/shop/tables/outside").body
-    for _ in range(2):  # the second is the same request again
+    for _ in range(2):  # the request is sent twice
         answer = http_client("POST", PATH.format("outside"), headers={"Idempotency-Key": str(uuid.UUID(int=7))})
         assert answer.code == 200, answer
         assert answer.body["metadata-location"] == loaded["metadata-location"]

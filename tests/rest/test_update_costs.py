@@ -200,7 +200,7 @@ def test_updates_of_a_table_take_linear_time(metadata: TableMetadata, kind: str)
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_the_maximum_of_updates_takes_bounded_time(metadata: TableMetadata, kind: str) -> None:
     """Quadratic work is bounded by the limit on updates, and does not grow faster."""
-    if kind == "remove-partition-specs":  # refused where there is a snapshot
+    if kind == "remove-partition-specs":  # refused for a table with a snapshot
         empty = {"snapshots": [], "refs": {}, "snapshot_log": [], "current_snapshot_id": None}
         metadata = metadata.model_copy(update=empty)
 

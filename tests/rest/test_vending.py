@@ -164,7 +164,7 @@ def test_a_load_returns_credentials_if_the_client_asks(
     assert loaded.body["metadata"]["location"] + "/" == given["prefix"]
     refresh = loaded.body["config"]["client.refresh-credentials-endpoint"]
     assert ask("GET", f"/{refresh}", token=WALT).body == {"storage-credentials": [given]}
-    assert assumed.call_count == 1  # still fresh
+    assert assumed.call_count == 1  # the credentials are still valid
 
 
 def test_credentials_are_renewed_after_half_of_their_life_and_belong_to_one_principal(

@@ -94,7 +94,7 @@ def test_clients_work_together_in_one_open_transaction(
     one.load_table("shop.orders").append(MORE)
     other.load_table("shop.totals").append(MORE)
     other.create_table("shop.fresh", ROWS.schema).append(ROWS)
-    assert other.load_table("shop.orders").scan().to_arrow().num_rows == 5  # what the first client wrote
+    assert other.load_table("shop.orders").scan().to_arrow().num_rows == 5  # the rows that the first client wrote
     assert rows(server, "@latest") == 4
     assert shop.version == 2
     assert [one["id"] for one in http_client("GET", "/trinitylake/v1/transactions").body["open"]] == [id]
@@ -156,7 +156,7 @@ def test_every_change_in_a_transaction_has_its_own_metadata_location(http_client
         change = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": color}}]}
         locations.append(http_client("POST", path, change).body["metadata-location"])
         assert http_client("GET", path).body["metadata-location"] == locations[-1]
-    assert len(set(locations)) == 3  # engines keep what they have while the location stays the same
+    assert len(set(locations)) == 3  # engines cache metadata by its location
 
 
 def test_a_lost_commit_is_409(http_client: Client, shop: tl.Lakehouse) -> None:

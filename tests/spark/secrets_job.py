@@ -125,7 +125,7 @@ def _use_data_source(spark: SparkSession) -> None:
         try:
             query.processAllAvailable()
             break
-        except StreamingQueryException:  # on a busy machine Spark waits ten seconds for a Python worker, and no more
+        except StreamingQueryException:  # Spark waits at most ten seconds for a Python worker
             if not attempts_left:
                 raise
     _see("source-progress", str([progress.json for progress in query.recentProgress]))

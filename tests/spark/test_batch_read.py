@@ -207,7 +207,7 @@ def test_a_passed_schema_selects_columns(spark: SparkSession, lake: tl.Lakehouse
 def test_names_of_columns_ignore_case_as_spark_does(spark: SparkSession, lake: tl.Lakehouse, table: tl.Table) -> None:
     frame = load(spark, lake, columns="ID, Carrier", filter="Id < 4 and not (CARRIER = 'UA' or DELAY = 4)")
     assert frame.columns == ["id", "carrier"]
-    assert ids(frame.where("iD >= 0")) == [3]  # not those whose carrier or delay is null
+    assert ids(frame.where("iD >= 0")) == [3]  # without rows whose carrier or delay is null
     assert load(spark, lake, metadata="count", filter="ID < 30").first().rows == 30
 
 
@@ -239,7 +239,7 @@ def test_a_frame_keeps_the_version_it_was_loaded_from(spark: SparkSession, lake:
     frame = load(spark, lake)
     with_schema = spark.read.format("trinitylake").option("root", lake.uri).schema("id long").load("nyc.flights")
     spark.sql(f"CREATE TEMPORARY VIEW pinned USING trinitylake OPTIONS (root '{lake.uri}', table 'nyc.flights')")
-    assert with_schema.count() == 100  # from now on; Spark asks for nothing when it loads a frame with a schema
+    assert with_schema.count() == 100  # Spark reads nothing when it loads a frame with a schema
     table.delete("id >= 50")
     assert frame.count() == 100
     assert with_schema.count() == 100
@@ -336,7 +336,7 @@ def test_a_column_that_spark_has_no_type_for_is_named(spark: SparkSession, lake:
         ({"versoin": 1}, "unknown option versoin"),
         ({"version": "x"}, "whole number"),
         ({"version": 1, "timestamp": "2013-01-01"}, "only one of"),
-        ({"timestampAsOf": "2013-01-01 09:00:00"}, "needs a time zone"),  # of the session in SQL, of UTC here
+        ({"timestampAsOf": "2013-01-01 09:00:00"}, "needs a time zone"),  # in SQL the session's zone would apply
         ({"version": 1, "versionAsOf": "1"}, "version and versionAsOf are the same option"),
         ({"version": 99}, "VersionNotFound"),
         ({"filter": "id =="}, "filter"),

@@ -103,13 +103,13 @@ def test_an_overwrite_that_another_writer_overtakes_is_a_conflict(
         yield from batches
 
     frame = frame_of(spark, [50], tasks=1)
-    save(frame.mapInArrow(meanwhile, frame.schema), lake)  # an append goes onto what was committed
+    save(frame.mapInArrow(meanwhile, frame.schema), lake)  # an append is rebased on the other commit
     assert ids(lake) == [1, 1, 2, 3, 50]
     files = data_files(lake)
     with pytest.raises(PySparkException, match="CommitConflict"):
         save(frame.mapInArrow(meanwhile, frame.schema), lake, mode="overwrite")
     assert ids(lake) == [1, 1, 1, 2, 3, 50]
-    assert len(data_files(lake) - files) == 1  # that of the other writer
+    assert len(data_files(lake) - files) == 1  # the file of the other writer
 
 
 def test_a_retried_task_leaves_no_row_twice(
@@ -286,7 +286,7 @@ def test_a_dynamic_overwrite_replaces_the_partitions_of_its_rows(
         assert by_partition(lake) == {"AA": [11], "UA": [2], None: [3]}
         save(aa.limit(0), lake, mode="overwrite")
         assert by_partition(lake) == {"AA": [11], "UA": [2], None: [3]}
-        save(aa, lake, mode="overwrite", filter="carrier = 'AA'")  # says itself what is replaced
+        save(aa, lake, mode="overwrite", filter="carrier = 'AA'")  # the filter selects the replaced rows
         assert by_partition(lake) == {"AA": [11], "UA": [2], None: [3]}
         save(aa, lake, mode="overwrite", partitionOverwriteMode="static")
         assert by_partition(lake) == {"AA": [11]}

@@ -83,7 +83,7 @@ def test_objects_that_exist_are_merged_and_replaced(spark: SparkSession, tmp_pat
     lakes = new_lake(tmp_path, "alone"), new_lake(tmp_path, "together")
     for lake, engine in zip(lakes, (None, spark), strict=True):
         lake.register(objects(60))
-        with lake.transaction(id="chosen") as txn:  # a record of its own in the tree, and messages in the buffer
+        with lake.transaction(id="chosen") as txn:  # a record in the tree, and messages in the buffer
             txn.create_namespace("own")
             txn.drop_view("a.t0")
         added = objects(50, first=60, namespaces=("a", "a.b", "ä"))[3:]
@@ -179,7 +179,7 @@ def test_what_one_machine_refuses_the_executors_refuse(spark: SparkSession, tmp_
             with pytest.raises(error) as caught:
                 lake.register(wrong, engine=engine, dry_run=dry_run)
             messages.append(str(caught.value))
-        if error is tl.InvalidName:  # the one that tasks of the real run find by themselves
+        if error is tl.InvalidName:  # tasks find this error only in the real run
             with pytest.raises(error, match=re.escape(messages[2])):
                 lake.register(wrong, engine=spark)
         assert messages[0] == messages[1]
@@ -239,7 +239,7 @@ def test_a_task_that_fails_once_is_tried_again(
     alone.register(rows)
     assert tree(together) == tree(alone)
     orphans = sum(path.endswith(".arrow") for path, _, _ in together._storage.list("")) - together.at().nodes().num_rows
-    assert orphans > 1  # of the attempt that was lost, besides the empty root of version 0
+    assert orphans > 1  # leaves of the failed attempt, and the empty root of version 0
 
 
 def test_rows_that_were_not_counted_are_refused(tmp_path: Path) -> None:

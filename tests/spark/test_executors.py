@@ -83,7 +83,7 @@ def test_no_task_reads_what_archives_hold(spark: SparkSession) -> None:
 
     def finders(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            assert importlib.util.find_spec("a_module_that_nobody_has") is None  # it looks everywhere
+            assert importlib.util.find_spec("a_module_that_nobody_has") is None  # the search visits all archives
             archives = {
                 os.path.basename(path): type(found).__name__
                 for path, found in sys.path_importer_cache.items()
@@ -142,7 +142,7 @@ def test_an_archive_that_changed_is_read_again(tmp_path: Path, path_of_modules: 
     for name in ("is_there_at_first", "is_there_later"):
         with zipfile.ZipFile(archive, "a") as opened:
             opened.writestr(f"{name}.py", "WORTH = 7")
-        path_of_modules.syspath_prepend(str(archive))  # forgets what is known of all places
+        path_of_modules.syspath_prepend(str(archive))  # clears the caches of all finders
         assert importlib.import_module(name).WORTH == 7
 
 

@@ -42,7 +42,7 @@ def test_executors_find_what_one_machine_finds(
     assert found.findings == ()
     assert found.files >= own.files > TABLES  # tasks share no list of the files that were checked
     root = Path(lake.uri.removeprefix("file://"))
-    data_files = [next(root.rglob(f"n/t{number}-*/data/*.parquet")) for number in (7, 8)]  # of version 1
+    data_files = [next(root.rglob(f"n/t{number}-*/data/*.parquet")) for number in (7, 8)]  # files of version 1
     definitions = list(root.rglob("*table-t5*"))
     data_files[0].unlink()
     torn = bytearray(data_files[1].read_bytes())

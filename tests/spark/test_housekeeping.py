@@ -32,7 +32,7 @@ def test_housekeeping_of_an_engine_is_refused_and_deletes_nothing(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, statement: str
 ) -> None:
     spark.sql(f"INSERT INTO {catalog}.nyc.flights VALUES (4, 'B6')")
-    with shop.transaction() as txn:  # what only an older version reaches
+    with shop.transaction() as txn:  # the replaced files are only in an older version
         txn.table("nyc.flights").delete("id = 4")
     later = f"TIMESTAMP '{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(time.time() - 1))}'"
     before, kept = files(shop), shop.version - 1

@@ -281,7 +281,7 @@ def test_a_batch_of_foreach_batch_is_one_commit_however_often_it_runs(
     assert ids(tables, "nyc.counts") == [3]
     version = tables.version
     commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
-    commits[-1].unlink()  # the driver died after the commit of the batch, and before Spark wrote it down
+    commits[-1].unlink()  # the driver died after the batch, and before Spark's own commit
     for checksum in (tmp_path / "checkpoint" / "commits").glob(".*.crc"):
         checksum.unlink()
     run()

@@ -49,7 +49,7 @@ def test_each_statement_is_a_commit(spark: SparkSession, shop: tl.Lakehouse, cat
     ]  # fmt: skip
     assert rows(shop, "nyc.planes") == [1, 2, 3, 9]
     assert rows(shop, "nyc.copy") == [1, 2, 4]
-    shop.table("nyc.copy").delete("id = 1")  # what others commit is seen at once
+    shop.table("nyc.copy").delete("id = 1")  # commits of others are visible at once
     assert ids(spark, f"{catalog}.nyc.copy") == [2, 4]
     then = tl.spark.catalog_at(spark, version=version, catalog=catalog)
     assert ids(spark, f"{then}.nyc.flights") == [1, 2, 3]
@@ -328,7 +328,7 @@ def test_a_driver_that_is_killed_leaves_nothing(shop: tl.Lakehouse) -> None:
     assert shop.transactions.list() == []
     assert rows(shop, "nyc.flights") == [1, 2, 3]
     assert shop.transactions.outcome("doomed").status == "not committed"
-    shop.table("nyc.flights").append(ROWS.slice(0, 1))  # nothing is locked
+    shop.table("nyc.flights").append(ROWS.slice(0, 1))  # no lock is held
     assert rows(shop, "nyc.flights") == [1, 1, 2, 3]
 
 

@@ -126,7 +126,7 @@ def test_a_function_is_run_again_on_conflicts(spark: SparkSession, shop: tl.Lake
         attempts.append(seen)
         tx.sql("UPDATE nyc.flights SET carrier = 'DL' WHERE id = 2")
         if len(attempts) < 3:
-            shop.table("nyc.flights").append(ROWS.slice(0, 1))  # among the rows of the file that is rewritten
+            shop.table("nyc.flights").append(ROWS.slice(0, 1))  # the row conflicts with the UPDATE
         return len(seen)
 
     assert tl.spark.run(spark, bump, retries=2, message="bump", catalog=catalog) == 5

@@ -38,7 +38,7 @@ def between(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
 def test_the_first_batch_begins_where_the_stream_did_after_a_restart(lake: tl.Lakehouse, source: tl.Table) -> None:
     """A repeated first batch begins at the original start of the stream. Spark requests the start again after a
     restart, and by then the table may have grown, so rows could be lost."""
-    end = reader_of(lake).latestOffset()  # in the checkpoint; the batch then fails
+    end = reader_of(lake).latestOffset()  # Spark stores this end in the checkpoint; then the batch fails
     source.append(rows(4))
     restarted = reader_of(lake)
     start = restarted.initialOffset()
@@ -58,7 +58,7 @@ def test_a_stream_is_asked_again_where_it_begins_while_the_table_grows(lake: tl.
     assert start["version"] == 6
     assert between(reader, start, end) == [0, 1, 2, 3]
     resumed = reader_of(lake)
-    assert between(resumed, end, end) == []  # how Spark tells a restarted query where it stands
+    assert between(resumed, end, end) == []  # with this call, Spark sends the position to a restarted query
     assert resumed.initialOffset() == start
 
 
@@ -87,7 +87,7 @@ def test_a_stream_that_has_read_more_than_there_is_stops(lake: tl.Lakehouse, sou
     ahead = {**end, "version": end["version"] + 1}
     for offset, rows_left in ((end, []), (ahead, None)):
         restarted = reader_of(lake)
-        restarted.partitions(offset, offset)  # how Spark tells where it stands
+        restarted.partitions(offset, offset)  # with this call, Spark sends the position
         if rows_left is None:
             with pytest.raises(tl.InvalidArgument, match="the newest version of"):
                 restarted.latestOffset()
@@ -242,7 +242,7 @@ def test_snapshots_that_expired_while_a_stream_stood_still_stop_it(lake: tl.Lake
         stopped.latestOffset()
     skipping = reader_of(lake, ignore_changes=True)
     skipping.partitions(end, end)
-    with pytest.raises(tl.VersionExpired):  # nothing tells which of the rows were read
+    with pytest.raises(tl.VersionExpired):  # it is unknown which of the rows were read
         skipping.latestOffset()
 
 

@@ -213,7 +213,7 @@ def test_a_stream_starts_with_an_older_version_or_behind_it(
     assert read_between(whole, whole.initialOffset(), whole.latestOffset()) == [0, 1, 2, 3]
     behind = reader_of(spark, lake, since=4)
     assert read_between(behind, behind.initialOffset(), behind.latestOffset()) == [2, 3]
-    first = reader_of(spark, lake, since=0)  # before there was a table
+    first = reader_of(spark, lake, since=0)  # the version before the table existed
     assert read_between(first, first.initialOffset(), first.latestOffset()) == [0, 1, 2, 3]
 
 

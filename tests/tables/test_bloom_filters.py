@@ -64,7 +64,7 @@ def test_a_merge_reads_no_file_whose_filter_excludes_its_keys(
     value = VALUES[kind]
     table = lake.create_table("a.t", {"key": kind, "n": "bigint"}, properties={ENABLED + "key": "true"})
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # PyIceberg's that filters are not written
+        warnings.simplefilter("error")  # PyIceberg warns that filters are not written
         for part in range(8):
             numbers = range(part, 800, 8)
             table.append([{"key": value(n), "n": n} for n in numbers])

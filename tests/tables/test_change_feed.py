@@ -168,7 +168,7 @@ def test_metadata_is_read_once_for_many_versions(lake: tl.Lakehouse, monkeypatch
     monkeypatch.setattr(frozen_table, "read_metadata", counted)
     changed = [one.read().read_all() for entry in lake.changes(since, rows=True) for one in entry.rows]
     names = [[name for name in rows.schema.names if not name.startswith("_")] for rows in changed]
-    assert names == [["id", "old"]] * 20 + [["id"]] * 2  # as each version had them
+    assert names == [["id", "old"]] * 20 + [["id"]] * 2  # the columns of each version
     assert [rows["id"].to_pylist() for rows in changed] == [[number] for number in range(20)] + [[], [20]]
     assert changed[3]["old"].to_pylist() == [3]
     assert read == 2  # the first one has no snapshot

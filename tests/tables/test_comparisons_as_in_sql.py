@@ -213,7 +213,7 @@ def test_every_statement_finds_the_rows_that_sql_finds(
     rows = pa.concat_tables(files)
     with duckdb.connect() as connection:
         connection.register("given", rows)
-        connection.execute("CREATE TABLE rows AS FROM given")  # Arrow, which filters what is registered, misses NaN
+        connection.execute("CREATE TABLE rows AS FROM given")  # a registered Arrow table would miss NaN
         expected = sorted(n for (n,) in connection.execute(f"SELECT n FROM rows WHERE {condition.sql}").fetchall())
     note(f"{condition.sql}\n{condition.iceberg}\n{[one.to_pylist() for one in files]}")
     transaction = lake.begin()

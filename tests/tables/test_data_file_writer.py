@@ -55,7 +55,7 @@ def test_discard_removes_files_that_wait_for_a_thread_to_finish_them(
         writer.write(parts)
         assert len(data_files(lake)) == 3
         writer.discard()
-        assert len(data_files(lake)) == 1  # of the thread at work
+        assert len(data_files(lake)) == 1  # the file of the running thread
         txn.rollback()
         may_finish.set()
     assert not data_files(lake)

@@ -171,8 +171,8 @@ def test_expiry_forgets_ids_with_the_versions_that_they_committed(lake: tl.Lakeh
     assert (commit("monday", "a"), commit("tuesday", "b")) == (2, 3)
     assert lake.maintenance.expire(before=3) == [0, 1, 2]
     assert lake.transactions.outcome("monday") == ("unknown", None)
-    assert commit("tuesday", "c") == 3  # again, and so without effect
-    assert commit("monday", "c") == 5  # version 4 forgot it
+    assert commit("tuesday", "c") == 3  # a repeated commit has no effect
+    assert commit("monday", "c") == 5  # version 4 removed the expired id
     assert lake.namespaces() == ["a", "b", "c", "ns"]
     assert lake.at(4).entry.transactions[0].message == "forget expired transaction ids"
 
@@ -281,7 +281,7 @@ def test_asyncio_tasks_commit_together(lake: tl.Lakehouse) -> None:
 
     versions = asyncio.run(crowd())
     assert len(lake.namespaces()) == 201
-    assert len(set(versions)) < 200  # they shared versions
+    assert len(set(versions)) < 200  # the transactions shared versions
     assert sum(len(entry.transactions) for entry in lake.log(None)) == 201
 
     async def conflict() -> None:

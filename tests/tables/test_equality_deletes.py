@@ -50,7 +50,7 @@ class History:
         self.rows: list[Row] = []
         self.next_id = 0
         self.is_partitioned = self.random.random() < 0.7
-        if self.random.random() < 0.5:  # files of a spec without fields stay
+        if self.random.random() < 0.5:  # files without partitions stay
             self.append()
         if self.is_partitioned:
             with self.table.update_spec() as change:

@@ -134,7 +134,7 @@ def test_a_parsed_filter_is_shown_as_a_text_of_the_same_meaning(text: str) -> No
 @pytest.mark.parametrize("number", ["1e99999", "1e999999999", "9" * 5000, "1e-999999999", "0e999999999"])
 def test_a_number_beyond_all_types_is_compared_as_any_other(table: tl.Table, column: str, number: str) -> None:
     """A number beyond all types is compared like other numbers, and quickly, also `1e99999`."""
-    least = 0.0 if column == "f" else 1e-300  # as a double it is 0
+    least = 0.0 if column == "f" else 1e-300  # 1e-999 is 0 as a double
     number_of = {"1e-999999999": least, "0e999999999": 0.0}.get(number, 1e300)
     rows = [row[column] for row in table.scan().to_arrow().to_pylist() if row[column] is not None]
     for sign, value in (("", number_of), ("-", -number_of)):

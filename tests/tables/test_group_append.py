@@ -295,7 +295,7 @@ def test_a_lone_append_does_not_wait_for_the_last_group(events: tl.Lakehouse) ->
     together(events, *(appending(events, rows(id)) for id in range(5)))
     groups = groups_of(events._core, events.table("raw.events").id, Batch)
     groups._last_size, groups._last_seconds, groups._last_end = 5, 1e6, time.monotonic() - 1e6
-    appending(events, rows(9))()  # or it would wait for hours
+    appending(events, rows(9))()  # otherwise the writer would wait for hours
     assert ids(events) == [0, 1, 2, 3, 4, 9]
 
 
@@ -433,7 +433,7 @@ def test_ctrl_c_at_any_request_of_the_queue_answers_every_append(fault: str, mon
                 ) -> str:
                     if (write := next(writes)) == number:
                         signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-                        handled.wait(0.2)  # some calls are not interrupted: they end first
+                        handled.wait(0.2)  # some calls cannot be interrupted, and end first
                     return fault if write == number or (write > number and fault == "refuse") else ""
 
                 followers = [

@@ -107,9 +107,9 @@ ingest(tl.open({lake.uri!r}).table("raw.orders"), ["orders"], config, max_delay=
         while lake.table("raw.orders").count() < count and time.monotonic() < deadline:
             time.sleep(0.2)
             for number, consumer in enumerate(consumers):
-                if consumer.poll() is not None:  # fenced by the other one: its supervisor starts it again
+                if consumer.poll() is not None:  # the other consumer fenced this one, so it is started again
                     consumers[number] = subprocess.Popen(command)
-        time.sleep(2)  # rows that were written twice would come now
+        time.sleep(2)  # duplicate rows would arrive now
     finally:
         for consumer in consumers:
             consumer.kill()

@@ -64,7 +64,7 @@ def test_numbers_of_killed_writers_have_no_gap_and_no_duplicate(tmp_path: Path) 
                 children.append((parent, int(parent.stdout.readline())))
             time.sleep(0.02 + choose.random() * 0.6)
             for parent, child in children:
-                os.kill(child, signal.SIGKILL)  # one that was fenced has ended, and waits for its parent
+                os.kill(child, signal.SIGKILL)  # a fenced process has ended already
                 assert parent.stdout is not None
                 assert parent.stdout.readline() == "ended\n"
     finally:

@@ -159,7 +159,7 @@ def test_a_damaged_deletion_vector_is_reported(lake: tl.Lakehouse) -> None:
 
 
 def test_compaction_applies_deletes_of_enough_rows(lake: tl.Lakehouse, table: tl.Table) -> None:
-    lake.alter_table("n.t", {"write.target-file-size-bytes": "600"})  # so no file is small
+    lake.alter_table("n.t", {"write.target-file-size-bytes": "600"})  # with this size, no file is small
     table.refresh()
     table.delete("id in (3, 15, 16, 17)")
     (worn,) = [path for path, count in deletes(table).items() if count == 3]

@@ -293,7 +293,7 @@ def test_manifests_without_live_files_are_not_carried_over(lake: tl.Lakehouse, w
     assert snapshot is not None
     manifests = snapshot.manifests(table.iceberg.io)
     dead = [one for one in manifests if not one.added_files_count and not one.existing_files_count]
-    assert len(dead) <= 1  # what the last delete removed
+    assert len(dead) <= 1  # the entry that the last delete removed
 
 
 def test_a_flipped_bit_in_a_data_file_is_found(lake: tl.Lakehouse) -> None:

@@ -49,7 +49,7 @@ def test_a_slow_reader_holds_few_rows(table: tl.Table, filter: str | None, monke
     monkeypatch.setattr(LiveRows, "matching", matching)
     reader = (table.scan() if filter is None else table.scan(filter)).to_arrow_batch_reader()
     first = next(reader)
-    time.sleep(1)  # for threads that would read on
+    time.sleep(1)  # gives threads time to read further
     assert 0 < len(begun) <= streamed_rows.READ_AHEAD + 1
     rest = sum(batch.num_rows for batch in reader)
     assert first.num_rows + rest == FILES * ROWS

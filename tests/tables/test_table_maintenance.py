@@ -127,7 +127,7 @@ def test_one_compaction_is_enough_after_a_change_of_partitioning(
     folder = Path(table.location.removeprefix("file://"))
     before, expected = set(folder.rglob("*.parquet")), sorted(ids(table))
     with lake.transaction() as txn:
-        done = txn.table("ns.t").maintenance.compact(sort_by=sort_by)  # which reads what it has written
+        done = txn.table("ns.t").maintenance.compact(sort_by=sort_by)  # reads the rows that it has written
         assert txn.table("ns.t").maintenance.compact().files_removed == 0
     assert done.files_removed == len(before), "all files are rewritten, small ones too"
     table = lake.table("ns.t")
@@ -385,7 +385,7 @@ def test_rewritten_manifests_keep_the_entries_of_files(lake: tl.Lakehouse, forma
     table = lake.create_table(
         "ns.t", rows(), partition_spec=["city"], properties={"format-version": str(format_version)}
     )
-    for id in range(25):  # on the way, manifests are merged
+    for id in range(25):  # enough appends to merge manifests
         table.append(pa.concat_tables([rows(id), rows(1000 + id, city="b")]))
     table.delete("id = 3")
 

@@ -64,7 +64,7 @@ def test_filters_compare_ids_by_their_bytes(lake: tl.Lakehouse, spec: str | None
         found = [n for n in numbers(scan.to_arrow()) if n >= 0 or "is null" in filter]
         assert found == expected, filter
         assert numbers(scan.to_arrow_batch_reader().read_all()) == numbers(scan.to_arrow()), filter
-        if "!=" not in filter:  # of a partition of nulls PyIceberg counts all rows, and Arrow gives none
+        if "!=" not in filter:  # PyIceberg counts nulls that Arrow leaves out
             assert scan.count() == scan.to_arrow().num_rows, filter
 
 

@@ -351,7 +351,7 @@ def test_producer_that_comes_back_is_taken_over_again(lake: tl.Lakehouse) -> Non
     for number, (writer, last) in enumerate([(one, None), (two, 0), (one, 1), (one, 2), (two, 3)]):
         assert writer.last_sequence("p") == last
         writer.write([{"id": number}], producer="p", sequence=number)
-        if number != 2:  # the next `last_sequence` waits for it
+        if number != 2:  # the next `last_sequence` waits for this write
             writer.flush()
     one.close()
     two.close()
@@ -423,7 +423,7 @@ def test_retryable_error_is_retried_and_another_one_fails_the_producer(
         with pytest.raises(tl.PermissionDenied):
             writer.flush()
     assert isinstance(future.exception(), tl.PermissionDenied)
-    with pytest.raises(tl.PermissionDenied):  # else number 2 would be missing, and never sent again
+    with pytest.raises(tl.PermissionDenied):  # otherwise number 2 would be missing for ever
         writer.write([{"id": 3}], producer="p", sequence=3)
     writer.write([{"id": 4}])
     writer.close()
