@@ -28,7 +28,7 @@ from typer.testing import CliRunner, Result
 import trinitylake as tl
 from trinitylake.cli import output
 from trinitylake.cli.app import COMMANDS, app, loaded
-from trinitylake.cli.completion import object_names
+from trinitylake.cli.command import object_names
 from trinitylake.printable import printable, printable_json
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["Zürich", "New York", "東京"]})

@@ -108,7 +108,7 @@ def test_no_route_reaches_a_transaction_of_another_principal(
     if kind != "absent":
         begun(http_client, "walts")
     if kind == "saved":
-        server.transactions.close()
+        server.transactions.memory.hand_over_all()
         assert [one.id for one in shop.transactions.list()] == ["walts"]
     if kind in ("committed", "rolled back"):
         verb = "commit" if kind == "committed" else "rollback"
@@ -153,7 +153,7 @@ def test_owner_can_hand_a_transaction_over_to_named_principals(
     path = "/v1/txn~shared/namespaces/shop/tables"
     for is_saved in (False, True):
         if is_saved:
-            server.transactions.close()
+            server.transactions.memory.hand_over_all()
         assert http_client("GET", f"{path}/staged", token=WANDA).code == 200
         assert http_client("POST", f"{path}/orders", CHANGE, token=WANDA).code == 200
         assert http_client("POST", f"{OPEN}/shared/commit", token=WANDA).code == 403

@@ -50,9 +50,9 @@ NEVER_ENDS = """
 import sys, time
 from trinitylake.cli.app import app
 from trinitylake.rest import limits
-from trinitylake.rest.transactions.open_transactions import OpenTransactions
+from trinitylake.rest.transactions.memory import TransactionsInMemory
 limits.GRACE_SECONDS, limits.SAVING_SECONDS = 1, 1.0
-OpenTransactions.close = lambda self: time.sleep(600)
+TransactionsInMemory.hand_over_all = lambda self: time.sleep(600)
 app(sys.argv[1:])
 """
 

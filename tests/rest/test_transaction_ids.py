@@ -253,7 +253,7 @@ def test_describing_saved_transactions_takes_no_memory(shared: RestServer, shop:
         for token, code in ((NOBODY, 403), (RITA, 200), (ROOT, 200)):
             assert client("GET", f"/v1/config?warehouse=@txn/saved-{number}", token=token).code == code
         assert client("GET", f"/v1/txn~saved-{number}/namespaces", token=RITA).code == 200
-    assert shared.transactions.count == 0
+    assert shared.transactions.memory.count == 0
 
 
 def test_one_principal_cannot_occupy_all_open_transactions(shop: tl.Lakehouse, writers: Path) -> None:
@@ -275,7 +275,7 @@ def test_an_idle_transaction_is_saved(shop: tl.Lakehouse, writers: Path) -> None
         assert write(client, "idle", "red", WALT).code == 200
         wait_until(shop.transactions.list)
         assert [one.id for one in shop.transactions.list()] == ["idle"]
-        assert server.transactions.count == 0
+        assert server.transactions.memory.count == 0
         table = client("GET", "/v1/txn~idle/namespaces/shop/tables/orders", token=WALT)
         assert table.body["metadata"]["properties"]["color"] == "red"
         assert commit(client, "idle", WALT).code == 200

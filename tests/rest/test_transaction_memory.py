@@ -126,7 +126,7 @@ def test_idle_transactions_are_saved_above_the_memory_limit(shop: tl.Lakehouse) 
         for round in range(4):
             for id, change in changes.items():
                 assert change(setting(f"{id}-{round}", 300_000)) == 200
-                sizes.append(server.transactions.size_bytes)
+                sizes.append(server.transactions.memory.size_bytes)
         saved = len(shop.transactions.list())
         assert max(sizes) <= limit, max(sizes)
         assert saved >= 5
@@ -171,7 +171,7 @@ def test_one_transaction_has_a_limit_of_its_own(shop: tl.Lakehouse) -> None:
             codes.append(change(setting(f"a{number}", 300_000)))
         assert codes == [200, 200, 200, 413]
         assert change(setting("small", 10)) == 200
-        server.transactions.close()
+        server.transactions.memory.hand_over_all()
         assert [one.id for one in shop.transactions.list()] == ["large"]
         assert change(setting("again", 300_000)) == 413
         answer = client("POST", "/v1/txn~large/namespaces/shop/tables/orders", setting("again", 900_000))
@@ -225,7 +225,7 @@ def test_tables_that_are_only_read_count(shop: tl.Lakehouse) -> None:
         sizes = []
         for number in range(6):
             assert client("GET", f"/v1/txn~looking/namespaces/shop/tables/wide{number}").code == 200
-            sizes.append(server.transactions.size_bytes)
+            sizes.append(server.transactions.memory.size_bytes)
         assert sizes[0] > 50_000 * 18
         assert max(sizes) <= limit
         text = client("GET", "/v1/txn~looking/namespaces/shop/tables/wide0")

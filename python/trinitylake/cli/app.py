@@ -71,7 +71,7 @@ COMMANDS = {
     "tag": Entry("history", "Tags, which are named versions: create, drop, list."),
     "export": Entry("copies", "Copy the lakehouse to another root."),
     "restore": Entry("copies", "Create a lakehouse at --root from a backup."),
-    "import": Entry("import_", "Import the objects of another Iceberg catalog in one version."),
+    "import": Entry("copies", "Import the objects of another Iceberg catalog in one version."),
     "relocate": Entry("copies", "Record the new root of a lakehouse that was moved or copied."),
     "expire": Entry("maintenance", "Delete old versions, by retention or by these options."),
     "vacuum": Entry("maintenance", "Delete files that no version or transaction references."),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 import trinitylake
-from trinitylake.cli.command import At, Json, Options, Root, command, key_values, open_lakehouse, storage_options
-from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import emit, grid, pairs, time_text
+from trinitylake.cli.command import At, Lake, Options, Output, Root, command, key_values, object_names, storage_options
+from trinitylake.cli.output import grid, pairs, time_text
 from trinitylake.errors import ObjectNotFound
 from trinitylake.lakehouse.settings import DEFAULTS, default_isolation
 
@@ -24,18 +23,15 @@ if TYPE_CHECKING:
 @command
 def create(
     root: Root,
-    name: Annotated[str, typer.Option(help="Display name.")] = "",
-    order: Annotated[int, typer.Option(help="Maximum number of children of a tree node.")] = DEFAULTS["order"],
-    node_file_max_size_bytes: Annotated[int, typer.Option(help="Target size of a node, uncompressed.")] = DEFAULTS[
-        "node_file_max_size_bytes"
-    ],
-    properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="Property, repeatable.")
-    ] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="No error if the lakehouse exists.")] = False,
+    name: str = typer.Option("", help="Display name."),
+    order: int = typer.Option(DEFAULTS["order"], help="Maximum number of children of a tree node."),
+    node_file_max_size_bytes: int = typer.Option(
+        DEFAULTS["node_file_max_size_bytes"], help="Target size of a node, uncompressed."
+    ),
+    properties: list[str] | None = typer.Option(None, "--property", metavar="KEY=VALUE", help="Property, repeatable."),
+    exist_ok: bool = typer.Option(False, "--exist-ok", help="No error if the lakehouse exists."),
     options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Create a lakehouse."""
     lake = trinitylake.create(
         root,
@@ -47,25 +43,20 @@ def create(
         node_file_max_size_bytes=node_file_max_size_bytes,
     )
     document = {"uri": lake.uri, "name": lake.name, "version": lake.version}
-    emit(document, Text(f"{lake.uri} is at version {lake.version}"), as_json)
+    return document, Text(f"{lake.uri} is at version {lake.version}")
 
 
 @command
 def ls(
-    root: Root,
-    namespace: Annotated[
-        str | None,
-        typer.Argument(help="A namespace; default: list all namespaces.", autocompletion=object_names("namespace")),
-    ] = None,
-    recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Also nested namespaces and all objects.")
-    ] = False,
+    lake: Lake,
+    namespace: str | None = typer.Argument(
+        None, help="A namespace; default: list all namespaces.", autocompletion=object_names("namespace")
+    ),
+    recursive: bool = typer.Option(False, "--recursive", "-r", help="Also nested namespaces and all objects."),
     at: At = None,
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """List namespaces, or the objects in one."""
-    reader = open_lakehouse(root, options).at(at)
+    reader = lake.at(at)
     exists = namespace is not None and reader.exists(namespace)
     document: dict[str, list[str]] = {"namespaces": reader.namespaces(namespace), "tables": [], "views": []}
     if recursive:
@@ -78,25 +69,20 @@ def ls(
     for kind, names in document.items():
         for name in names:
             table.add_row(Text(kind[:-1], "dim"), Text(name))
-    emit(document, table if table.row_count else Text("no objects", "dim"), as_json)
+    return document, table if table.row_count else Text("no objects", "dim")
 
 
 @command
 def show(
-    root: Root,
-    identifier: Annotated[
-        str | None,
-        typer.Argument(
-            help="Table, view or namespace; default: the lakehouse.",
-            autocompletion=object_names("table", "view", "namespace"),
-        ),
-    ] = None,
+    lake: Lake,
+    identifier: str | None = typer.Argument(
+        None,
+        help="Table, view or namespace; default: the lakehouse.",
+        autocompletion=object_names("table", "view", "namespace"),
+    ),
     at: At = None,
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Describe the lakehouse, or a table, view or namespace."""
-    lake = open_lakehouse(root, options)
     version = lake.at(at)
     if identifier is not None:
         document, picture = _described(version, identifier)
@@ -112,7 +98,7 @@ def show(
             "properties": dict(definition.properties),
         }
         picture = pairs(document | {"created_at": time_text(version.created_at)})
-    emit(document, picture, as_json)
+    return document, picture
 
 
 def _described(reader: Reader, identifier: str) -> tuple[dict[str, Any], RenderableType]:

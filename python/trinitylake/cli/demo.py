@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,12 +73,9 @@ class Step:
 
 @command
 def demo(
-    root: Annotated[
-        str | None,
-        typer.Option(
-            "--root", help="Root of the new lakehouse, which is kept. Default: ./.demo/<time>.", show_default=False
-        ),
-    ] = None,
+    root: str | None = typer.Option(
+        None, "--root", help="Root of the new lakehouse, which is kept. Default: ./.demo/<time>.", show_default=False
+    ),
     as_json: Json = False,
 ) -> None:
     """Load real data; show transactions, conflicts and history.

@@ -4,64 +4,53 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trinitylake.cli.app import FAILED
-from trinitylake.cli.command import Author, DryRun, Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import counted, counting, emit, first_lines, ranges_text
+from trinitylake.cli.command import Author, DryRun, Lake, Output, command, object_names
+from trinitylake.cli.output import counted, counting, first_lines, ranges_text
 from trinitylake.lakehouse.erasure import Erasure
 
 
 @command
 def erase(
-    root: Root,
-    table: Annotated[str, typer.Argument(help="A managed table.", autocompletion=object_names("table"))],
-    filter: Annotated[str, typer.Argument(help="Rows to erase, as in \"email = 'ann@example.com'\".")],
-    rewrite_history: Annotated[
-        bool,
-        typer.Option(
-            "--rewrite-history/--expire",
-            help="Keep earlier versions and tags without these rows, or expire all earlier versions.",
-        ),
-    ] = True,
-    reason: Annotated[
-        str, typer.Option("--reason", help="Text for the log and the certificate, without personal data.")
-    ] = "",
-    drop_tags: Annotated[
-        bool, typer.Option("--drop-tags", help="With --expire, drop tags of versions with matching rows.")
-    ] = False,
-    roll_back_transactions: Annotated[
-        bool, typer.Option("--roll-back-transactions", help="Roll back saved transactions that may hold matching rows.")
-    ] = False,
-    grace: Annotated[
-        str | None,
-        typer.Option(
-            "--grace",
-            metavar="DURATION",
-            help="Keep unreferenced files younger than this, for running transactions; default: none.",
-        ),
-    ] = None,
-    certificate: Annotated[
-        str | None,
-        typer.Option("--certificate", metavar="FILE", help="File to create; default: erasure-TABLE-TIME.json."),
-    ] = None,
+    lake: Lake,
+    table: str = typer.Argument(..., help="A managed table.", autocompletion=object_names("table")),
+    filter: str = typer.Argument(..., help="Rows to erase, as in \"email = 'ann@example.com'\"."),
+    rewrite_history: bool = typer.Option(
+        True,
+        "--rewrite-history/--expire",
+        help="Keep earlier versions and tags without these rows, or expire all earlier versions.",
+    ),
+    reason: str = typer.Option("", "--reason", help="Text for the log and the certificate, without personal data."),
+    drop_tags: bool = typer.Option(
+        False, "--drop-tags", help="With --expire, drop tags of versions with matching rows."
+    ),
+    roll_back_transactions: bool = typer.Option(
+        False, "--roll-back-transactions", help="Roll back saved transactions that may hold matching rows."
+    ),
+    grace: str | None = typer.Option(
+        None,
+        "--grace",
+        metavar="DURATION",
+        help="Keep unreferenced files younger than this, for running transactions; default: none.",
+    ),
+    certificate: str | None = typer.Option(
+        None, "--certificate", metavar="FILE", help="File to create; default: erasure-TABLE-TIME.json."
+    ),
     dry_run: DryRun = False,
     author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Erase rows from a table, its history and the storage, and verify that no file holds them.
 
     The command deletes the files that held the rows, searches all files below the root, and writes a certificate. The
     exit code is 1 if something remains.
     """
     with counting("searching") as on_progress:
-        done = open_lakehouse(root, options).erase(
+        done = lake.erase(
             table,
             filter,
             history="rewrite" if rewrite_history else "expire",
@@ -80,9 +69,9 @@ def erase(
         path = certificate or f"erasure-{done.table}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
         done.write(path)
         document["certificate_file"] = path
-    emit(document, _planned(done) if dry_run else _erased(done, path), as_json)
-    if not dry_run and not done.is_verified:
-        raise typer.Exit(FAILED)
+    if dry_run:
+        return document, _planned(done)
+    return document, _erased(done, path), 0 if done.is_verified else FAILED
 
 
 def _planned(done: Erasure) -> RenderableType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -11,18 +10,8 @@ from rich.text import Text
 
 from trinitylake import _core
 from trinitylake.cli.app import CORRUPT
-from trinitylake.cli.command import (
-    Author,
-    DryRun,
-    Json,
-    Message,
-    Options,
-    Root,
-    command,
-    open_lakehouse,
-    storage_options,
-)
-from trinitylake.cli.output import counted, emit, grid, progress, ranges_text
+from trinitylake.cli.command import DryRun, LogInfo, Options, Output, Root, command, open_lakehouse, storage_options
+from trinitylake.cli.output import counted, grid, progress, ranges_text
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.lakehouse.fsck import HARMLESS, FsckReport, Versions, with_certificate
 from trinitylake.lakehouse.fsck import fsck as check
@@ -34,36 +23,30 @@ _SHOWN = 100
 @command
 def fsck(
     root: Root,
-    version: Annotated[
-        str | None, typer.Option("--version", help='A version, a range such as "3-7", or "all"; default: the latest.')
-    ] = None,
-    files: Annotated[bool, typer.Option("--files", help="Also check that all files of managed tables exist.")] = False,
-    data: Annotated[
-        bool, typer.Option("--data", help="Also read all data files of managed tables, and verify their checksums.")
-    ] = False,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Repair the latest version first. Stop all writers before.")
-    ] = False,
-    certificate: Annotated[
-        str | None,
-        typer.Option("--certificate", metavar="FILE", help="Also check that the files which `erase` deleted are gone."),
-    ] = None,
-    filter: Annotated[
-        str | None,
-        typer.Option("--filter", help="With --certificate: also search all files for rows that match this filter."),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key", metavar="FILE", help="With --certificate: its key, to prove that it and the filter are unchanged."
-        ),
-    ] = None,
+    log: LogInfo,
+    version: str | None = typer.Option(
+        None, "--version", help='A version, a range such as "3-7", or "all"; default: the latest.'
+    ),
+    files: bool = typer.Option(False, "--files", help="Also check that all files of managed tables exist."),
+    data: bool = typer.Option(
+        False, "--data", help="Also read all data files of managed tables, and verify their checksums."
+    ),
+    repair: bool = typer.Option(False, "--repair", help="Repair the latest version first. Stop all writers before."),
+    certificate: str | None = typer.Option(
+        None, "--certificate", metavar="FILE", help="Also check that the files which `erase` deleted are gone."
+    ),
+    filter: str | None = typer.Option(
+        None, "--filter", help="With --certificate: also search all files for rows that match this filter."
+    ),
+    key: str | None = typer.Option(
+        None,
+        "--key",
+        metavar="FILE",
+        help="With --certificate: its key, to prove that it and the filter are unchanged.",
+    ),
     dry_run: DryRun = False,
-    message: Message = "",
-    author: Author = "",
     options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Check every rule of the format.
 
     The exit code is 5 if a rule is broken.
@@ -82,15 +65,13 @@ def fsck(
             data=data,
             repair=repair,
             dry_run=dry_run,
-            message=message,
-            author=author,
+            **log,
             progress=lambda done, total, _: on_progress(done, total),
         )
         if certificate is not None:
             report = with_certificate(report, storage, certificate, filter, key)
-    emit(asdict(report) | {"is_sound": report.is_sound}, _picture(report, files or data, dry_run), as_json)
-    if not report.is_sound:
-        raise typer.Exit(CORRUPT)
+    document = asdict(report) | {"is_sound": report.is_sound}
+    return document, _picture(report, files or data, dry_run), 0 if report.is_sound else CORRUPT
 
 
 def _versions(text: str | None) -> Versions:

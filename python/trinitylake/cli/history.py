@@ -11,21 +11,8 @@ import typer
 from rich.table import Table as Grid
 from rich.text import Text
 
-from trinitylake.cli.command import (
-    REFERENCES,
-    At,
-    Author,
-    DryRun,
-    Json,
-    Message,
-    Options,
-    Root,
-    command,
-    group,
-    open_lakehouse,
-)
-from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import age_text, counted, emit, grid
+from trinitylake.cli.command import REFERENCES, At, DryRun, Json, Lake, LogInfo, Output, command, group, object_names
+from trinitylake.cli.output import age_text, counted, grid
 from trinitylake.cli.rows import print_changed_rows
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry
@@ -45,55 +32,45 @@ CHANGES_MAX = 20
 
 @command
 def log(
-    root: Root,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest versions to print; 0 prints all.")] = 20,
-    since: Annotated[str | None, typer.Option("--since", help=f"Only versions after this one: {REFERENCES}.")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Only versions up to this one.")] = None,
-    before: Annotated[int | None, typer.Option("--before", help="Only versions before this number.")] = None,
-    by: Annotated[str, typer.Option("--author", help="Only versions of authors whose name contains this.")] = "",
-    grep: Annotated[str, typer.Option("--grep", help="Only versions whose message or summary contains this.")] = "",
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--table",
-            help="Only changes of this table, view or namespace, also under former names.",
-            autocompletion=object_names("table", "view", "namespace"),
-        ),
-    ] = None,
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+    lake: Lake,
+    limit: int = typer.Option(20, "--limit", "-n", min=0, help="Newest versions to print; 0 prints all."),
+    since: str | None = typer.Option(None, "--since", help=f"Only versions after this one: {REFERENCES}."),
+    until: str | None = typer.Option(None, "--until", help="Only versions up to this one."),
+    before: int | None = typer.Option(None, "--before", help="Only versions before this number."),
+    by: str = typer.Option("", "--author", help="Only versions of authors whose name contains this."),
+    grep: str = typer.Option("", "--grep", help="Only versions whose message or summary contains this."),
+    table: str | None = typer.Option(
+        None,
+        "--table",
+        help="Only changes of this table, view or namespace, also under former names.",
+        autocompletion=object_names("table", "view", "namespace"),
+    ),
+) -> Output:
     """Print the newest versions, newest first."""
-    lake = open_lakehouse(root, options)
     chosen: dict[str, Any] = {"before": before, "since": since, "until": until, "author": by, "grep": grep}
     if table is not None:
         changes = lake.log(limit or None, of=table, **chosen)
-        emit([asdict(change) for change in changes], _history_grid(changes), as_json)
-        return
+        return [asdict(change) for change in changes], _history_grid(changes)
     entries = lake.log(limit or None, of=None, **chosen)
     nothing = Text("no version matches", "dim")
-    emit([asdict(entry) for entry in entries], log_picture(entries) if entries else nothing, as_json)
+    return [asdict(entry) for entry in entries], log_picture(entries) if entries else nothing
 
 
 @command
 def diff(
-    root: Root,
-    before: Annotated[str, typer.Argument(help=f"A version: {REFERENCES}.")],
-    after: Annotated[str | None, typer.Argument(help="A version; default: the latest.")] = None,
-    rows: Annotated[
-        str | None, typer.Option("--rows", metavar="TABLE", help="Print the rows of this table that differ.")
-    ] = None,
-    options: Options = None,
+    lake: Lake,
+    before: str = typer.Argument(..., help=f"A version: {REFERENCES}."),
+    after: str | None = typer.Argument(None, help="A version; default: the latest."),
+    rows: str | None = typer.Option(None, "--rows", metavar="TABLE", help="Print the rows of this table that differ."),
     as_json: Json = False,
-) -> None:
+) -> Output:
     """Print the differences between two versions.
 
     + added, - removed, ~ changed.
     """
-    lake = open_lakehouse(root, options)
     if rows is not None:
         print_changed_rows([("", lake.at(after).table(rows).changes(before, after, net=True))], as_json)
-        return
+        return None
     difference = lake.diff(before, after)
     lines = [Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in difference]
     between = difference.after - difference.before
@@ -112,30 +89,23 @@ def diff(
             {"version": entry.version, **asdict(transaction)} for entry in entries for transaction in entry.transactions
         ],
     }
-    emit(document, picture if difference else Text("no difference", "dim"), as_json)
+    return document, picture if difference else Text("no difference", "dim")
 
 
 @command
 def rollback(
-    root: Root,
-    version: Annotated[str, typer.Argument(help=f"The version to restore: {REFERENCES}.")],
-    objects: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Only these tables, views and namespaces, by their names in that version.", show_default=False
-        ),
-    ] = None,
+    lake: Lake,
+    log: LogInfo,
+    version: str = typer.Argument(..., help=f"The version to restore: {REFERENCES}."),
+    objects: list[str] | None = typer.Argument(
+        None, help="Only these tables, views and namespaces, by their names in that version.", show_default=False
+    ),
     dry_run: DryRun = False,
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Restore an older version, all objects or some.
 
     Creates a new version; the history is kept.
     """
-    lake = open_lakehouse(root, options)
     past, latest = lake.at(version), lake.version
     undone = _undone(lake, past.version, latest, objects or ())
     document: dict[str, Any] = {"version": None, "rolled_back_to": past.version, **undone}
@@ -147,22 +117,21 @@ def rollback(
             raise ObjectNotFound(f"version {past.version} has no namespace, table or view {missing[0]}")
         text = Text(f"would restore {', '.join(objects)} from version {past.version}: {undoes}")
         if not dry_run:
-            done = lake.rollback(past.version, objects=objects, message=message, author=author)
+            done = lake.rollback(past.version, objects=objects, **log)
             document |= asdict(done)
             text = _rolled_back_text(done, objects)
             text.append(f": {undoes}" if done.names else "")
-        emit(document, text, as_json)
-        return
+        return document, text
     difference = lake.diff(latest, past.version)
     text = Text(f"would restore version {past.version}: {undoes}")
     if not dry_run:
-        document["version"] = lake.rollback(past.version, message=message, author=author)
+        document["version"] = lake.rollback(past.version, **log)
         text = Text(f"version {document['version']} has the content of version {past.version}: {undoes}")
     lines = [text, *(Text(f"{sign} {change}", SIGN_STYLES[sign]) for sign, change in islice(difference, CHANGES_MAX))]
     if (others := len(list(difference)) - CHANGES_MAX) > 0:
         lines.append(Text(f"and {counted(others, 'other object')}, see diff {latest} {past.version}", "dim"))
     document["changes"] = [{"sign": sign, **change._asdict()} for sign, change in difference]
-    emit(document, Text("\n").join(lines), as_json)
+    return document, Text("\n").join(lines)
 
 
 def _undone(lake: Lakehouse, target: int, latest: int, objects: Sequence[str]) -> dict[str, Any]:
@@ -179,31 +148,25 @@ def _undone(lake: Lakehouse, target: int, latest: int, objects: Sequence[str]) -
 
 @command
 def undrop(
-    root: Root,
-    identifier: Annotated[str, typer.Argument(help="Table, view or namespace, by its name in that version.")],
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            metavar="VERSION",
-            help=f"A version that contains it: {REFERENCES}; default: the last one.",
-            show_default=False,
-        ),
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", help="New name, if another object has the name now; or to copy an object.")
-    ] = None,
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+    lake: Lake,
+    log: LogInfo,
+    identifier: str = typer.Argument(..., help="Table, view or namespace, by its name in that version."),
+    at: str | None = typer.Option(
+        None,
+        "--at",
+        metavar="VERSION",
+        help=f"A version that contains it: {REFERENCES}; default: the last one.",
+        show_default=False,
+    ),
+    to: str | None = typer.Option(
+        None, "--to", help="New name, if another object has the name now; or to copy an object."
+    ),
+) -> Output:
     """Restore a dropped object from an older version, by default as it was when it was dropped."""
-    lake = open_lakehouse(root, options)
     objects = [identifier] if to is None else {identifier: to}
     version = at if at is not None else _last_version_with(lake, identifier, to)
-    done = lake.rollback(version, objects=objects, message=message, author=author)
-    emit(asdict(done), _rolled_back_text(done, [identifier]), as_json)
+    done = lake.rollback(version, objects=objects, **log)
+    return asdict(done), _rolled_back_text(done, [identifier])
 
 
 def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
@@ -231,61 +194,49 @@ def _last_version_with(lake: Lakehouse, identifier: str, to: str | None) -> int:
 
 @command
 def changes(
-    root: Root,
-    since: Annotated[str, typer.Argument(help=f"The last version that is already known: {REFERENCES}.")],
-    rows: Annotated[bool, typer.Option("--rows", help="Print the rows that changed in each table.")] = False,
-    options: Options = None,
+    lake: Lake,
+    since: str = typer.Argument(..., help=f"The last version that is already known: {REFERENCES}."),
+    rows: bool = typer.Option(False, "--rows", help="Print the rows that changed in each table."),
     as_json: Json = False,
-) -> None:
+) -> Output:
     """Print what each transaction changed since a version.
 
     Oldest first.
     """
-    lake = open_lakehouse(root, options)
     if rows:
         entries = lake.changes(since, rows=True)
         tables = (table for entry in entries for table in entry.rows)
         print_changed_rows(((table.name or table.former_name or "", table.read()) for table in tables), as_json)
-        return
+        return None
     feed = list(lake.changes(since))
     picture = grid("version", "what happened", "changes", numbers=["version"])
     for one in feed:
         picture.add_row(str(one.version), transaction_text(one.transaction), Text(str(one.diff)))
-    emit([asdict(one) for one in feed], picture if feed else Text("no change", "dim"), as_json)
+    return [asdict(one) for one in feed], picture if feed else Text("no change", "dim")
 
 
 Name = Annotated[str, typer.Argument(help="Name of the tag, from A-Z a-z 0-9 . _ -")]
 
 
-def create(
-    root: Root,
-    name: Name,
-    at: At = None,
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+def create(lake: Lake, log: LogInfo, name: Name, at: At = None) -> Output:
     """Tag a version, which is kept until the tag is dropped."""
-    made = open_lakehouse(root, options).tags.create(name, at, message=message, author=author)
-    emit(asdict(made), Text(f"tag {made.name} is version {made.version}"), as_json)
+    made = lake.tags.create(name, at, **log)
+    return asdict(made), Text(f"tag {made.name} is version {made.version}")
 
 
-def drop(
-    root: Root, name: Name, message: Message = "", author: Author = "", options: Options = None, as_json: Json = False
-) -> None:
+def drop(lake: Lake, log: LogInfo, name: Name) -> Output:
     """Drop a tag; its version then expires like any other."""
-    open_lakehouse(root, options).tags.drop(name, message=message, author=author)
-    emit({"name": name, "dropped": True}, Text(f"tag {name} was dropped"), as_json)
+    lake.tags.drop(name, **log)
+    return {"name": name, "dropped": True}, Text(f"tag {name} was dropped")
 
 
-def ls(root: Root, options: Options = None, as_json: Json = False) -> None:
+def ls(lake: Lake) -> Output:
     """List the tags."""
-    tags = open_lakehouse(root, options).tags.list()
+    tags = lake.tags.list()
     picture = grid("name", "version", "created", numbers=["version"])
     for one in tags:
         picture.add_row(Text(one.name), str(one.version), age_text(one.created_at))
-    emit([asdict(one) for one in tags], picture if tags else Text("no tags", "dim"), as_json)
+    return [asdict(one) for one in tags], picture if tags else Text("no tags", "dim")
 
 
 group("tag", create, drop, ls)

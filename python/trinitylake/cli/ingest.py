@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 import typer
 from rich.text import Text
 
 from trinitylake.base.durations import milliseconds
-from trinitylake.cli.command import Author, Json, Message, Options, Root, command, open_lakehouse
-from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import counted, counting, emit
+from trinitylake.cli.command import Lake, LogInfo, Output, command, object_names
+from trinitylake.cli.output import counted, counting
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.ingestion.producers import Producer
 from trinitylake.tables.ingestion.rejected_rows import TextRows
@@ -38,39 +37,29 @@ _CHECKED_SIZE_BYTES = 4096
 
 @command
 def ingest(
-    root: Root,
-    table: Annotated[str, typer.Argument(help="An existing table.", autocompletion=object_names("table"))],
-    file: Annotated[str, typer.Argument(help="A file, or - for standard input.")] = "-",
-    follow: Annotated[
-        bool, typer.Option("--follow", help="At the end of the file, wait for more rows until Ctrl-C.")
-    ] = False,
-    format: Annotated[
-        Literal["csv", "json"] | None,
-        typer.Option("--format", "-f", help="JSON lines or CSV; default: csv for a file named .csv, else json."),
-    ] = None,
-    delimiter: Annotated[str, typer.Option(help="Character between the fields of CSV.")] = ",",
-    header: Annotated[
-        bool,
-        typer.Option("--header/--no-header", help="Whether CSV has a header; without one, fields are in column order."),
-    ] = True,
-    nulls: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--null", metavar="TEXT", help="Text that means NULL in CSV, in addition to the empty field; repeatable."
-        ),
-    ] = None,
-    producer: Annotated[
-        str | None, typer.Option(help="Name of the stream; a second run continues after the bytes that the table has.")
-    ] = None,
-    dead_letter: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="Write rows that do not fit to this table, and continue.")
-    ] = None,
-    max_delay: Annotated[str, typer.Option(metavar="TIME", help="How long rows are collected before a commit.")] = "1s",
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+    lake: Lake,
+    log: LogInfo,
+    table: str = typer.Argument(..., help="An existing table.", autocompletion=object_names("table")),
+    file: str = typer.Argument("-", help="A file, or - for standard input."),
+    follow: bool = typer.Option(False, "--follow", help="At the end of the file, wait for more rows until Ctrl-C."),
+    format: Literal["csv", "json"] | None = typer.Option(
+        None, "--format", "-f", help="JSON lines or CSV; default: csv for a file named .csv, else json."
+    ),
+    delimiter: str = typer.Option(",", help="Character between the fields of CSV."),
+    header: bool = typer.Option(
+        True, "--header/--no-header", help="Whether CSV has a header; without one, fields are in column order."
+    ),
+    nulls: list[str] | None = typer.Option(
+        None, "--null", metavar="TEXT", help="Text that means NULL in CSV, in addition to the empty field; repeatable."
+    ),
+    producer: str | None = typer.Option(
+        None, help="Name of the stream; a second run continues after the bytes that the table has."
+    ),
+    dead_letter: str | None = typer.Option(
+        None, metavar="TABLE", help="Write rows that do not fit to this table, and continue."
+    ),
+    max_delay: str = typer.Option("1s", metavar="TIME", help="How long rows are collected before a commit."),
+) -> Output:
     """Append JSON lines or CSV to a table as they arrive, in about one version a second.
 
     With --producer each row is written once, even if the command is killed and run again: the number of ingested bytes
@@ -80,7 +69,6 @@ def ingest(
     delay_seconds = milliseconds(max_delay, "--max-delay") / 1000
     if follow and file == "-":
         raise InvalidArgument("--follow needs a file; standard input is always read until it ends")
-    lake = open_lakehouse(root, options)
     target = lake.table(table)
     name = f"{table}: {'standard input' if file == '-' else file}"
     is_csv = (format or ("csv" if Path(file).suffix.lower() == ".csv" else "json")) == "csv"
@@ -91,14 +79,7 @@ def ingest(
         on_progress = stack.enter_context(counting("ingesting", "rows"))
         # Each chunk is a commit of its own. If the writer collected several chunks, it could commit later chunks
         # although a row of an earlier chunk does not fit.
-        open_writer = partial(
-            target.writer,
-            max_delay="0 s",
-            producer=producer,
-            dead_letter_table=dead_letter,
-            message=message,
-            author=author,
-        )
+        open_writer = partial(target.writer, max_delay="0 s", producer=producer, dead_letter_table=dead_letter, **log)
         writer = stack.enter_context(open_writer())
         last = writer.last_sequence() if producer is not None else None
         rows_of: Callable[[Iterable[bytes], int], TextRows] = json_rows
@@ -133,7 +114,7 @@ def ingest(
     if rejected:
         text.append(f"\n{counted(rejected, 'row')} rejected, see {dead_letter}", "yellow")
     document = {"table": table, "rows": done - rejected, "rejected": rejected, "version": version, "bytes": end}
-    emit(document, text, as_json)
+    return document, text
 
 
 class _Chunk(NamedTuple):

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich import filesize
@@ -15,8 +15,8 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.output import counted, counting, emit, grid, pairs
+from trinitylake.cli.command import At, Lake, Output, command
+from trinitylake.cli.output import counted, counting, grid, pairs
 from trinitylake.core import root_version
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.stats import FileStats
@@ -31,16 +31,13 @@ _KINDS = {"B===": "namespace", "C===": "table", "D===": "view", "E===": "id"}
 
 @command
 def stats(
-    root: Root,
-    files: Annotated[
-        bool, typer.Option("--files", help="Also all files by kind and table, and what expire and vacuum would free.")
-    ] = False,
+    lake: Lake,
+    files: bool = typer.Option(
+        False, "--files", help="Also all files by kind and table, and what expire and vacuum would free."
+    ),
     at: At = None,
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Count objects, tree nodes and bytes."""
-    lake = open_lakehouse(root, options)
     if files and at is not None:
         raise InvalidArgument("--files counts the files of all versions: leave out --at")
     with counting("listing") as on_progress:
@@ -50,7 +47,7 @@ def stats(
         del document["files"]
     readable = {name: value for name, value in document.items() if name != "files"}
     counts = pairs(readable | {"tree_size_bytes": filesize.decimal(measured.tree_size_bytes)})
-    emit(document, counts if measured.files is None else Group(counts, *_file_grids(measured.files)), as_json)
+    return document, counts if measured.files is None else Group(counts, *_file_grids(measured.files))
 
 
 def _file_grids(files: FileStats) -> Iterator[RenderableType]:
@@ -96,27 +93,24 @@ def _file_grids(files: FileStats) -> Iterator[RenderableType]:
 
 @command
 def tree(
-    root: Root,
+    lake: Lake,
     at: At = None,
-    max_children: Annotated[int, typer.Option(min=1, help="Maximum number of children to draw below one node.")] = 8,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Write the drawing to this SVG file.")] = None,
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+    max_children: int = typer.Option(8, min=1, help="Maximum number of children to draw below one node."),
+    svg: Path | None = typer.Option(None, "--svg", help="Write the drawing to this SVG file."),
+) -> Output:
     """Draw the tree of node files.
 
     Each node shows its number of keys and of messages in its buffer.
     """
-    view = open_lakehouse(root, options).at(at)
+    view = lake.at(at)
     nodes = view.nodes().to_pylist()
     picture = tree_picture(nodes, max_children)
     if svg is None:
-        emit(nodes, picture, as_json)
-        return
+        return nodes, picture
     drawing = Console(record=True, width=TREE_WIDTH, file=io.StringIO(), highlight=False)
     drawing.print(picture)
     svg.write_text(drawing.export_svg(title=f"version {view.version}"), encoding="utf-8")
-    emit({"svg": str(svg)}, Text(f"{svg} shows version {view.version}"), as_json)
+    return {"svg": str(svg)}, Text(f"{svg} shows version {view.version}")
 
 
 def tree_picture(nodes: list[dict[str, Any]], max_children: int) -> Tree:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich import filesize
@@ -17,18 +17,18 @@ from rich.text import Text
 from trinitylake.base.arguments import hint
 from trinitylake.base.qualified_names import split
 from trinitylake.cli.command import (
-    Author,
     Json,
-    Message,
+    LogInfo,
     Options,
+    Output,
     Root,
     command,
     key_values,
+    object_names,
     open_lakehouse,
     storage_options,
 )
-from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import counted, counting, emit, emit_warning, grid
+from trinitylake.cli.output import counted, counting, emit_warning, grid
 from trinitylake.definitions import as_schema
 from trinitylake.definitions.sql_types import parse_type
 from trinitylake.errors import InvalidArgument, ObjectNotFound
@@ -50,72 +50,60 @@ _BAD_ROWS_MAX = 10_000
 @command
 def load(
     root: Root,
-    files: Annotated[
-        list[str],
-        typer.Argument(help="CSV, JSON or Parquet files, also .gz and .zst: paths, patterns, URLs of the store, or -."),
-    ],
-    table: Annotated[str, typer.Argument(help="The table.", autocompletion=object_names("table"))],
-    mode: Annotated[
-        Literal["append", "overwrite", "upsert"],
-        typer.Option("--mode", help="Append rows, replace all rows, or update and insert rows by key."),
-    ] = "append",
-    on: Annotated[
-        list[str] | None,
-        typer.Option("--on", help="Key column for --mode upsert, repeatable; default: the primary key."),
-    ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create the table and its namespace if they do not exist.")
-    ] = False,
-    partition_by: Annotated[
-        list[str] | None,
-        typer.Option("--partition-by", metavar="EXPRESSION", help='With --create: such as "day(ts)", repeatable.'),
-    ] = None,
-    primary_key: Annotated[
-        list[str] | None, typer.Option("--primary-key", metavar="COLUMN", help="With --create, repeatable.")
-    ] = None,
-    evolve_schema: Annotated[
-        bool, typer.Option("--evolve-schema", help="Add columns that the table lacks, and widen types.")
-    ] = False,
-    format: Annotated[
-        Literal["csv", "json", "parquet"] | None,
-        typer.Option("--format", "-f", help="Format of the files; default: by their names."),
-    ] = None,
-    types: Annotated[
-        list[str] | None,
-        typer.Option("--type", metavar="COLUMN=TYPE", help="SQL type of a column of CSV or JSON, repeatable."),
-    ] = None,
-    nulls: Annotated[
-        list[str] | None,
-        typer.Option("--null", metavar="TEXT", help="Text that is NULL in CSV, besides the empty field; repeatable."),
-    ] = None,
-    delimiter: Annotated[str, typer.Option(help="Between fields of CSV; default: by the header.")] = "",
-    decimal: Annotated[Literal[".", ","], typer.Option("--decimal", help="Decimal separator.")] = ".",
-    encoding: Annotated[str, typer.Option(help=f"Encoding of CSV and JSON: {', '.join(ENCODINGS)}.")] = "utf-8",
-    skip: Annotated[int, typer.Option(min=0, help="Lines before the header of CSV.")] = 0,
-    header: Annotated[
-        bool, typer.Option("--header/--no-header", help="Without a header the columns are column1, column2, ….")
-    ] = True,
-    time_zone: Annotated[
-        str, typer.Option(metavar="ZONE", help="Zone of times without an offset, such as Europe/Paris; default: UTC.")
-    ] = "",
-    select: Annotated[
-        str | None, typer.Option(metavar="SQL", help='Query over the rows: "SELECT a, upper(b) AS b FROM input".')
-    ] = None,
-    bad_rows: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write rows that do not fit to this JSON lines file.")
-    ] = None,
-    max_bad_rows: Annotated[
-        int | None, typer.Option(min=0, help="Accept so many bad rows; default: 0, or 10000 with --bad-rows.")
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option("--id", help="Id of the load: a second load with it changes nothing.")
-    ] = None,
-    message: Message = "",
-    author: Author = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the columns, and write nothing.")] = False,
+    log: LogInfo,
+    files: list[str] = typer.Argument(
+        ..., help="CSV, JSON or Parquet files, also .gz and .zst: paths, patterns, URLs of the store, or -."
+    ),
+    table: str = typer.Argument(..., help="The table.", autocompletion=object_names("table")),
+    mode: Literal["append", "overwrite", "upsert"] = typer.Option(
+        "append", "--mode", help="Append rows, replace all rows, or update and insert rows by key."
+    ),
+    on: list[str] | None = typer.Option(
+        None, "--on", help="Key column for --mode upsert, repeatable; default: the primary key."
+    ),
+    create: bool = typer.Option(False, "--create", help="Create the table and its namespace if they do not exist."),
+    partition_by: list[str] | None = typer.Option(
+        None, "--partition-by", metavar="EXPRESSION", help='With --create: such as "day(ts)", repeatable.'
+    ),
+    primary_key: list[str] | None = typer.Option(
+        None, "--primary-key", metavar="COLUMN", help="With --create, repeatable."
+    ),
+    evolve_schema: bool = typer.Option(
+        False, "--evolve-schema", help="Add columns that the table lacks, and widen types."
+    ),
+    format: Literal["csv", "json", "parquet"] | None = typer.Option(
+        None, "--format", "-f", help="Format of the files; default: by their names."
+    ),
+    types: list[str] | None = typer.Option(
+        None, "--type", metavar="COLUMN=TYPE", help="SQL type of a column of CSV or JSON, repeatable."
+    ),
+    nulls: list[str] | None = typer.Option(
+        None, "--null", metavar="TEXT", help="Text that is NULL in CSV, besides the empty field; repeatable."
+    ),
+    delimiter: str = typer.Option("", help="Between fields of CSV; default: by the header."),
+    decimal: Literal[".", ","] = typer.Option(".", "--decimal", help="Decimal separator."),
+    encoding: str = typer.Option("utf-8", help=f"Encoding of CSV and JSON: {', '.join(ENCODINGS)}."),
+    skip: int = typer.Option(0, min=0, help="Lines before the header of CSV."),
+    header: bool = typer.Option(
+        True, "--header/--no-header", help="Without a header the columns are column1, column2, …."
+    ),
+    time_zone: str = typer.Option(
+        "", metavar="ZONE", help="Zone of times without an offset, such as Europe/Paris; default: UTC."
+    ),
+    select: str | None = typer.Option(
+        None, metavar="SQL", help='Query over the rows: "SELECT a, upper(b) AS b FROM input".'
+    ),
+    bad_rows: Path | None = typer.Option(
+        None, metavar="FILE", help="Write rows that do not fit to this JSON lines file."
+    ),
+    max_bad_rows: int | None = typer.Option(
+        None, min=0, help="Accept so many bad rows; default: 0, or 10000 with --bad-rows."
+    ),
+    id: str | None = typer.Option(None, "--id", help="Id of the load: a second load with it changes nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the columns, and write nothing."),
     options: Options = None,
     as_json: Json = False,
-) -> None:
+) -> Output:
     """Load CSV, JSON or Parquet files into a table, in one version.
 
     A row that does not fit is an error, and nothing is loaded. Files are read as a stream in bounded memory; only
@@ -134,8 +122,7 @@ def load(
     lake = open_lakehouse(root, options)
     if id is not None and (outcome := lake.transactions.outcome(id)).status == "committed":
         text = Text(f"already committed as version {outcome.version}")
-        emit({"table": table, "version": outcome.version, "was_committed": True}, text, as_json)
-        return
+        return {"table": table, "version": outcome.version, "was_committed": True}, text
     declared = {name: parse_type(type) for name, type in key_values(types).items()}
     known = format or format_of(files)
     if declared and known == "parquet":
@@ -184,12 +171,11 @@ def load(
                 picture.add_row(Text(column["name"]), Text(column["type"]))
             size = filesize.decimal(inputs.size_bytes)
             text = Text(f"{counted(len(inputs.names), f'{known} file')}, {size}, with the columns")
-            emit(document | {"version": None}, Group(text, picture), as_json)
-            return
+            return document | {"version": None}, Group(text, picture)
         rejected = inputs.bad_rows
         with (
             _named(inputs.names.values(), has_select=select is not None),
-            lake.transaction(message=message, author=author, id=id, restart=id is not None) as transaction,
+            lake.transaction(**log, id=id, restart=id is not None) as transaction,
         ):
             target = _target(transaction, table, rows.schema, create, partition_by, primary_key, evolve_schema)
             if mode == "overwrite":
@@ -209,7 +195,7 @@ def load(
         text.append(
             f"\n{counted(len(rejected), 'row')} rejected{'' if bad_rows is None else f', see {bad_rows}'}", "yellow"
         )
-    emit(document | {"version": version, "summary": summary, "bad_rows": len(rejected)}, text, as_json)
+    return document | {"version": version, "summary": summary, "bad_rows": len(rejected)}, text
 
 
 def _target(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich import filesize
@@ -12,12 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trinitylake.cli.command import Author, DryRun, Json, Message, Options, Root, command, open_lakehouse
-from trinitylake.cli.completion import object_names
-from trinitylake.cli.output import age_text, counted, counting, emit, grid, progress, time_text
+from trinitylake.cli.command import DryRun, Lake, LogInfo, Output, command, object_names
+from trinitylake.cli.output import age_text, counted, counting, grid, progress, time_text
 from trinitylake.lakehouse.history import Expired
-from trinitylake.lakehouse.maintenance_policy import MaintenanceReport
-from trinitylake.lakehouse.tree_compaction import TreeCompaction
+from trinitylake.lakehouse.maintenance_policy import MaintenanceReport, TreeCompaction
 from trinitylake.lakehouse.vacuum_report import Files, Vacuumed
 
 if TYPE_CHECKING:
@@ -29,70 +27,59 @@ _SHOWN_MAX = 20
 
 @command
 def compact(
-    root: Root,
-    tables: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Tables whose small data files are compacted; without any, the tree of the catalog.",
-            autocompletion=object_names("table"),
-        ),
-    ] = None,
-    sort_by: Annotated[
-        str | None, typer.Option("--sort-by", help="Tables only: rewrite all data files, sorted by this column.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Tree only: also if it saves little.")] = False,
+    lake: Lake,
+    log: LogInfo,
+    tables: list[str] | None = typer.Argument(
+        None,
+        help="Tables whose small data files are compacted; without any, the tree of the catalog.",
+        autocompletion=object_names("table"),
+    ),
+    sort_by: str | None = typer.Option(
+        None, "--sort-by", help="Tables only: rewrite all data files, sorted by this column."
+    ),
+    force: bool = typer.Option(False, "--force", help="Tree only: also if it saves little."),
     dry_run: DryRun = False,
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Rebuild the tree, or compact small data files of tables.
 
     Older versions do not change.
     """
-    lake = open_lakehouse(root, options)
     if not tables:
         if sort_by is not None:
             raise typer.BadParameter("--sort-by needs the name of a table")
-        done = lake.maintenance.compact(force=force, dry_run=dry_run, message=message or "compact", author=author)
-        emit(asdict(done), _tree_text(done), as_json)
-        return
+        log["message"] = log["message"] or "compact"
+        done = lake.maintenance.compact(force=force, dry_run=dry_run, **log)
+        return asdict(done), _tree_text(done)
     if force:
         raise typer.BadParameter("--force applies to the tree, not to tables")
     results = {}
     for name in tables:
         with progress(name) as on_progress:
             results[name] = lake.table(name).maintenance.compact(
-                sort_by=sort_by, dry_run=dry_run, progress=on_progress, message=message, author=author
+                sort_by=sort_by, dry_run=dry_run, progress=on_progress, **log
             )
-    emit({name: result._asdict() for name, result in results.items()}, _tables_grid(results), as_json)
+    return {name: result._asdict() for name, result in results.items()}, _tables_grid(results)
 
 
 @command
 def expire(
-    root: Root,
-    before: Annotated[
-        str | None, typer.Option("--before", metavar="VERSION", help="Versions older than this one, given as for --at.")
-    ] = None,
-    older_than: Annotated[
-        str | None, typer.Option("--older-than", help='Versions older than this: "7 days", "36 h".', metavar="DURATION")
-    ] = None,
-    keep: Annotated[int | None, typer.Option("--keep", min=1, help="Keep at least so many versions.")] = None,
+    lake: Lake,
+    log: LogInfo,
+    before: str | None = typer.Option(
+        None, "--before", metavar="VERSION", help="Versions older than this one, given as for --at."
+    ),
+    older_than: str | None = typer.Option(
+        None, "--older-than", help='Versions older than this: "7 days", "36 h".', metavar="DURATION"
+    ),
+    keep: int | None = typer.Option(None, "--keep", min=1, help="Keep at least so many versions."),
     dry_run: DryRun = False,
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Delete old versions, by retention or by these options.
 
     Versions with a tag and bases of open saved transactions are kept. Use `vacuum` to delete the files that only
     expired versions reference.
     """
-    expired = open_lakehouse(root, options).maintenance.expire(
-        before=before, older_than=older_than, keep=keep, dry_run=dry_run, message=message, author=author
-    )
+    expired = lake.maintenance.expire(before=before, older_than=older_than, keep=keep, dry_run=dry_run, **log)
     document = {
         "versions": list(expired),
         "size_bytes": expired.size_bytes,
@@ -100,49 +87,34 @@ def expire(
         "kept_size_bytes": expired.kept_size_bytes,
         "dry_run": dry_run,
     }
-    emit(document, Text(_expired_text(expired, dry_run)), as_json)
+    return document, Text(_expired_text(expired, dry_run))
 
 
 @command
 def vacuum(
-    root: Root,
-    grace: Annotated[
-        str | None,
-        typer.Option(
-            "--grace", metavar="DURATION", help='Keep younger files, by the clock of the store; default "1 day".'
-        ),
-    ] = None,
+    lake: Lake,
+    log: LogInfo,
+    grace: str | None = typer.Option(
+        None, "--grace", metavar="DURATION", help='Keep younger files, by the clock of the store; default "1 day".'
+    ),
     dry_run: DryRun = False,
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+) -> Output:
     """Delete files that no version or transaction references.
 
     Use `expire` first to delete old versions.
     """
     with counting("listing") as on_progress:
-        done = open_lakehouse(root, options).maintenance.vacuum(
-            grace=grace, dry_run=dry_run, progress=on_progress, message=message, author=author
-        )
-    emit(asdict(done), _vacuumed_group(done), as_json)
+        done = lake.maintenance.vacuum(grace=grace, dry_run=dry_run, progress=on_progress, **log)
+    return asdict(done), _vacuumed_group(done)
 
 
 @command
-def maintain(
-    root: Root,
-    dry_run: DryRun = False,
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
-    as_json: Json = False,
-) -> None:
+def maintain(lake: Lake, log: LogInfo, dry_run: DryRun = False) -> Output:
     """Run the maintenance policy: compact, expire, vacuum."""
-    maintenance = open_lakehouse(root, options).maintenance
+    maintenance = lake.maintenance
     last = maintenance.last_steps()
     with counting("listing") as on_progress:
-        done = maintenance.run(dry_run=dry_run, progress=on_progress, message=message, author=author)
+        done = maintenance.run(dry_run=dry_run, progress=on_progress, **log)
     parts = [
         *(
             Text(f"last {one.step}: {age_text(one.created_at)}, version {one.version} by {one.author}", "dim")
@@ -165,7 +137,7 @@ def maintain(
         "expired": None if done.expired is None else list(done.expired),
         "vacuumed": None if done.vacuumed is None else asdict(done.vacuumed),
     }
-    emit(document, Group(*parts), as_json)
+    return document, Group(*parts)
 
 
 def _off(step: str) -> Text:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, TextIO
 
 import typer
 
-from trinitylake.cli.command import At, Json, Options, Root, command, open_lakehouse
-from trinitylake.cli.completion import object_names
+from trinitylake.cli.command import At, Json, Lake, command, object_names
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.printable import printable, printable_json
 
@@ -40,17 +39,16 @@ Columns = Annotated[list[str] | None, typer.Option("--column", "-c", help="Only 
 
 @command
 def head(
-    root: Root,
+    lake: Lake,
     table: Identifier,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to print.")] = 10,
+    limit: int = typer.Option(10, "--limit", "-n", min=1, help="Rows to print."),
     where: Where = None,
     columns: Columns = None,
     at: At = None,
-    options: Options = None,
     as_json: Json = False,
 ) -> None:
     """Print the first rows of a table."""
-    rows = _scan(open_lakehouse(root, options).at(at), table, where, columns, limit).to_arrow()
+    rows = _scan(lake.at(at), table, where, columns, limit).to_arrow()
     if as_json:
         print_json(rows.to_batches())
     else:
@@ -58,27 +56,23 @@ def head(
 
 
 @command
-def count(
-    root: Root, table: Identifier, where: Where = None, at: At = None, options: Options = None, as_json: Json = False
-) -> None:
+def count(lake: Lake, table: Identifier, where: Where = None, at: At = None, as_json: Json = False) -> None:
     """Count the rows of a table."""
-    number = _scan(open_lakehouse(root, options).at(at), table, where).count()
+    number = _scan(lake.at(at), table, where).count()
     document = json.dumps({"table": table, "rows": number}, indent=2, ensure_ascii=False)
     print(printable_json(document) if as_json else f"{number:,}")
 
 
 @command
 def cat(
-    root: Root,
+    lake: Lake,
     table: Identifier,
-    format: Annotated[Format, typer.Option("--format", "-f", help="JSON has one row per line.")] = "csv",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; default: standard output.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = None,
+    format: Format = typer.Option("csv", "--format", "-f", help="JSON has one row per line."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="A file; default: standard output."),
+    limit: int | None = typer.Option(None, "--limit", "-n", min=1, help="Maximum number of rows."),
     where: Where = None,
     columns: Columns = None,
     at: At = None,
-    options: Options = None,
-    as_json: Json = False,
 ) -> None:
     """Write the rows of a table as CSV, JSON lines or Parquet.
 
@@ -89,7 +83,7 @@ def cat(
         raise InvalidArgument("a terminal cannot show Parquet: use --output FILE or a pipe")
     from trinitylake.cli.output import counting
 
-    reader = _scan(open_lakehouse(root, options).at(at), table, where, columns, limit).to_arrow_batch_reader()
+    reader = _scan(lake.at(at), table, where, columns, limit).to_arrow_batch_reader()
     with _target(output) as target, counting("reading") as on_progress:
         done = 0
         with _writer(format, target, reader.schema, to_terminal) as write:

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 
 from trinitylake.base.commit_info import CommitInfo
-from trinitylake.cli.command import At, Author, Json, Message, Options, Root, command, open_lakehouse
+from trinitylake.cli.command import At, Json, Lake, LogInfo, command
 from trinitylake.cli.sql_results import SHOWN_ROWS, Format, ResultPrinter
 from trinitylake.errors import InvalidArgument
 
 
 @command
 def sql(
-    root: Root,
-    statements: Annotated[
-        str | None, typer.Argument(help="Statements; default: an interactive shell, or statements from standard input.")
-    ] = None,
-    command: Annotated[list[str] | None, typer.Option("--command", "-c", help="Statements, repeatable.")] = None,
-    file: Annotated[list[str] | None, typer.Option("--file", "-f", help="A file of statements, repeatable.")] = None,
-    single_transaction: Annotated[
-        bool, typer.Option("--single-transaction", "-1", help="Run all statements in one transaction.")
-    ] = False,
+    lake: Lake,
+    log: LogInfo,
+    statements: str | None = typer.Argument(
+        None, help="Statements; default: an interactive shell, or statements from standard input."
+    ),
+    command: list[str] | None = typer.Option(None, "--command", "-c", help="Statements, repeatable."),
+    file: list[str] | None = typer.Option(None, "--file", "-f", help="A file of statements, repeatable."),
+    single_transaction: bool = typer.Option(
+        False, "--single-transaction", "-1", help="Run all statements in one transaction."
+    ),
     at: At = None,
-    format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows for people.")] = SHOWN_ROWS,
-    allow_external: Annotated[
-        bool, typer.Option("--allow-external", help="Allow queries to read files and URLs outside of the lakehouse.")
-    ] = False,
-    message: Message = "",
-    author: Author = "",
-    options: Options = None,
+    format: Format = typer.Option(Format.TABLE, "--format", help="Output format."),
+    limit: int = typer.Option(SHOWN_ROWS, min=1, help="Maximum number of rows for people."),
+    allow_external: bool = typer.Option(
+        False, "--allow-external", help="Allow queries to read files and URLs outside of the lakehouse."
+    ),
     as_json: Json = False,
 ) -> None:
     """Run SQL over tables and views, with DuckDB.
@@ -46,9 +43,8 @@ def sql(
     is_shell = not texts and sys.stdin.isatty()
     if is_shell and single_transaction:
         raise InvalidArgument("--single-transaction needs statements; in the shell use .begin and .commit")
-    lake = open_lakehouse(root, options)
     printer = ResultPrinter(Format.JSON if as_json else format, limit, has_pager=is_shell)
-    shell = SqlShell(lake, printer, CommitInfo(message, author), allow_external=allow_external)
+    shell = SqlShell(lake, printer, CommitInfo(**log), allow_external=allow_external)
     if at is not None:
         shell.look_at(at)
     if is_shell:

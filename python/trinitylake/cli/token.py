@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from trinitylake.cli.command import Json, group
+from trinitylake.cli.command import Json, Output, group
 from trinitylake.cli.output import emit, grid
 from trinitylake.rest.security.tokens import create_token, listed_tokens, revoke_tokens
 
@@ -23,16 +23,13 @@ _Patterns = list[str] | None
 
 def create(
     name: Name,
-    read: Annotated[
-        _Patterns,
-        typer.Option("--read", metavar="PATTERN", help='May read matching objects: "shop.*" or "*"; repeatable.'),
-    ] = None,
-    write: Annotated[
-        _Patterns, typer.Option("--write", metavar="PATTERN", help="May also write tables and views; repeatable.")
-    ] = None,
-    admin: Annotated[
-        _Patterns, typer.Option("--admin", metavar="PATTERN", help="May also write namespaces; repeatable.")
-    ] = None,
+    read: _Patterns = typer.Option(
+        None, "--read", metavar="PATTERN", help='May read matching objects: "shop.*" or "*"; repeatable.'
+    ),
+    write: _Patterns = typer.Option(
+        None, "--write", metavar="PATTERN", help="May also write tables and views; repeatable."
+    ),
+    admin: _Patterns = typer.Option(None, "--admin", metavar="PATTERN", help="May also write namespaces; repeatable."),
     token_file: TokenFile = _DEFAULT_FILE,
     as_json: Json = False,
 ) -> None:
@@ -50,20 +47,20 @@ def create(
         typer.echo(f"{name} {rights}\nstored as a hash in {token_file}; restart servers that use the file", err=True)
 
 
-def ls(token_file: TokenFile = _DEFAULT_FILE, as_json: Json = False) -> None:
+def ls(token_file: TokenFile = _DEFAULT_FILE) -> Output:
     """List names and rights, without tokens."""
     listed = listed_tokens(token_file)
     picture = grid("name", "rights")
     for one in listed:
         picture.add_row(Text(one.name), Text(" ".join(one.grants)) if one.grants else Text("none", "yellow"))
-    emit([one._asdict() for one in listed], picture, as_json)
+    return [one._asdict() for one in listed], picture
 
 
-def revoke(name: Name, token_file: TokenFile = _DEFAULT_FILE, as_json: Json = False) -> None:
+def revoke(name: Name, token_file: TokenFile = _DEFAULT_FILE) -> Output:
     """Remove the tokens of a name."""
     revoke_tokens(token_file, name)
     text = Text(f"{name} has no token any more; restart servers that use {token_file}")
-    emit({"name": name, "token_file": str(token_file)}, text, as_json)
+    return {"name": name, "token_file": str(token_file)}, text
 
 
 group("token", create, ls, revoke)

@@ -7,18 +7,21 @@ definitions of tables. This module checks that the files of these tables exist, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from trinitylake import _core
 from trinitylake.base.arguments import versions
 from trinitylake.base.qualified_names import full_name, split
 from trinitylake.definitions import EXTERNAL, MANAGED, parse_table_def
-from trinitylake.errors import InvalidArgument, TrinityLakeError
-from trinitylake.lakehouse.table_repair import current_problems, newest_whole_version, roll_back_tables
+from trinitylake.errors import TrinityLakeError
+from trinitylake.lakehouse.handle import Handle
+from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
+from trinitylake.lakehouse.object_history import changes_of_object
+from trinitylake.lakehouse.object_rollback import roll_back_objects
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -129,7 +132,7 @@ def fsck(
         made, saved, lost = _core.repair(storage, not repair or dry_run, message, author)
     tables = new_check(storage, data) if files or data else None
     report, incomplete = _checked(storage, version, tables, progress)
-    found = [newest_whole_version(storage, *table) for table in incomplete]
+    found = [_newest_whole_version(storage, *table) for table in incomplete]
     if not repair and not dry_run:
         hints = {
             f"table {full_name(*name)}": one.hint
@@ -148,7 +151,7 @@ def fsck(
         lost += [f"table {one.name}: relocate the moved lakehouse, then repair again" for one in whole]
         found, whole = [one for one in found if one.version is None], []
     if whole and not dry_run:
-        made = roll_back_tables(storage, whole, message, author) or made
+        made = _roll_back_tables(storage, whole, message, author) or made
         report, _ = _checked(storage, version, new_check(storage, data) if files or data else None, progress)
     saved += [f"table {one.name} as of version {one.version}" for one in whole]
     lost += [f"table {one.name}: {one.loss}" for one in found]
@@ -183,7 +186,8 @@ def _checked(
     while (step := check.next()) is not None:
         found, managed = step
         findings += [
-            Finding(_kind(one.kind), one.path, one.message, tuple(one.versions), tuple(one.affected)) for one in found
+            Finding(cast("FindingKind", one.kind), one.path, one.message, tuple(one.versions), tuple(one.affected))
+            for one in found
         ]
         if tables is not None and managed:
             findings += tables.check_all(managed)
@@ -201,13 +205,12 @@ def _checked(
         name: tables.names[id]
         for id in sorted(tables.incomplete)
         for name in tables.names[id]
-        if "missing" in (current_problems(storage, latest, *name, id) or ())
+        if "missing" in (_current_problems(storage, latest, *name, id) or ())
     }
 
 
 def _dangling_views(storage: _core.Storage, number: int | None) -> list[Finding]:
     """Findings about the views of one version, by default the latest; none without DuckDB."""
-    from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
     from trinitylake.lakehouse.view_check import problems_of_views
 
     found = []
@@ -266,7 +269,7 @@ class TableCheck:
         if any(kind == "missing" for kind, _, _ in found):
             self.incomplete.add(definition.id)
         affected = (f"table {full_name(namespace, name)}",)
-        return [Finding(_kind(kind), where, message, affected=affected) for kind, where, message in found]
+        return [Finding(cast("FindingKind", kind), where, message, affected=affected) for kind, where, message in found]
 
     def _external(self, name: str, definition: TableDef) -> Iterator[Finding]:
         """A finding if an external table's metadata, outside of the lakehouse, names a file of the lakehouse.
@@ -284,16 +287,6 @@ class TableCheck:
             yield Finding("misplaced", self._io.path_of(inside), message, affected=(f"table {name}",))
 
 
-def _kind(kind: str) -> FindingKind:
-    for known in _KINDS:
-        if kind == known:
-            return known
-    raise InvalidArgument(f"unknown kind of a finding: {kind!r}")
-
-
-_KINDS: tuple[FindingKind, ...] = ("missing", "damaged", "misplaced", "broken", "hint", "dangling", "unreferenced")
-
-
 def _scope(version: Versions) -> tuple[str, int, int]:
     match None if version is None else versions(version, "version"):
         case None:
@@ -304,3 +297,84 @@ def _scope(version: Versions) -> tuple[str, int, int]:
             return "range", first, last
         case one:
             return "range", one, one
+
+
+# Repair of tables whose current rows lack files: a rollback to the newest version in which these files exist. Files can
+# be missing because an engine that got no response to its commit deleted the data files of the commit
+# (docs/operate/fsck.md). A table is rolled back only if files of its current snapshot are missing: if only an older
+# snapshot, a tag or statistics lack files, the current rows can be read, and a rollback would lose newer rows.
+
+
+@dataclass(frozen=True, slots=True)
+class _IncompleteTable:
+    """A table of the latest version whose current snapshot lacks files.
+
+    Attributes:
+        name: the full name.
+        version: the newest version in which all files of its current snapshot exist; None if no kept version has them.
+        former_name: the full name in that version.
+    """
+
+    name: str
+    version: int | None = None
+    former_name: str = ""
+
+    @property
+    def hint(self) -> str:
+        """The next step, for the finding of fsck."""
+        if self.version is None:
+            return "no kept version has all files of the table's current snapshot"
+        return (
+            f"version {self.version} is the newest whose current snapshot of the table has all its files: "
+            "`fsck --files --repair` rolls the table back to it"
+        )
+
+    @property
+    def loss(self) -> str:
+        """The changes that a repair loses, for its report."""
+        return self.hint if self.version is None else f"its changes since version {self.version}"
+
+
+def _newest_whole_version(storage: _core.Storage, namespace: str, name: str) -> _IncompleteTable:
+    """Find the newest version in which the table's current snapshot has all its files, also under a former name."""
+    lake = _core.Lakehouse.open(storage)
+    table = full_name(namespace, name)
+    try:
+        for change in changes_of_object(lake, (*namespace.split("."), name)):
+            former_name = change.former_name or change.name
+            if _current_problems(storage, lake.version(change.version - 1), *split(former_name)) == []:
+                return _IncompleteTable(table, change.version - 1, former_name)
+    except TrinityLakeError:  # older versions have expired, or cannot be read
+        pass
+    return _IncompleteTable(table)
+
+
+def _roll_back_tables(
+    storage: _core.Storage, tables: Iterable[_IncompleteTable], message: str, author: str
+) -> int | None:
+    """Roll each table back to `table.version`. Returns the newest new version; None if no table was rolled back."""
+    handle, made = Handle(_core.Lakehouse.open(storage)), None
+    for table in tables:
+        if table.version is not None:
+            past = LakehouseVersion(storage, handle.core.version(table.version))
+            own = f"repair: roll back {table.name} to version {table.version}, the newest that has all its files"
+            made = roll_back_objects(handle, past, [table.former_name], message or own, author).version
+    return made
+
+
+def _current_problems(
+    storage: _core.Storage, version: _core.Version, namespace: str, name: str, id: str | None = None
+) -> list[str] | None:
+    """Kinds of the problems with files that a scan of a table reads; None if `version` has no such managed table."""
+    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+    from trinitylake.iceberg_storage.table_files import NamedFiles
+    from trinitylake.tables.table_definition import metadata_path
+
+    if (data := version.read("table", namespace, name)) is None:
+        return None
+    definition = parse_table_def(data)
+    if definition.table_type != MANAGED or id not in (None, definition.id):
+        return None
+    path = metadata_path(definition, full_name(namespace, name))
+    named = NamedFiles(LakehouseFileIO(storage))
+    return [kind for kind, _, _ in named.problems(path, definition.id, current_only=True)]

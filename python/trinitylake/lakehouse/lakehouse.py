@@ -151,8 +151,6 @@ class Lakehouse(Statements):
         Args:
             isolation: "snapshot" fails if a concurrent transaction changed data that this one writes, "serializable"
                 also if it changed data that this one reads. The default is the setting of the lakehouse.
-            message: stored in the log.
-            author: stored in the log.
             properties: stored in the log.
             id: a name for the transaction that matches `[A-Za-z0-9._-]{1,100}`. Only one transaction with an id can
                 commit, so an application can repeat a transaction until it has been committed once.
@@ -373,8 +371,6 @@ class Lakehouse(Statements):
             version: as for `at`.
             objects: names that tables, views or namespaces had in that version; or a mapping of these names to new
                 ones. If an object gets a new name while it still exists under another one, it is a copy with a new id.
-            message: stored in the log.
-            author: stored in the log.
 
         Raises:
             VersionNotFound, VersionExpired: as for `at`.
@@ -473,8 +469,7 @@ class Lakehouse(Statements):
             tables: only these tables and views, and their namespaces.
             storage_options: options for the target's storage. They are never stored.
             durability: durability of the target, as for `create`.
-            message: stored in the log of the copy.
-            author: stored in the log of the copy.
+            message, author: stored in the log of the copy.
             progress: called from time to time with the number of objects copied, and of objects found so far.
             engine: a Spark session whose executors copy the files, for a lakehouse that is too large for one machine;
                 the copy has the same files.
@@ -520,8 +515,6 @@ class Lakehouse(Statements):
                 `definition` (bytes of the definition; a table's definition names its metadata file),
                 `metadata_location` (URI of a table's Iceberg metadata file: below the root the table becomes managed,
                 otherwise external) and `properties` (of a namespace; a map, which may be null).
-            message: stored in the log.
-            author: stored in the log.
             replace: replace objects that exist, as if they were dropped and created.
             dry_run: run all checks of a registration, and write nothing.
             engine: a Spark session whose executors write the definitions and the leaves of the tree.
@@ -564,8 +557,6 @@ class Lakehouse(Statements):
             catalog: from `pyiceberg.catalog.load_catalog`.
             namespaces: only these namespaces, with the namespaces nested in them; by default all.
             existing: what to do with tables and views that exist: "fail", "skip" or "replace".
-            message: stored in the log.
-            author: stored in the log.
             dry_run: read everything, and commit nothing.
             engine: a Spark session whose executors read the metadata files and build the tree.
             file_io_properties: settings of PyIceberg's file access, in addition to those of the catalog. Not stored.

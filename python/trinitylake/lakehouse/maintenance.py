@@ -21,19 +21,21 @@ from trinitylake.base.arguments import (
 )
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
+from trinitylake.base.qualified_names import split
 from trinitylake.base.timestamps import time_of
 from trinitylake.base.version_reference import VersionReference, version_before
 from trinitylake.errors import InvalidArgument
 from trinitylake.lakehouse.bulk.engines import engine_module
-from trinitylake.lakehouse.history import Expired
+from trinitylake.lakehouse.handle import Handle, retry_conflicts
+from trinitylake.lakehouse.history import Expired, VersionLog
 from trinitylake.lakehouse.maintenance_policy import (
     LOG_TABLE,
     MaintainedTables,
     MaintenanceReport,
+    TreeCompaction,
     maintain_tables,
     policy_of,
 )
-from trinitylake.lakehouse.tree_compaction import TreeCompaction, compact_tree
 from trinitylake.lakehouse.vacuum_report import EXAMPLES, Progress, Vacuumed, VacuumRequest, vacuumed
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from trinitylake.lakehouse.fsck import FsckReport, OnProgress, Versions
-    from trinitylake.lakehouse.handle import Handle
     from trinitylake.lakehouse.reader import Reader
     from trinitylake.lakehouse.relocation import OnProgress as RelocationProgress
     from trinitylake.lakehouse.relocation import Relocation
@@ -51,6 +52,18 @@ if TYPE_CHECKING:
 #: Steps of maintenance, as the first words of their lines in the log.
 STEPS = ("compact", "expire snapshots", "vacuum")
 LAST_STEPS_MAX_VERSIONS = 1_000
+#: Maximum number of attempts to compact the tree, if other writers roll back or register objects at the same time.
+_COMPACTION_ATTEMPTS = 3
+#: Columns of the log table (property `maintenance.log-table`), which has one row for each transaction.
+_LOG_COLUMNS = {
+    "version": "bigint",
+    "created_at": "timestamptz",
+    "transaction_id": "varchar",
+    "author": "varchar",
+    "message": "varchar",
+    "summary": "varchar",
+    "rollback_from": "bigint",
+}
 
 
 class LastStep(NamedTuple):
@@ -69,7 +82,10 @@ class LastStep(NamedTuple):
 
 
 class LakehouseMaintenance:
-    """Expiry, garbage collection, compaction, checks and statistics of a lakehouse: `lake.maintenance`."""
+    """Expiry, garbage collection, compaction, checks and statistics of a lakehouse: `lake.maintenance`.
+
+    `message` and `author` of every method are stored in the log with the versions that the method creates.
+    """
 
     __slots__ = ("_handle", "_tables")
 
@@ -105,8 +121,7 @@ class LakehouseMaintenance:
         Args:
             dry_run: report what would be done, and change nothing.
             progress: as for `vacuum`, and with "compacted".
-            message: stored in the log with all new versions; by default "maintenance".
-            author: stored in the log.
+            message: by default "maintenance".
             engine: a Spark session for `vacuum`; the other steps run in this process.
 
         Raises `InvalidArgument` for an unknown or malformed property, and otherwise as `expire` and `vacuum` do.
@@ -200,8 +215,6 @@ class LakehouseMaintenance:
                 exactly this many are kept regardless of their age. A version with its own maximum age
                 (`maximum_version_age_millis_overrides`) is kept until that age, with all later versions.
             dry_run: report what would be deleted, and delete nothing.
-            message: stored in the log with new versions, which remove records of transactions.
-            author: stored in the log.
 
         Raises `InvalidArgument` for `before` with `older_than` or `keep`, or if it is after the latest version.
         """
@@ -214,12 +227,10 @@ class LakehouseMaintenance:
             oldest = max(version_before(self._handle.core, before), 0)
         age = cast("int | None", 0 if keep is not None and older_than is None else older_than)
         if (log_table := self._handle.definition.properties.get(LOG_TABLE, "")) and not dry_run:
-            from trinitylake.lakehouse.log_table import append_log
-
             expiring = Expired(*self._handle.core.expire(oldest, age, keep, True, message, author))
             if not expiring:
                 return expiring
-            append_log(self._handle, log_table, expiring.oldest, CommitInfo(message, author))
+            _append_log(self._handle, log_table, expiring.oldest, CommitInfo(message, author))
             oldest, age, keep = expiring.oldest, None, None  # expire only versions whose log was appended
         return Expired(*self._handle.core.expire(oldest, age, keep, dry_run, message, author))
 
@@ -252,8 +263,6 @@ class LakehouseMaintenance:
             dry_run: report what would be deleted, and delete nothing.
             paths: report the paths of all deleted and of all unknown files, not only the first thousand of each.
             progress: called from time to time with "marked" or "swept", and the number of files.
-            message: stored in the log with the new versions.
-            author: stored in the log.
             engine: a Spark session whose executors read, list and delete, for a lakehouse with more files than one
                 machine can handle; the same files are deleted.
 
@@ -282,7 +291,11 @@ class LakehouseMaintenance:
 
         Raises `CommitConflict` if other writers rolled back or registered objects during each attempt.
         """
-        return compact_tree(self._handle.core, force, dry_run, message, author)
+        core = self._handle.core
+        version, before, after = retry_conflicts(
+            lambda: core.compact(force, dry_run, message, author), _COMPACTION_ATTEMPTS
+        )
+        return TreeCompaction(version, *(value for pair in zip(before, after, strict=True) for value in pair))
 
     @checked_as(version=versions, files=flag, data=flag)
     def fsck(
@@ -315,8 +328,6 @@ class LakehouseMaintenance:
             repair: first repair the latest version, by committing a new one from what can be read. Nothing is deleted.
                 Stop all writers before.
             dry_run: report what would be repaired, and write nothing.
-            message: message of the repair's versions, stored in the log.
-            author: author of the repair's versions, stored in the log.
             engine: a Spark session whose executors check the files of tables.
             progress: called from time to time with the numbers of checked versions, of all versions, and of files read.
             certificate: path of a certificate of `Erasure.write`; also check that the files that it lists do not exist.
@@ -369,8 +380,6 @@ class LakehouseMaintenance:
             rewrite: False leaves the files of tables as they are: fast, and enough for this library and its server.
             former: former roots, for a lakehouse that has not recorded them.
             dry_run: report what would be done, and write nothing.
-            message: stored in the log.
-            author: stored in the log.
             progress: called from time to time with the numbers of tables that were read, and of all of them.
 
         A second call leaves files unchanged that name the present root. Tables that cannot be read are skipped and
@@ -395,3 +404,40 @@ class LakehouseMaintenance:
         if roots and not dry_run:
             self._handle.reopen(storage_with(self._handle.storage, done.former_roots))
         return done
+
+
+def _append_log(handle: Handle, name: str, oldest_kept: int, note: CommitInfo) -> None:
+    """Append the log entries of versions before `oldest_kept` to the table `name`, which is created if it is missing.
+
+    Versions that the table already has are skipped. The transaction is serializable, so that two concurrent runs do not
+    append the same entries.
+    """
+    oldest = handle.core.oldest()
+    entries = list(VersionLog(handle.core, oldest_kept))
+    message = note.message or f"keep the log of versions {oldest} to {oldest_kept - 1}"
+
+    def attempt() -> None:
+        with handle.begin(isolation="serializable", message=message, author=note.author) as transaction:
+            transaction.create_namespace(split(name)[0], exist_ok=True)
+            table = (
+                transaction.table(name) if transaction.exists(name) else transaction.create_table(name, _LOG_COLUMNS)
+            )
+            present = set(table.scan(f"version >= {oldest}", ["version"]).to_arrow()["version"].to_pylist())
+            rows = [
+                {
+                    "version": entry.version,
+                    "created_at": entry.created_at,
+                    "transaction_id": one.id,
+                    "author": one.author,
+                    "message": one.message,
+                    "summary": one.summary,
+                    "rollback_from": entry.rollback_from,
+                }
+                for entry in reversed(entries)
+                for one in entry.transactions
+                if entry.version not in present
+            ]
+            if rows:
+                table.append(rows)
+
+    retry_conflicts(attempt)

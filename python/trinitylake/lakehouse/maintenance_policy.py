@@ -15,7 +15,6 @@ from trinitylake.base.durations import milliseconds
 from trinitylake.errors import InvalidArgument, ObjectNotFound, TrinityLakeError
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.settings import DEFAULTS as DEFAULT_SETTINGS
-from trinitylake.lakehouse.tree_compaction import TreeCompaction
 from trinitylake.lakehouse.vacuum_report import Progress, Vacuumed
 
 if TYPE_CHECKING:
@@ -88,6 +87,27 @@ class Policy:
             percent = _count(MIN_DELETED_PERCENT, properties[MIN_DELETED_PERCENT], minimum=0)
             policy = replace(policy, min_deleted_percent=percent)
         return policy
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCompaction:
+    """The tree before and after a compaction.
+
+    Attributes:
+        version: the new version; None in a dry run, or if the compaction would have saved too little.
+        nodes_before, nodes_after: numbers of node files of the tree; after a dry run `nodes_after` is an estimate.
+        messages_before, messages_after: numbers of buffered changes that have not reached a leaf.
+        size_bytes_before, size_bytes_after: uncompressed sizes of all nodes; `size_bytes_after` is 0 without a new
+            version.
+    """
+
+    version: int | None
+    nodes_before: int
+    nodes_after: int
+    messages_before: int
+    messages_after: int
+    size_bytes_before: int
+    size_bytes_after: int
 
 
 @dataclass(frozen=True, slots=True)

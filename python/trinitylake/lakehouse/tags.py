@@ -41,7 +41,7 @@ class Tag:
 
 
 class Tags:
-    """The tags of a lakehouse: `lake.tags`."""
+    """The tags of a lakehouse: `lake.tags`. `message` and `author` are stored in the log."""
 
     __slots__ = ("_handle",)
 
@@ -58,8 +58,6 @@ class Tags:
         Args:
             name: the name, of 1 to 100 characters `A-Z a-z 0-9 . _ -`; not `.` or `..`.
             version: the version to tag, as for `lake.at`.
-            message: stored in the log.
-            author: stored in the log.
 
         Raises:
             ObjectAlreadyExists: another version has this tag.

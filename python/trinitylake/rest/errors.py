@@ -52,6 +52,16 @@ def bad_request(message: str) -> RestError:
     return RestError(400, "BadRequestException", message)
 
 
+def too_large(message: str) -> RestError:
+    """413: the request exceeds a limit."""
+    return RestError(413, "RequestTooLargeException", message)
+
+
+def unsupported(message: str) -> RestError:
+    """406: the client has to do this by itself."""
+    return RestError(406, "UnsupportedOperationException", message)
+
+
 def unavailable(message: str) -> RestError:
     """503: the request may succeed later."""
     return RestError(503, "ServiceUnavailableException", message)

@@ -13,7 +13,7 @@ from pyiceberg.io import InputStream
 from trinitylake.base.json_memory_size import parsed_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
 from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import RestError, too_large
 from trinitylake.rest.limits import SharedLimit
 
 #: Limits of manifests and manifest lists: stored size of one, and decompressed size and entries of all in a request.
@@ -73,12 +73,10 @@ class ManifestLimit:
 
 def too_many_incoming_files(error: SizeLimitExceeded) -> RestError:
     """The response to a commit above the budget of `ManifestLimit.for_commit`."""
-    return RestError(
-        413,
-        "RequestTooLargeException",
+    return too_large(
         f"{error}: metadata may have {MAX_METADATA_SIZE_BYTES >> 20} MiB, and a commit may add {MAX_INCOMING_FILES} "
         f"manifests and manifest lists of {MAX_SIZE_BYTES >> 20} MiB decompressed with {MAX_ENTRIES} entries. Commit "
-        "in parts, or without the server, by a program that opens the lakehouse",
+        "in parts, or without the server, by a program that opens the lakehouse"
     )
 
 

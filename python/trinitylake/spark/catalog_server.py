@@ -95,7 +95,7 @@ class LocalServer:
         """Save the transaction, so that another process can resume it."""
         with self._server.transactions.borrowed(id, self._principal) as transaction:
             transaction.save()
-        self._server.transactions.release(id)
+        self._server.transactions.memory.forget(id)
 
     def latest_commits(self) -> list[int]:
         """The latest versions that clients committed outside of transactions, as far as known, oldest first."""

@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import BaseModel, Field
 
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import too_large
 from trinitylake.rest.request.call import Call, checked_namespace
 
 MAX_UPDATES = 1000
@@ -68,9 +68,7 @@ def new_name(call: Call) -> tuple[str, ...]:
 def check_growth(what: str, present_size_bytes: int, sent_size_bytes: int) -> None:
     """Raise `RestError` 413 if an update could make the metadata of an object too large."""
     if present_size_bytes + sent_size_bytes > MAX_OBJECT_SIZE_BYTES:
-        raise RestError(
-            413,
-            "RequestTooLargeException",
+        raise too_large(
             f"the metadata of {what} has {present_size_bytes} bytes, and the limit is {MAX_OBJECT_SIZE_BYTES}: remove "
-            "snapshots, schemas or properties first",
+            "snapshots, schemas or properties first"
         )

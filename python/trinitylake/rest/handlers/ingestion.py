@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from trinitylake.base.qualified_names import split
 from trinitylake.errors import InvalidArgument, ObjectNotFound
-from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.errors import RestError, bad_request, too_large
 from trinitylake.rest.request.body import MAX_VALUES
 from trinitylake.rest.request.call import Call, LaterResponse, json_response
 from trinitylake.rest.request.idempotency import HEADER as IDEMPOTENCY_KEY
@@ -133,11 +133,7 @@ def _arrow_rows(body: bytes) -> pa.Table:
     for batch in reader:
         n_values += batch.num_rows * max(batch.num_columns, 1)
         if n_values > _MAX_VALUES:
-            raise RestError(
-                413,
-                "RequestTooLargeException",
-                f"the request exceeds the limit of {_MAX_VALUES:,} values: send fewer rows",
-            )
+            raise too_large(f"the request exceeds the limit of {_MAX_VALUES:,} values: send fewer rows")
         batch.validate(full=True)
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)

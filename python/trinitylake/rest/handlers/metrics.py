@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.exceptions import NoSuchTableError
 from starlette.responses import Response
 
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import too_large
 from trinitylake.rest.request.call import Call, no_content
 from trinitylake.rest.security.authorization import Role
 
@@ -26,7 +26,7 @@ class Report(BaseModel):
 def report(call: Call) -> Response:
     """Store a report about a table."""
     if len(call.body) > MAX_REPORT_SIZE_BYTES:
-        raise RestError(413, "RequestTooLargeException", f"a report has at most {MAX_REPORT_SIZE_BYTES} bytes")
+        raise too_large(f"a report has at most {MAX_REPORT_SIZE_BYTES} bytes")
     body = call.parsed(Report)
     identifier = call.identifier("table")
     with call.catalog() as catalog:
@@ -46,6 +46,6 @@ def list_all(call: Call) -> Response:
 def prometheus(call: Call) -> Response:
     """The server's metrics in Prometheus' text format."""
     service = call.service
-    service.metrics.open_transactions.set(service.transactions.count)
-    service.metrics.open_transactions_size.set(service.transactions.size_bytes)
+    service.metrics.open_transactions.set(service.transactions.memory.count)
+    service.metrics.open_transactions_size.set(service.transactions.memory.size_bytes)
     return Response(generate_latest(service.metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")

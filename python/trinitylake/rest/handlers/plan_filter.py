@@ -14,7 +14,7 @@ from pyiceberg.expressions.literals import BinaryLiteral, Literal, StringLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, FixedType
 
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import unsupported
 
 #: Maximum number of predicates and values of a filter.
 MAX_VALUES = 20_000
@@ -83,10 +83,8 @@ def _column(kind: str, operand: Any) -> str:
     if isinstance(operand, dict) and operand.get("type") == "reference" and isinstance(operand.get("name"), str):
         return str(operand["name"])
     if isinstance(operand, dict) and operand.get("type") in ("reference", "apply", "transform"):
-        raise RestError(
-            406,
-            "UnsupportedOperationException",
-            f"the server plans filters on names of columns, not on {operand['type']!r}: plan the scan at the client",
+        raise unsupported(
+            f"the server plans filters on names of columns, not on {operand['type']!r}: plan the scan at the client"
         )
     raise ValueError(f"the operand of {kind[:40]!r} must be the name of a column or a reference")
 

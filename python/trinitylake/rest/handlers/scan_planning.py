@@ -39,7 +39,7 @@ from trinitylake.iceberg_storage.metadata_invariants import check_parents
 from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
 from trinitylake.iceberg_storage.row_ids import first_row_id_of_file
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
-from trinitylake.rest.errors import RestError, bad_request, input_fault
+from trinitylake.rest.errors import RestError, bad_request, input_fault, unsupported
 from trinitylake.rest.handlers.external_tables import with_deadline
 from trinitylake.rest.handlers.plan_filter import filter_of, with_binary_values
 from trinitylake.rest.metadata_limits import BoundedFileIO
@@ -159,7 +159,7 @@ def _planned(call: Call, table: Table, request: PlanRequest, start: int) -> dict
     if isinstance(table.io, LakehouseFileIO) and not call.principal.has_everywhere(Role.READER):
         path = path_of_object(table.io, table.location())
         if path is None or not is_own(path, call.identifier("table"), str(table.metadata.table_uuid)):
-            raise _for_clients_alone("the files of the table are outside of its folder: plan the scan at the client")
+            raise unsupported("the files of the table are outside of its folder: plan the scan at the client")
         table.io = TableFileIO(table.io, path)
     with call.service.manifests.for_plan(call.principal.name) as allowance:
         if isinstance(table.io, LakehouseFileIO):
@@ -178,7 +178,7 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
     except PlanTooLarge as error:
         raise bad_request(str(error)) from error
     except SizeLimitExceeded as error:
-        raise _for_clients_alone(f"{error}: plan the scan at the client") from error
+        raise unsupported(f"{error}: plan the scan at the client") from error
     except TypeError as error:
         raise bad_request("the scan is invalid: the filter compares a column with a value of another type") from error
     except (ValueError, RecursionError) as error:  # an unknown column, a value that the column cannot have
@@ -192,11 +192,6 @@ def _document_of(call: Call, table: Table, request: PlanRequest, start: int) -> 
     parts = {one: zlib.compress(text.encode(), 1) for one, text in documents.items()}
     call.service.plans.put(_key(call, continuation.plan), parts)
     return {**document, "plan-tasks": [_token(continuation, others[0])]}
-
-
-def _for_clients_alone(message: str) -> RestError:
-    """The error 406, by which the specification says that a client must plan this scan itself."""
-    return RestError(406, "UnsupportedOperationException", message)
 
 
 def _pinned(table: Table, request: PlanRequest) -> PlanRequest:

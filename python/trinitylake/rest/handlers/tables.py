@@ -33,7 +33,7 @@ from trinitylake.rest.catalog.table_responses import (
     table_body,
     with_config,
 )
-from trinitylake.rest.errors import RestError, bad_request, client_faults
+from trinitylake.rest.errors import bad_request, client_faults, unsupported
 from trinitylake.rest.handlers.body_parts import CreatesObject, Name, Rename, new_name
 from trinitylake.rest.handlers.external_tables import peer_of
 from trinitylake.rest.handlers.table_changes import TableChange, stage, with_field_ids
@@ -257,7 +257,7 @@ def sign(call: Call) -> Response:
     """Sign a request to the store for files of a table. Raises `RestError` 406 if the server does not sign."""
     delegation = call.service.delegation
     if delegation is None or not delegation.signs:
-        raise RestError(406, "UnsupportedOperationException", "this server does not sign requests")
+        raise unsupported("this server does not sign requests")
     identifier = call.identifier("table")
     table: Response | None = None
     with suppress(NoSuchTableError), call.catalog() as catalog:

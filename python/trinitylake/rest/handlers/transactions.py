@@ -18,7 +18,7 @@ from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.warehouses import transaction_prefix
-from trinitylake.rest.errors import RestError, bad_request
+from trinitylake.rest.errors import bad_request, too_large
 from trinitylake.rest.handlers.table_changes import TableChange, stage
 from trinitylake.rest.request.call import REQUEST_ID_PREFIX, RESERVED_PROPERTY_PREFIX, Call, json_response, no_content
 from trinitylake.rest.security.authorization import forbidden
@@ -77,7 +77,7 @@ def begin_transaction(call: Call, body: Begin) -> Transaction:
         raise forbidden(f"{call.principal.name} is not a writer of any object")
     if len(call.body) > MAX_BEGIN_SIZE_BYTES:
         message = f"a request that begins a transaction has at most {MAX_BEGIN_SIZE_BYTES} bytes"
-        raise RestError(413, "RequestTooLargeException", message)
+        raise too_large(message)
     if body.id is not None and body.id.startswith(REQUEST_ID_PREFIX):
         raise bad_request(
             f"ids that start with {REQUEST_ID_PREFIX!r} are reserved for requests with an Idempotency-Key"

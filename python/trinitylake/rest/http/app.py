@@ -27,7 +27,7 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest import limits
 from trinitylake.rest.catalog.oldest_version import OldestVersion
 from trinitylake.rest.catalog.plan_cache import PlanCache
-from trinitylake.rest.errors import RestError, cut_off, error_response, response_of, unavailable
+from trinitylake.rest.errors import RestError, cut_off, error_response, response_of, too_large, unavailable
 from trinitylake.rest.files.delegation import S3Delegation
 from trinitylake.rest.handlers.ingestion import ARROW_TYPE, content_type
 from trinitylake.rest.http.assets import asset_responders
@@ -234,10 +234,11 @@ class App:
         """Read the body. It counts towards the limits on bodies until `stack` is closed."""
         principal: Principal = request.scope[PRINCIPAL]
         limit = self.service.options.max_body_size_bytes
+        refusal = too_large(f"a body has at most {limit} bytes")
         length = request.headers.get("content-length", "")
         size_bytes = int(length[:19]) if length.isascii() and length.isdigit() else limit
         if size_bytes > limit:
-            raise _too_large(limit)
+            raise refusal
         if "content-length" in request.headers or "transfer-encoding" in request.headers:
             await stack.enter_async_context(self._bodies.large(principal.name, size_bytes))
         body = bytearray()
@@ -246,7 +247,7 @@ class App:
                 async for part in request.stream():
                     body += part
                     if len(body) > limit:
-                        raise _too_large(limit)
+                        raise refusal
         except TimeoutError as error:
             raise RestError(408, "RequestTimeoutException", "the body did not arrive in time") from error
         if content_type(request.headers) != ARROW_TYPE:  # Arrow values do not become Python objects
@@ -286,14 +287,14 @@ class App:
             self._is_ending = True
             checking.cancel()
             await run_sync(self.service.writers.close_idle, 0.0)
-            await run_sync(self.service.transactions.close)
+            await run_sync(self.service.transactions.memory.hand_over_all)
             await run_sync(self.service.schedule.end)
             await run_sync(self.service.workers.close)
 
     async def _end_idle(self) -> None:
         while True:
             await asyncio.sleep(min(self.service.options.transaction_idle_seconds / 4, _IDLE_CHECK_SECONDS))
-            await run_sync(self.service.transactions.hand_over_idle)
+            await run_sync(self.service.transactions.memory.hand_over_idle)
             await run_sync(self.service.workers.end_idle)
             await run_sync(self.service.writers.close_idle)
 
@@ -323,10 +324,6 @@ def _shows_rows(options: ServerOptions, asks_for_tokens: bool) -> bool:
     if options.page_shows_rows is not None:
         return options.page_shows_rows
     return not asks_for_tokens or options.s3_access is not None
-
-
-def _too_large(limit: int) -> RestError:
-    return RestError(413, "RequestTooLargeException", f"a body has at most {limit} bytes")
 
 
 def _head_refusal(scope: Scope) -> Response | None:

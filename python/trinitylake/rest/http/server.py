@@ -184,26 +184,65 @@ class RestServer:
     """Iceberg REST catalog server over one lakehouse, from `serve`. Listens at once.
 
     As a context manager it runs in a separate thread until the block ends, and returns its URL.
+
+    A server without tokens accepts all programs on this machine, and no other clients.
+
+    Args:
+        lake: the lakehouse.
+        host: the address to listen on.
+        port: 0 for a free port.
+        token: a bearer token with all rights.
+        token_file: a file of tokens with their roles (`Tokens.from_file`).
+        jwt: settings for JSON Web Tokens, which are accepted in addition.
+        certificate_file: certificate for TLS, in PEM.
+        key_file: private key of the certificate, in PEM.
+        behind_proxy: a proxy in front of the server terminates TLS.
+        options: limits and choices.
+
+    Raises:
+        InvalidArgument: for an invalid token or certificate, a port that is in use, contradictory choices, and an
+            address that other machines can reach without both tokens and TLS (or `behind_proxy`).
     """
 
     def __init__(
         self,
         lake: Lakehouse,
-        host: str,
-        port: int,
-        bearers: tuple[Bearers, ...],
+        host: str = "127.0.0.1",
+        port: int = 0,
         *,
-        token: str = "",
+        token: str | None = None,
+        token_file: str | Path | None = None,
+        jwt: JwtSettings | None = None,
         certificate_file: str | Path | None = None,
         key_file: str | Path | None = None,
         behind_proxy: bool = False,
         options: ServerOptions | None = None,
     ) -> None:
+        if token is not None and token_file is not None:
+            raise InvalidArgument("choose a token or a token file, not both")
+        bearers: tuple[Bearers, ...] = ()
+        names: frozenset[str] = frozenset()
+        if token_file is not None or token is not None:
+            tokens = (
+                Tokens.from_file(Path(token_file))
+                if token_file is not None
+                else Tokens([token or ""], grants=["admin:*"])
+            )
+            if not tokens.names:
+                raise InvalidArgument(
+                    f"the token file {token_file} has no token: add one with `trinitylake token create`"
+                )
+            bearers += (tokens,)
+            names = tokens.names
+        if jwt is not None:
+            from trinitylake.rest.security.jwt_bearer import JwtBearers  # loads a library for cryptography
+
+            bearers += (JwtBearers(jwt, names),)
         _check_access(host, bearers, certificate_file, key_file, behind_proxy)
         options = options or ServerOptions()
         if options.client_properties and not (bearers and is_loopback(host)):
             raise InvalidArgument("client_properties may be credentials: they need a server on loopback with a token")
-        self._token = token
+        self._token = token or ""
         self._app = App(lake, bearers, options)
         self._scheme = "http" if certificate_file is None else "https"
         self._host = host
@@ -312,66 +351,8 @@ class RestServer:
         self.stop()
 
 
-def serve(
-    lake: Lakehouse,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    *,
-    token: str | None = None,
-    token_file: str | Path | None = None,
-    jwt: JwtSettings | None = None,
-    certificate_file: str | Path | None = None,
-    key_file: str | Path | None = None,
-    behind_proxy: bool = False,
-    options: ServerOptions | None = None,
-) -> RestServer:
-    """A REST catalog server over a lakehouse, for a `with` statement that returns its URL.
-
-    A server without tokens accepts all programs on this machine, and no other clients.
-
-    Args:
-        lake: the lakehouse.
-        host: the address to listen on.
-        port: 0 for a free port.
-        token: a bearer token with all rights.
-        token_file: a file of tokens with their roles (`Tokens.from_file`).
-        jwt: settings for JSON Web Tokens, which are accepted in addition.
-        certificate_file: certificate for TLS, in PEM.
-        key_file: private key of the certificate, in PEM.
-        behind_proxy: a proxy in front of the server terminates TLS.
-        options: limits and choices.
-
-    Raises:
-        InvalidArgument: for an invalid token or certificate, a port that is in use, contradictory choices, and an
-            address that other machines can reach without both tokens and TLS (or `behind_proxy`).
-    """
-    if token is not None and token_file is not None:
-        raise InvalidArgument("choose a token or a token file, not both")
-    bearers: list[Bearers] = []
-    names: frozenset[str] = frozenset()
-    if token_file is not None or token is not None:
-        tokens = (
-            Tokens.from_file(Path(token_file)) if token_file is not None else Tokens([token or ""], grants=["admin:*"])
-        )
-        if not tokens.names:
-            raise InvalidArgument(f"the token file {token_file} has no token: add one with `trinitylake token create`")
-        bearers.append(tokens)
-        names = tokens.names
-    if jwt is not None:
-        from trinitylake.rest.security.jwt_bearer import JwtBearers  # loads a library for cryptography
-
-        bearers.append(JwtBearers(jwt, names))
-    return RestServer(
-        lake,
-        host,
-        port,
-        tuple(bearers),
-        token=token or "",
-        certificate_file=certificate_file,
-        key_file=key_file,
-        behind_proxy=behind_proxy,
-        options=options,
-    )
+#: Makes a server, for a `with` statement that returns its URL.
+serve = RestServer
 
 
 def _allow_open_files() -> None:

@@ -16,7 +16,7 @@ from trinitylake.errors import TrinityLakeError
 from trinitylake.lakehouse.history import Expired
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.vacuum_report import Vacuumed
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import too_large
 
 logger = logging.getLogger("trinitylake.rest")
 
@@ -68,7 +68,7 @@ class MaintenanceEstimates:
             message = (
                 f"the server makes no estimate for more than {MAX_TABLES} tables: use trinitylake maintain --dry-run"
             )
-            raise RestError(413, "RequestTooLargeException", message)
+            raise too_large(message)
         with self._lock:
             if self._newest is None or self._newest.state != "running":
                 self._newest = Estimate()

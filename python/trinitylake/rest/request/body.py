@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from trinitylake.base.json_memory_size import count_values
-from trinitylake.rest.errors import RestError
+from trinitylake.rest.errors import too_large
 from trinitylake.rest.limits import SharedLimit
 
 #: Maximum number of values in one body. The metadata of a table with a thousand columns has about ten thousand.
@@ -33,7 +33,7 @@ WAIT_SECONDS = 20.0
 def check_values(body: bytes | bytearray) -> int:
     """Upper bound of the number of values of a body. Raises `RestError` 413 for too many."""
     if (found := count_values(body)) > MAX_VALUES:
-        raise RestError(413, "RequestTooLargeException", f"a body has at most {MAX_VALUES} values")
+        raise too_large(f"a body has at most {MAX_VALUES} values")
     return found
 
 

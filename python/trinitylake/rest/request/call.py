@@ -23,7 +23,7 @@ from trinitylake.rest.catalog.served_catalog import Commit, ServedCatalog
 from trinitylake.rest.catalog.warehouses import LATEST, is_transaction, source_of
 from trinitylake.rest.errors import RestError, bad_request, client_faults, input_fault
 from trinitylake.rest.options import ServerOptions
-from trinitylake.rest.security.authorization import Principal, Role
+from trinitylake.rest.security.authorization import Principal, Role, forbidden
 from trinitylake.rest.security.locations import LocationGate
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
@@ -233,9 +233,7 @@ class Call:
             sent_size_bytes=_REQUEST_SIZE_BYTES + parsed_size_bytes(self.body) if self.writes else 0,
         ) as source:
             if self.writes and isinstance(source, LakehouseVersion):
-                raise RestError(
-                    403, "ForbiddenException", f"version {source.version} is read-only: write through @latest or @txn"
-                )
+                raise forbidden(f"version {source.version} is read-only: write through @latest or @txn")
             if not isinstance(source, LakehouseVersion):
                 self.base_version = source.base_version
             yield self.served(source)

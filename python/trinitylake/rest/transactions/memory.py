@@ -103,6 +103,11 @@ class TransactionsInMemory:
             self._entries[id] = entry
             self._ended.pop(id, None)
 
+    @property
+    def count(self) -> int:
+        """Number of transactions."""
+        return len(self._entries)
+
     def forget(self, id: str, end: str | None = None, properties: Mapping[str, str] | None = None) -> None:
         """Remove a transaction. If it has ended, cache its outcome `end` and its ownership from `properties`."""
         with self._lock:

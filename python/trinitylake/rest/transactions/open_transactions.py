@@ -22,7 +22,7 @@ from trinitylake.errors import CommitConflict, CommitStateUnknown, InvalidArgume
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.settings import check_isolation
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.rest.errors import RestError, unavailable
+from trinitylake.rest.errors import RestError, too_large, unavailable
 from trinitylake.rest.options import ServerOptions
 from trinitylake.rest.security.authorization import Principal
 from trinitylake.rest.transactions.memory import Entry, TransactionsInMemory
@@ -35,12 +35,16 @@ _LOCK_SECONDS = 30.0
 
 
 class OpenTransactions:
-    """The open transactions of one lakehouse. Thread-safe."""
+    """The open transactions of one lakehouse. Thread-safe.
+
+    Attributes:
+        memory: the transactions in memory.
+    """
 
     def __init__(self, lake: Lakehouse, options: ServerOptions | None = None) -> None:
         self._lake = lake
         self._options = options or ServerOptions()
-        self._memory = TransactionsInMemory(self._options)
+        self.memory = TransactionsInMemory(self._options)
         self._saved_locks = [threading.RLock() for _ in range(_SAVED_LOCKS)]
 
     def add(self, transaction: Transaction) -> str:
@@ -54,7 +58,7 @@ class OpenTransactions:
                 f"transaction {transaction.id} belongs to another lakehouse, not to {self._lake.uri!r}"
             )
         transaction._state()
-        self._memory.put(Entry(transaction, Ownership.of(transaction.properties), is_ours=False))
+        self.memory.put(Entry(transaction, Ownership.of(transaction.properties), is_ours=False))
         return f"@txn/{transaction.id}"
 
     def begin(
@@ -94,7 +98,7 @@ class OpenTransactions:
         try:
             if id is not None and not restarts:
                 self._require_own(id, owner)
-            self._memory.put(Entry(transaction, Ownership.of(transaction.properties)))
+            self.memory.put(Entry(transaction, Ownership.of(transaction.properties)))
         except BaseException:
             transaction.rollback()
             raise
@@ -102,18 +106,8 @@ class OpenTransactions:
 
     def list(self, principal: Principal) -> list[Transaction]:
         """The transactions in memory that a principal may use, by id."""
-        entries = self._memory.all()
+        entries = self.memory.all()
         return [one.transaction for one in entries if one.transaction.is_open and one.ownership.may_work(principal)]
-
-    @property
-    def count(self) -> int:
-        """Number of transactions in memory."""
-        return len(self._memory.all())
-
-    @property
-    def size_bytes(self) -> int:
-        """Upper bound of the memory of the transactions in memory."""
-        return self._memory.size_bytes
 
     @contextmanager
     def borrowed(
@@ -142,11 +136,11 @@ class OpenTransactions:
             self._require_room(id)
         with self._used(id, principal, ends) as (transaction, entry):
             if transaction is None:
-                if (end := self._memory.ended(id)) is not None:
+                if (end := self.memory.ended(id)) is not None:
                     raise TransactionClosed(f"transaction {id} has ended: it {end[0]}")
                 raise ObjectNotFound(f"there is no transaction {id} that is open or saved")
             if not transaction.is_open or transaction.version is not None:
-                self._memory.forget(id)
+                self.memory.forget(id)
                 raise TransactionClosed(f"transaction {id} has ended")
             if sent_size_bytes:
                 held = parsed_size_bytes(transaction._saved_state) if entry is None else entry.sent_size_bytes
@@ -154,7 +148,7 @@ class OpenTransactions:
             yield transaction
             if entry is not None:
                 entry.sent_size_bytes += sent_size_bytes
-                self._memory.make_room(entry.ownership.owner)
+                self.memory.make_room(entry.ownership.owner)
             elif writes or transaction.isolation == "serializable":  # the saved state contains what was read
                 transaction.save()
 
@@ -176,7 +170,7 @@ class OpenTransactions:
                 version = committed_version(transaction)
                 end = f"was committed as version {version}"
             finally:
-                self._memory.forget(id, end, transaction.properties)
+                self.memory.forget(id, end, transaction.properties)
             if entry is not None and entry.is_ours:
                 self._require_committed_by(id, entry.ownership.owner)
             return version
@@ -187,27 +181,15 @@ class OpenTransactions:
             try:
                 transaction.rollback()
             finally:
-                self._memory.forget(id, "was rolled back", transaction.properties)
-
-    def release(self, id: str) -> None:
-        """Remove a transaction from memory without ending it, because its owner saved it."""
-        self._memory.forget(id)
-
-    def hand_over_idle(self) -> None:
-        """Save and remove idle transactions. A later request resumes them."""
-        self._memory.hand_over_idle()
-
-    def close(self) -> None:
-        """Save the transactions that this server began, so that another server can continue them."""
-        self._memory.hand_over_all()
+                self.memory.forget(id, "was rolled back", transaction.properties)
 
     def _require_room(self, id: str) -> None:
         """Raise `RestError` 503 if the transactions exceed their memory and cannot be saved.
 
         Must be called before the transaction `id` is used, because this call may save and remove it too.
         """
-        entry = self._memory.get(id)
-        if entry is not None and not self._memory.make_room(entry.ownership.owner):
+        entry = self.memory.get(id)
+        if entry is not None and not self.memory.make_room(entry.ownership.owner):
             raise unavailable("the memory for open transactions is exhausted, and they cannot be saved now: try again")
 
     def _require_fits(self, id: str, size_bytes: int) -> None:
@@ -215,7 +197,7 @@ class OpenTransactions:
         limit = self._options.max_transaction_size_bytes
         if size_bytes > limit:
             message = f"transaction {id} has used its {limit} bytes of memory: commit it, and begin another"
-            raise RestError(413, "RequestTooLargeException", message)
+            raise too_large(message)
 
     @contextmanager
     def _used(self, id: str, principal: Principal, ends: bool) -> Iterator[tuple[Transaction | None, Entry | None]]:
@@ -239,13 +221,13 @@ class OpenTransactions:
     def _locked(self, id: str, principal: Principal, ends: bool) -> tuple[Entry | None, threading.RLock]:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
-            entry = self._memory.get(id)
+            entry = self.memory.get(id)
             if entry is not None:
                 _require(id, entry.ownership, principal, ends)
             lock = self._saved_locks[hash(id) % _SAVED_LOCKS] if entry is None else entry.lock
             if not lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
                 raise unavailable(f"transaction {id} is in use: try again")
-            if self._memory.get(id) is entry:
+            if self.memory.get(id) is entry:
                 return entry, lock
             lock.release()  # the transaction was saved and removed, or ended, while this request waited
 
@@ -261,7 +243,7 @@ class OpenTransactions:
             self._require_past(id, principal, ends)
             raise
         _require(id, Ownership.of(core.properties), principal, ends)
-        with self._memory.room_for_saved(parsed_size_bytes(core.attachment)):
+        with self.memory.room_for_saved(parsed_size_bytes(core.attachment)):
             yield Transaction(self._lake._core, core)
 
     def _require_past(self, id: str, principal: Principal, ends: bool) -> None:
@@ -272,7 +254,7 @@ class OpenTransactions:
         """
         if principal.is_admin_of_everything:
             return
-        end = self._memory.ended(id)
+        end = self.memory.ended(id)
         ownership = end[1] if end is not None else Ownership(self._committing_owner(id) or "")
         if ends and ownership == Ownership() and self._lake.transactions.outcome(id).status == "unknown":
             return
@@ -305,14 +287,14 @@ class OpenTransactions:
 
         Raises `RestError` 409 if the id belongs to an open or saved transaction of another principal.
         """
-        entry = self._memory.get(id)
+        entry = self.memory.get(id)
         if (entry is not None and entry.ownership.owner != owner) or self._saved_owner(id) not in (None, owner):
             self._refuse(f"the id {id} belongs to an open transaction of another principal")
         if entry is not None:
             with entry.lock:
                 if entry.transaction.is_open:
                     entry.transaction.rollback()
-                self._memory.forget(id)
+                self.memory.forget(id)
 
     def _require_committed_by(self, id: str, owner: str) -> None:
         """Raise `RestError` 409 if another principal, which used the same id at the same time, made the commit."""
