@@ -67,7 +67,7 @@ class Matches:
     """Matched rows of the table and of the source.
 
     Attributes:
-        hits: by the number of the file.
+        hits: the matched rows of the table, by the number of their file.
         met: mask of the source rows that match any row of the table.
     """
 
