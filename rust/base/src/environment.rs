@@ -20,8 +20,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-pub use clock::Moment;
 use clock::clock_millis;
+pub use clock::{Moment, wall_clock_lead_millis};
 
 pub trait Environment: Send + Sync + Debug {
     /// Milliseconds since the Unix epoch, by this machine's clock.

@@ -28,11 +28,6 @@ impl Moment {
         self.passed_millis(environment).iter().all(|passed| *passed >= millis)
     }
 
-    /// Upper bound of the elapsed time, by the clock that advanced more.
-    pub fn most_passed_millis(&self, environment: &dyn Environment) -> u64 {
-        self.passed_millis(environment).into_iter().max().unwrap_or_default()
-    }
-
     /// Elapsed time by the monotonic clock.
     pub fn elapsed_millis(&self, environment: &dyn Environment) -> u64 {
         environment.elapsed_millis().saturating_sub(self.elapsed_millis)
@@ -42,6 +37,12 @@ impl Moment {
     fn passed_millis(&self, environment: &dyn Environment) -> [u64; 2] {
         [self.elapsed_millis(environment), environment.now_millis().saturating_sub(self.now_millis)]
     }
+}
+
+/// Difference between the wall clock and the monotonic clock. It changes only if an administrator sets the wall clock, or
+/// if the monotonic clock stops.
+pub fn wall_clock_lead_millis(environment: &dyn Environment) -> i64 {
+    environment.now_millis() as i64 - environment.elapsed_millis() as i64
 }
 
 /// Clock of [`Environment::elapsed_millis`]. Not the clock of `std::time::Instant`, which stops while a machine is

@@ -273,6 +273,31 @@ async fn a_suspended_machine_does_not_consider_its_files_young() {
     }
 }
 
+/// On a disk, the clock of a machine was set back for two days while a transaction wrote a file, and then corrected. A
+/// collection deleted the file as older than its time, and the commit was acknowledged, because by the clocks no time
+/// had passed since the transaction began.
+#[tokio::test]
+async fn a_file_written_while_the_clock_was_set_back_is_not_young() {
+    for saves_first in [false, true] {
+        let clock = TestEnvironment::seeded(1);
+        let files = MemoryFiles::dated(clock.clone());
+        let lakehouse = lake(&files, &clock).await;
+        let mut slow = begin(&lakehouse, Isolation::Snapshot).await;
+        if saves_first {
+            slow.save().await.unwrap();
+        }
+        let set_back = 2 * 24 * 3_600_000;
+        clock.set_now_millis(clock.now_millis() - set_back);
+        let path = write(&lakehouse, 1).await;
+        slow.create(ObjectKind::Table, "n", "slow", path.into()).await.unwrap();
+        clock.set_now_millis(clock.now_millis() + set_back);
+        collect_after(&lakehouse, HOUR).await.unwrap();
+        assert!(!files.has(&data(1)));
+        let error = commit(&mut slow).await.unwrap_err();
+        assert!(matches!(error, Error::TransactionExpired(_)), "{saves_first}: {error}");
+    }
+}
+
 /// A commit fails if an answer has no date. Otherwise, if a proxy answers without a date, the writer would not notice a
 /// suspension, and could commit a table whose file is missing.
 #[tokio::test]

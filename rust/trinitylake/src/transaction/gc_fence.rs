@@ -7,14 +7,16 @@
 //! Invariants:
 //! - Collection and transaction compare times of the store. The age of the transaction is measured twice, by the dates
 //!   in the store's answers and by the machine's clocks, and the larger value counts: the machine's clocks stop while
-//!   the machine is suspended.
+//!   the machine is suspended. On a local disk, each statement observes the wall clock, which dates the files there.
 //! - A file that a retained version references needs no proof, because garbage collection retains it.
 //! - A file that existed before the transaction, e.g. of a table that is registered again, needs a different proof: the
 //!   file still exists after a listing found no running collection that may delete it (`version::gc_markers`).
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use futures::future::try_join_all;
 
-use crate::environment::Moment;
+use crate::environment::{Environment, Moment, wall_clock_lead_millis};
 use crate::error::{Error, Result};
 use crate::lakehouse::Lakehouse;
 use crate::storage::Storage;
@@ -35,6 +37,9 @@ const FILES_AT_ONCE: usize = 64;
 pub(crate) struct FileAge {
     /// Time of this machine before which no file was written.
     pub(super) began: Moment,
+    /// Lowest lead of the wall clock over the monotonic clock since then. A local disk dates files by the wall clock, so
+    /// a file has a date before the transaction began if the wall clock was set back while the file was written.
+    lowest_lead_millis: AtomicI64,
     /// Answer of the store before which no file was written.
     pub(super) heard: Option<StoreMoment>,
     /// Time of the store before which no file was written. Set for a saved transaction only, because its files come
@@ -64,13 +69,27 @@ impl Collected {
 
 impl FileAge {
     pub(crate) fn of(base: &Version, lakehouse: &Lakehouse) -> FileAge {
+        let environment = lakehouse.environment().as_ref();
         FileAge {
-            began: Moment::now(lakehouse.environment().as_ref()),
+            began: Moment::now(environment),
+            lowest_lead_millis: AtomicI64::new(wall_clock_lead_millis(environment)),
             heard: lakehouse.last_heard(),
             since_millis: None,
             proven_millis: base.metadata.gc_before_millis.unwrap_or_default(),
             adopted: Vec::new(),
         }
+    }
+
+    /// Observes the wall clock. Called by each statement, because each may write files.
+    pub(super) fn observe_clock(&self, environment: &dyn Environment) {
+        self.lowest_lead_millis.fetch_min(wall_clock_lead_millis(environment), Ordering::Relaxed);
+    }
+
+    /// Upper bound of the age of the transaction's files on a disk that dates files by the clock of this machine.
+    fn most_millis_on_disk(&self, environment: &dyn Environment) -> u64 {
+        self.observe_clock(environment);
+        let set_forward = wall_clock_lead_millis(environment) - self.lowest_lead_millis.load(Ordering::Relaxed);
+        self.began.elapsed_millis(environment).saturating_add_signed(set_forward)
     }
 }
 
@@ -104,19 +123,28 @@ impl Transaction {
             self.prove_younger_than(before_millis).await.map_err(Failure::before_sending)?;
             self.file_age.proven_millis = before_millis;
         } else if let Some(before_millis) = passed.among_them_millis {
-            // The time of this fence is not later than a time that is proven already, so the files that this
-            // transaction wrote are younger. Adopted files may be older.
-            self.prove_stay(self.file_age.since_millis, before_millis).await.map_err(Failure::before_sending)?;
+            // The time of this fence is not later than a time that is proven already. So the files that this
+            // transaction wrote are younger, unless the clock of a disk was set back. Adopted files may be older.
+            let proof = match self.file_age.heard {
+                Some(_) => self.prove_stay(self.file_age.since_millis, before_millis).await,
+                None => self.prove_younger_than(before_millis).await,
+            };
+            proof.map_err(Failure::before_sending)?;
         }
         Ok(())
     }
 
     async fn prove_younger_than(&self, before_millis: u64) -> Result<()> {
-        let since_millis = match self.file_age.since_millis {
-            Some(since_millis) => since_millis,
-            None => self.began_at_store().await?,
-        };
-        self.prove_stay(Some(since_millis), before_millis).await
+        self.prove_stay(Some(self.wrote_since().await?), before_millis).await
+    }
+
+    /// Returns a time of the store before which no process wrote a file for this transaction.
+    async fn wrote_since(&self) -> Result<u64> {
+        match self.file_age.since_millis {
+            // The clock of a remote store is not set back, so the files after that time are younger.
+            Some(since_millis) if self.file_age.heard.is_some() => Ok(since_millis),
+            since_millis => Ok(self.began_at_store().await?.min(since_millis.unwrap_or(u64::MAX))),
+        }
     }
 
     async fn prove_stay(&self, since_millis: Option<u64>, before_millis: u64) -> Result<()> {
@@ -126,8 +154,8 @@ impl Transaction {
         self.check_stay(&self.file_age.adopted, before_millis).await
     }
 
-    /// Returns a time of the store before which this transaction wrote no file.
-    pub(crate) async fn began_at_store(&self) -> Result<u64> {
+    /// Returns a time of the store before which this process wrote no file of the transaction.
+    async fn began_at_store(&self) -> Result<u64> {
         let environment = self.lakehouse.environment().as_ref();
         let asked = StoreTime::ask(self.lakehouse.storage().as_ref(), environment);
         let (time, answered) = dated_last(asked).await;
@@ -140,7 +168,7 @@ impl Transaction {
             }
             // A local disk, whose file times may come from this machine's clock, or a store without dates in its
             // answers.
-            (None, _) => self.file_age.began.most_passed_millis(environment),
+            (None, _) => self.file_age.most_millis_on_disk(environment),
             // The answer may come from a proxy.
             (Some(_), None) => {
                 let message =
@@ -153,12 +181,9 @@ impl Transaction {
 
     /// Returns a time of the store before which no file of the transaction was written, including adopted files.
     pub(crate) async fn files_since(&self) -> Result<u64> {
-        let began_millis = match self.file_age.since_millis {
-            Some(since_millis) => since_millis,
-            None => self.began_at_store().await?,
-        };
+        let wrote_millis = self.wrote_since().await?;
         let adopted = ages(self.lakehouse.storage().as_ref(), &self.file_age.adopted).await?;
-        Ok(adopted.into_iter().map(|(_, modified)| modified.unwrap_or_default()).fold(began_millis, u64::min))
+        Ok(adopted.into_iter().map(|(_, modified)| modified.unwrap_or_default()).fold(wrote_millis, u64::min))
     }
 
     /// Proves that no collection of files older than `before_millis` deletes these files: they are younger, or they

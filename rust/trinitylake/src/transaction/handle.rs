@@ -193,6 +193,7 @@ impl Transaction {
 
     /// `TransactionClosed` unless the transaction accepts statements.
     pub(super) fn check_open(&self) -> Result<()> {
+        self.file_age.observe_clock(self.lakehouse.environment().as_ref());
         self.state.check_open()
     }
 
