@@ -18,7 +18,7 @@ from test_iceberg_staging import BY_CITY, Lake, rows
 
 from iceberg_storage import Store
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
-from trinitylake.iceberg_storage.staging.changed_files import own_manifests
+from trinitylake.iceberg_storage.staging.changed_rows import own_manifests
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 
 Change = Callable[[Table], object]

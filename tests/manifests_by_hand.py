@@ -20,7 +20,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.typedef import Record
 
-from trinitylake.iceberg_storage.manifests.avro_size import _header, _number
+from trinitylake.iceberg_storage.manifests.avro_file import _header, _number
 
 
 def data_file(location: str, rows: int = 1, size_bytes: int = 1, format: FileFormat = FileFormat.PARQUET) -> DataFile:

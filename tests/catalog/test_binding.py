@@ -329,7 +329,7 @@ def test_pyicebergs_configuration_supplies_what_the_call_leaves_out(
 
 
 def test_storage_options_come_from_properties_and_argument() -> None:
-    from trinitylake.iceberg.configuration import storage_options
+    from trinitylake.iceberg.bound_catalog import storage_options
 
     properties = {
         "root": "s3://b/l",

@@ -10,7 +10,7 @@ import pytest
 from tests.iceberg_storage import RemoteStorage
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.data_files import data_file_writer, row_groups
+from trinitylake.iceberg_storage.data_files import data_file_writer, file_sizes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.file_writer import PART_SIZE_BYTES, FileWriter
 
@@ -112,7 +112,7 @@ def test_parts_on_disk_do_not_count_towards_the_memory_of_open_files(
 ) -> None:
     """The limit of memory for open files does not count parts that are on disk."""
     monkeypatch.setattr(data_file_writer, "OPEN_FILES_SIZE_BYTES", 2 * PART_SIZE_BYTES)
-    monkeypatch.setattr(row_groups, "ROW_GROUP_SIZE_BYTES", 1 << 20)
+    monkeypatch.setattr(file_sizes, "ROW_GROUP_SIZE_BYTES", 1 << 20)
     table = lake.table("ns.t")
     table.append(rows(2_000_000).to_reader(max_chunksize=100_000))
     assert len(list(table.iceberg.scan().plan_files())) == 1

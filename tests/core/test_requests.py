@@ -29,7 +29,7 @@ from trinitylake.iceberg import load
 from trinitylake.iceberg_storage import metadata
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
-from trinitylake.iceberg_storage.prefetch import MAX_FILES, MAX_SIZE_BYTES, Prefetch
+from trinitylake.iceberg_storage.remote_reads import MAX_FILES, MAX_SIZE_BYTES, Prefetch
 from trinitylake.rest import serve
 from trinitylake.tables.table_definition import name_metadata
 

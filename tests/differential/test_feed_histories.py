@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
+from trinitylake.iceberg_storage.data_files.streamed_rows import ReadAhead
 from trinitylake.tables.change_feed import feed, row_comparison
 
 from .feed_history import FeedHistory

@@ -16,7 +16,7 @@ import trinitylake as tl
 from manifests_by_hand import Blocks, avro_file, avro_parts, data_file
 from trinitylake.errors import CorruptFile
 from trinitylake.iceberg_storage.manifests import manifest_file
-from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
+from trinitylake.iceberg_storage.manifests.avro_file import SizeBudget, SizeLimitExceeded
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 

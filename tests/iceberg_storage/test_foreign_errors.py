@@ -14,8 +14,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import IntegerType, LongType
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.commit_errors import TableConflict
-from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.errors import TableConflict, translated
 
 
 def _table(lake: tl.Lakehouse, **options: Any) -> tl.Table:

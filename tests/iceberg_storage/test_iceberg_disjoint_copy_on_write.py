@@ -21,7 +21,7 @@ from test_iceberg_staging import Lake
 
 from iceberg_disjoint import Change, cities, contents, filled, land, live_files, raced, rewrite
 from iceberg_storage import Store, make_store
-from trinitylake.iceberg_storage.staging.overlapping_files import OverlappingFiles
+from trinitylake.iceberg_storage.staging.row_conflicts import OverlappingFiles
 from trinitylake.iceberg_storage.staging.staged_table import TableConflict
 
 

@@ -23,7 +23,7 @@ from iceberg_disjoint import (
     rewrite,
 )
 from iceberg_storage import Store, make_store
-from trinitylake.iceberg_storage.staging.overlapping_files import may_delete_from
+from trinitylake.iceberg_storage.staging.row_conflicts import may_delete_from
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
 
 

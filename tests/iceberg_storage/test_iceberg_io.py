@@ -17,10 +17,10 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 
 from iceberg_storage import STORES, RemoteStorage, Store, make_store
 from trinitylake.errors import CorruptFile, InvalidLocation
-from trinitylake.iceberg_storage import column_ranges, range_reader
 from trinitylake.iceberg_storage import file_io as io_module
+from trinitylake.iceberg_storage import remote_reads
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
-from trinitylake.iceberg_storage.range_reader import RangeReader
+from trinitylake.iceberg_storage.remote_reads import RangeReader
 
 
 @pytest.fixture(params=STORES)
@@ -226,7 +226,7 @@ def test_the_size_of_a_file_just_written_costs_nothing() -> None:
 
 def test_a_large_parquet_file_is_read_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(io_module, "WHOLE_FILE_MAX_SIZE_BYTES", 1000)
-    monkeypatch.setattr(range_reader, "READ_AHEAD_SIZE_BYTES", 4096)
+    monkeypatch.setattr(remote_reads, "READ_AHEAD_SIZE_BYTES", 4096)
     store = RemoteStorage()
     table = pa.table({name: pa.array(range(100_000), pa.int64()) for name in "abcd"})
     sink = pa.BufferOutputStream()
@@ -252,7 +252,7 @@ def test_a_file_that_was_replaced_by_a_shorter_one_is_not_cut_short(monkeypatch:
 def test_columns_that_are_expected_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Expected columns of a file are fetched in one round. Arrow would read one column after the other."""
     monkeypatch.setattr(io_module, "WHOLE_FILE_MAX_SIZE_BYTES", 70_000)  # Arrow asks for 64 KiB first
-    monkeypatch.setattr(column_ranges, "HOLE_MAX_SIZE_BYTES", 100)
+    monkeypatch.setattr(remote_reads, "HOLE_MAX_SIZE_BYTES", 100)
     numbers = pa.array(np.random.default_rng(1).integers(0, 1 << 60, 20_000))
     pairs = pa.array([[("key", number)] for number in numbers.to_pylist()], pa.map_(pa.string(), pa.int64()))
     arrays = [
@@ -288,11 +288,11 @@ def test_columns_that_are_expected_are_fetched_at_once(monkeypatch: pytest.Monke
             store.requests.clear()
             assert pq.ParquetFile(stream, pre_buffer=True).read(columns).num_rows == 20_000
         assert store.requests == {}, "all columns were fetched before"
-    assert column_ranges.column_ranges(end, len(data), {77}) == []
-    assert column_ranges.column_ranges(end[-20:], len(data), {1}) == [], "the end does not contain the whole footer"
-    assert column_ranges.column_ranges(b"nonsense" * 100, 800, {1}) == []
-    monkeypatch.setattr(column_ranges, "MAX_SIZE_BYTES", 1000)
-    assert column_ranges.column_ranges(end, len(data), {1}) == []
+    assert remote_reads.column_ranges(end, len(data), {77}) == []
+    assert remote_reads.column_ranges(end[-20:], len(data), {1}) == [], "the end does not contain the whole footer"
+    assert remote_reads.column_ranges(b"nonsense" * 100, 800, {1}) == []
+    monkeypatch.setattr(remote_reads, "MAX_COLUMNS_SIZE_BYTES", 1000)
+    assert remote_reads.column_ranges(end, len(data), {1}) == []
 
 
 STEPS = st.lists(
@@ -314,8 +314,8 @@ def test_a_range_reader_reads_as_a_file_does(
     store = RemoteStorage()
     store.files["f"] = data
     files = LakehouseFileIO(store)
-    previous = range_reader.READ_AHEAD_SIZE_BYTES
-    range_reader.READ_AHEAD_SIZE_BYTES = read_ahead
+    previous = remote_reads.READ_AHEAD_SIZE_BYTES
+    remote_reads.READ_AHEAD_SIZE_BYTES = read_ahead
     try:
         end = data[max(len(data) - at_hand, 0) :]
         parts = [(start, data[start : start + 9]) for start in starts if start < len(data)]
@@ -333,7 +333,7 @@ def test_a_range_reader_reads_as_a_file_does(
         buffered = io.BufferedReader(RangeReader(files.read_range, "f", len(data), end, parts))
         assert buffered.read() == data
     finally:
-        range_reader.READ_AHEAD_SIZE_BYTES = previous
+        remote_reads.READ_AHEAD_SIZE_BYTES = previous
 
 
 def test_properties_are_kept_for_pyiceberg() -> None:

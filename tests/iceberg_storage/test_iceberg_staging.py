@@ -38,7 +38,7 @@ from trinitylake.iceberg_storage import metadata as metadata_module
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.initial_metadata import new_metadata
-from trinitylake.iceberg_storage.manifests.manifest_merging import mergeable
+from trinitylake.iceberg_storage.manifests.snapshot_producer import mergeable
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from waiting import in_threads
 

@@ -16,7 +16,7 @@ import pytest
 
 import trinitylake as tl
 from local_files import local_path, write_parquet_of_size
-from trinitylake.tables.queries import planning, source
+from trinitylake.tables.queries import running, source
 from trinitylake.tables.queries.source import TableSource
 from waiting import in_threads
 
@@ -170,7 +170,7 @@ def test_pooled_connection_has_no_state_of_earlier_queries(lake: tl.Lakehouse, t
     lake.create_table("a.other", {"z": "text"})
     lake.sql("SELECT * FROM a.t, given", data={"given": [{"n": 1}]}).fetchall()
     lake.sql("SELECT setseed(0.5), x FROM a.t, a.other").fetchall()
-    with planning.planning("a test") as connection:
+    with running.planning("a test") as connection:
         made = connection.execute("SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views()")
         names = {name for (name,) in made.fetchall()}
         assert not names & {"t", "other", "given"}
@@ -182,13 +182,13 @@ def test_pooled_connection_has_no_state_of_earlier_queries(lake: tl.Lakehouse, t
 
 def test_planning_connection_is_pooled_and_closed_after_an_error(table: tl.Table, lake: tl.Lakehouse) -> None:
     lake.sql("SELECT x FROM a.t")
-    kept = list(planning._idle[os.getpid()])
+    kept = list(running._idle[os.getpid()])
     assert kept
     lake.sql("SELECT y FROM a.t")
-    assert planning._idle[os.getpid()] == kept
+    assert running._idle[os.getpid()] == kept
     with pytest.raises(tl.InvalidArgument):
         lake.sql("SELECT nothing FROM a.t")
-    assert len(planning._idle[os.getpid()]) == len(kept) - 1
+    assert len(running._idle[os.getpid()]) == len(kept) - 1
 
 
 def test_a_duckdb_whose_plans_are_not_known_is_refused(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.types import LongType
 
 import trinitylake as tl
-from trinitylake.tables.merging.take_rows import take_rows
+from trinitylake.tables.merging.row_operations import take_rows
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "name": ["a", "b", "c"]})
 

@@ -17,7 +17,7 @@ import trinitylake as tl
 from trinitylake.iceberg_storage.metadata import read_metadata
 from trinitylake.tables import frozen_table
 from trinitylake.tables.change_feed import row_comparison
-from trinitylake.tables.change_feed.row_signatures import signatures
+from trinitylake.tables.change_feed.equal_rows import signatures
 
 
 def test_signatures_depend_on_values_alone() -> None:

@@ -20,9 +20,9 @@ from local_files import lake_on_disk
 from merged_rows import content, files, numbers, pairs
 from position_deletes import delete_positions
 from trinitylake.errors import CommitConflict, InvalidArgument
-from trinitylake.iceberg_storage.data_files import parquet_batches, row_groups
+from trinitylake.iceberg_storage.data_files import file_sizes, parquet_batches
 from trinitylake.tables.merging import file_rewrite
-from trinitylake.tables.merging.differences import differing
+from trinitylake.tables.merging.row_operations import differing
 from waiting import in_threads
 
 lake = lake_on_disk("ns")
@@ -94,7 +94,7 @@ def test_rows_before_the_first_change_stay(
 def small_row_groups(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Limit batches and row groups to a few rows."""
     monkeypatch.setattr(parquet_batches, "BATCH_ROWS", rows)
-    monkeypatch.setattr(row_groups, "ROW_GROUP_SIZE_BYTES", rows * 8)
+    monkeypatch.setattr(file_sizes, "ROW_GROUP_SIZE_BYTES", rows * 8)
 
 
 @pytest.mark.parametrize("failing", [0, 3, 9])

@@ -17,7 +17,7 @@ from local_files import lake_on_disk
 from merged_rows import content, files, numbers, pairs
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.merging import matching
-from trinitylake.tables.merging.dense_keys import DenseKeys
+from trinitylake.tables.merging.join_keys import DenseKeys
 
 lake = lake_on_disk("ns")
 

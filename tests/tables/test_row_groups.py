@@ -13,7 +13,7 @@ import pytest
 import trinitylake as tl
 from local_files import lake_on_disk
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files import parquet_batches, row_groups
+from trinitylake.iceberg_storage.data_files import file_sizes, parquet_batches
 
 LIMIT, SIZE = "write.parquet.row-group-limit", "write.parquet.row-group-size-bytes"
 
@@ -122,7 +122,7 @@ def test_row_groups_are_as_large_as_the_table_says(lake: tl.Lakehouse, monkeypat
         table.append(rows(0, 1000).to_reader(max_chunksize=10))
     assert groups(table) == [[100] * 10]
     lake.alter_table(table.name, {SIZE: str(1 << 30)})
-    monkeypatch.setattr(row_groups, "MAX_ROW_GROUP_SIZE_BYTES", 3200)
+    monkeypatch.setattr(file_sizes, "MAX_ROW_GROUP_SIZE_BYTES", 3200)
     table.overwrite(rows(0, 1000).to_reader(max_chunksize=10))
     assert groups(table) == [[200] * 5], "row groups are limited by memory"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import trinitylake as tl
-from trinitylake.iceberg_storage.data_files import read_ahead, streamed_rows
+from trinitylake.iceberg_storage.data_files import streamed_rows
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 
 FILES, ROWS = 12, 20_000
@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> tl.Table:
 def test_a_slow_reader_holds_few_rows(table: tl.Table, filter: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream reads only a few files ahead of its consumer. PyIceberg's own stream would read all files while the
     first batch is used."""
-    monkeypatch.setattr(read_ahead, "BUFFER_SIZE_BYTES", 1 << 20)
+    monkeypatch.setattr(streamed_rows, "BUFFER_SIZE_BYTES", 1 << 20)
     monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
     begun: list[object] = []
     of_files, of_filters = LiveRows.batches_of, LiveRows.matching
@@ -74,9 +74,9 @@ def test_a_program_ends_with_rows_that_were_not_taken(table: tl.Table, tmp_path:
     program = """
 import sys
 import trinitylake as tl
-from trinitylake.iceberg_storage.data_files import read_ahead
+from trinitylake.iceberg_storage.data_files import streamed_rows
 
-read_ahead.BUFFER_SIZE_BYTES = 1000
+streamed_rows.BUFFER_SIZE_BYTES = 1000
 reader = tl.open(sys.argv[1]).table("a.t").scan().to_arrow_batch_reader()
 print(next(reader).num_rows > 0)
 """

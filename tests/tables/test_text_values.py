@@ -13,7 +13,7 @@ import pytest
 
 import trinitylake as tl
 from trinitylake.definitions.sql_types import parse_type
-from trinitylake.iceberg_storage.data_files.value_checks import leaf_arrays
+from trinitylake.iceberg_storage.data_files.written_values import leaf_arrays
 from trinitylake.tables.ingestion.text_rows import json_rows
 from trinitylake.tables.input_files.text_conversion import conversion
 from trinitylake.tables.input_rows import fitting

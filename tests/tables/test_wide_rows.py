@@ -19,8 +19,8 @@ import pytest
 
 import trinitylake as tl
 from local_files import lake_on_disk
-from trinitylake.iceberg_storage.data_files import live_rows, parquet_batches, read_ahead
-from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
+from trinitylake.iceberg_storage.data_files import live_rows, parquet_batches, streamed_rows
+from trinitylake.iceberg_storage.data_files.streamed_rows import ReadAhead
 from trinitylake.tables import compaction
 
 WIDE = 512 << 10
@@ -223,7 +223,7 @@ class Parts:
 def test_rows_are_read_ahead_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are read ahead within a memory limit and returned in order. An error of a read is raised at its place in the
     order, and no thread remains."""
-    monkeypatch.setattr(read_ahead, "BUFFER_SIZE_BYTES", 5 << 10)
+    monkeypatch.setattr(streamed_rows, "BUFFER_SIZE_BYTES", 5 << 10)
     parts = Parts()
     before = threading.active_count()
     taken: list[Any] = []

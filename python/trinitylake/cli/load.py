@@ -35,7 +35,7 @@ from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.tables.input_files.local_files import format_of
 from trinitylake.tables.input_files.reader import input_files
 from trinitylake.tables.input_files.text_conversion import is_convertible
-from trinitylake.tables.input_files.text_files import ENCODINGS, TextOptions
+from trinitylake.tables.input_files.text_sources import ENCODINGS, TextOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

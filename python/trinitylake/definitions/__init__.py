@@ -1,7 +1,7 @@
 """Definitions of lakehouses, namespaces, tables and views: schemas, types and definition files (format §6).
 
 `sql_types.py` (grammar in `sql_type_grammar.py`) and `schema.py` contain the classes for users;
-`stored_schema.py`, `iceberg_types.py` and `arrow_types.py` convert columns; `files.py` builds, reads and writes
+`schema.py`, `iceberg_types.py` and `arrow_types.py` convert columns; `files.py` builds, reads and writes
 definition files.
 `trinitylake_pb2.py` is generated (`scripts/generate_definitions.py`).
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyiceberg.catalog import PropertiesUpdateSummary
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
@@ -23,7 +23,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.types import transform_dict_value_to_str
 
@@ -42,8 +44,8 @@ from trinitylake.iceberg.namespaces import (
     require_namespace,
 )
 from trinitylake.iceberg.view_catalog import ViewCatalog
-from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
-from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
+from trinitylake.iceberg_storage.errors import pyiceberg_errors
+from trinitylake.iceberg_storage.extended_pyiceberg.catalog import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyTable
 from trinitylake.iceberg_storage.external_tables import load_external
 from trinitylake.iceberg_storage.federated_tables import open_federated
@@ -54,11 +56,6 @@ from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.tables.table_definition import metadata_path
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.update import TableRequirement, TableUpdate
 
 
 class TrinityLakeCatalog(ViewCatalog):

@@ -15,10 +15,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 
+from trinitylake import _core
 from trinitylake.definitions import new_namespace_def, parse_namespace_def, serialize
 
 if TYPE_CHECKING:
-    from trinitylake import _core
     from trinitylake.lakehouse.transaction import Transaction
 
     State = _core.Version | _core.Transaction

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.update import AssertCreate, AssignUUIDUpdate, SetLocationUpdate, TableRequirement, TableUpdate
 
@@ -29,8 +30,6 @@ from trinitylake.iceberg_storage.update_checks import collected_by_lakehouse
 from trinitylake.tables.registered_table import registered_table
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     from trinitylake.lakehouse.transaction import Transaction
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pyarrow as pa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
 from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.types import transform_dict_value_to_str
 from pyiceberg.view import View
+from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 
 from trinitylake.definitions import new_id, parse_view_def, serialize
 from trinitylake.errors import InvalidLocation
@@ -21,7 +21,7 @@ from trinitylake.iceberg.namespaces import (
     object_tuple,
     require_namespace,
 )
-from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
+from trinitylake.iceberg_storage.errors import pyiceberg_errors
 from trinitylake.iceberg_storage.locations import default_location, managed_location
 from trinitylake.iceberg_storage.view_metadata import (
     new_view_metadata,
@@ -30,12 +30,7 @@ from trinitylake.iceberg_storage.view_metadata import (
     view_metadata,
 )
 from trinitylake.iceberg_storage.view_names import named_by_lakehouse
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyiceberg.view.metadata import ViewMetadata, ViewVersion
-
-    from trinitylake.lakehouse.transaction import Transaction
+from trinitylake.lakehouse.transaction import Transaction
 
 
 class ViewCatalog(BoundCatalog):

@@ -17,6 +17,7 @@ from decimal import Decimal, localcontext
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from pyiceberg import types as iceberg
 from pyiceberg.manifest import DataFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField
@@ -272,6 +273,4 @@ def _begin_of(transform: Transform[Any, Any], source: iceberg.IcebergType) -> Ca
 
 def _day_of_month(month: int) -> int:
     """Days from 1970-01-01 to the first day of a month. `month` is counted from January 1970."""
-    import numpy as np
-
     return int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64))

@@ -31,7 +31,7 @@ from trinitylake.base.secret_values import is_secret
 from trinitylake.definitions.trinitylake_pb2 import TableDef
 from trinitylake.errors import InvalidArgument, ObjectNotFound, StorageError, TrinityLakeError
 from trinitylake.iceberg_storage.extended_pyiceberg.federated_catalog import FederatedRestCatalog
-from trinitylake.iceberg_storage.pyiceberg_patches.functions import configuration_at_start
+from trinitylake.iceberg_storage.pyiceberg_patches import configuration_at_start
 
 CATALOG_PROPERTY = OWN_PROPERTY_PREFIX + "catalog"
 TABLE_PROPERTY = OWN_PROPERTY_PREFIX + "table"

@@ -12,14 +12,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from functools import cached_property, lru_cache, partial
+from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from trinitylake import _core
+from trinitylake._core import FileInParts, Storage
 from trinitylake.errors import (
     InvalidLocation,
     ObjectAlreadyExists,
@@ -27,15 +29,8 @@ from trinitylake.errors import (
     TransactionExpired,
     VersionExpired,
 )
-from trinitylake.iceberg_storage.column_ranges import column_ranges
 from trinitylake.iceberg_storage.file_writer import FileWriter
-from trinitylake.iceberg_storage.prefetch import Prefetch
-from trinitylake.iceberg_storage.range_reader import RangeReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-
-    from trinitylake._core import FileInParts, Storage
+from trinitylake.iceberg_storage.remote_reads import Prefetch, RangeReader, column_ranges
 
 #: Files up to this size are fetched by one request. For a larger file, the first request fetches the last bytes.
 WHOLE_FILE_MAX_SIZE_BYTES = 1 << 20
@@ -64,7 +59,6 @@ class LakehouseFileIO(FileIO):
     """File access below the root of one lakehouse.
 
     Args:
-        storage: the storage of the lakehouse.
         properties: settings of PyIceberg, without credentials.
         check_kept: called if a file is missing. Raises `VersionExpired` or `TransactionExpired` if the version or
             transaction of the file has expired.
@@ -96,10 +90,8 @@ class LakehouseFileIO(FileIO):
         return os.path.realpath(self._local_root) + "/" if self._local_root else None
 
     def _begin(self, whole: LakehouseFileIO | None) -> None:
-        """Set the state that copies do not share.
-
-        `whole` is the file access of the enclosing operation. It also records each file that this object writes.
-        """
+        """Set the state that copies do not share."""
+        # `whole` is the file access of the enclosing operation. It also records each file that this object writes.
         self._ahead: dict[str, Prefetch] = {}
         self._columns: dict[str, Container[int]] = {}
         self._written: dict[str, None] = {}
@@ -118,7 +110,7 @@ class LakehouseFileIO(FileIO):
 
     def __reduce__(self) -> tuple[Callable[..., LakehouseFileIO], tuple[Any, ...]]:
         """Pickle the file access without its record of written files."""
-        return _unpickled, (self.storage, dict(self.properties), self.check_kept)
+        return partial(LakehouseFileIO, check_kept=self.check_kept), (self.storage, dict(self.properties))
 
     def scoped(self) -> LakehouseFileIO:
         """The same file access with a separate record of written files."""
@@ -407,12 +399,6 @@ class LakehouseFileIO(FileIO):
         if self.check_kept is not None:
             self.check_kept()
         raise MissingFile(self.uri_of(path), path) from error
-
-
-def _unpickled(
-    storage: Storage, properties: Mapping[str, str], check_kept: Callable[[], None] | None
-) -> LakehouseFileIO:
-    return LakehouseFileIO(storage, properties, check_kept=check_kept)
 
 
 class LakehouseInputFile(InputFile):

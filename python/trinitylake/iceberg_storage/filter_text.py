@@ -261,10 +261,8 @@ class _Parser:
 
 
 def _decimal(text: str) -> Decimal:
-    """Parse a number as a decimal without an exponent, because Iceberg's decimals have none.
-
-    Numbers above 10^400 become 10^400, and numbers nearer to 0 than 10^-400 become 10^-400; no type has such numbers.
-    """
+    """Parse a number as a decimal without an exponent, because Iceberg's decimals have none."""
+    # Numbers above 10^400 become 10^400, and numbers nearer to 0 than 10^-400 become 10^-400; no type has such numbers.
     try:
         number = Decimal(text) or Decimal(0)
     except InvalidOperation:

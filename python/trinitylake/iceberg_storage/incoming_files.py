@@ -12,23 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetStatisticsUpdate, TableUpdate
 
 from trinitylake.errors import InvalidArgument, InvalidLocation, TrinityLakeError
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.locations import qualified_path
 from trinitylake.iceberg_storage.manifests.manifest_consistency import ManifestCheck, SpecsAndSchemas
 from trinitylake.iceberg_storage.manifests.manifest_file import entries_in_turn
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
-
-if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestFile
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
-
-    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
 #: Errors for a damaged or missing manifest.
 UNREADABLE = (TrinityLakeError, OSError, ValueError, KeyError, EOFError, TypeError, IndexError)

@@ -52,7 +52,6 @@ def cloned_metadata(io: LakehouseFileIO, path: str, id: str, folder: str) -> tup
     Args:
         io: the file access of the lakehouse.
         path: the metadata file of the source table.
-        id: the id of the clone.
         folder: the URI of the folder of the clone.
 
     Returns: the paths of the new metadata file, and of the folder of the source. Raises as `read_metadata` does.

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pyiceberg import types as iceberg
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.transforms import (
@@ -35,10 +36,6 @@ from pyiceberg.transforms import (
 from trinitylake.definitions.sql_type_grammar import check_depth
 from trinitylake.iceberg_storage.schema_compatibility import all_fields, check_evolution, parts_of
 from trinitylake.iceberg_storage.table_properties import is_number
-
-if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
 
 MAX_INTEGER = 2**31 - 1
 MAX_LONG = 2**63 - 1

@@ -88,19 +88,15 @@ class TableRelocation:
                 one.model_copy(update={"manifest_list": self._manifest_list(one.manifest_list, one.snapshot_id)})
                 for one in metadata.snapshots
             ],
-            "metadata_log": [
-                one.model_copy(update={"metadata_file": self._relocated_uri(one.metadata_file)})
-                for one in metadata.metadata_log
-            ],
-            "statistics": [
-                one.model_copy(update={"statistics_path": self._relocated_uri(one.statistics_path)})
-                for one in metadata.statistics
-            ],
-            "partition_statistics": [
-                one.model_copy(update={"statistics_path": self._relocated_uri(one.statistics_path)})
-                for one in metadata.partition_statistics
-            ],
         }
+        for name, uri in (
+            ("metadata_log", "metadata_file"),
+            ("statistics", "statistics_path"),
+            ("partition_statistics", "statistics_path"),
+        ):
+            changes[name] = [
+                one.model_copy(update={uri: self._relocated_uri(getattr(one, uri))}) for one in getattr(metadata, name)
+            ]
         if all(getattr(metadata, name) == value for name, value in changes.items()):
             return None
         return metadata.model_copy(update=changes)
@@ -141,57 +137,51 @@ class TableRelocation:
             file[at[_REFERENCED_DATA_FILE]] = self._relocated_uri(file[at[_REFERENCED_DATA_FILE]])
         if _CONTENT not in at or file[at[_CONTENT]] != DataFileContent.POSITION_DELETES.value:
             return
-        if str(file[at[_FILE_FORMAT]]).upper() == "PUFFIN":
-            file[at[FILE_PATH]], file[at[FILE_SIZE_BYTES]] = self._deletion_vectors(uri, file[at[FILE_SIZE_BYTES]])
-            return
-        if str(file[at[_FILE_FORMAT]]).upper() != "PARQUET":
+        format = str(file[at[_FILE_FORMAT]]).lower()
+        rewrites = {"puffin": self._deletion_vectors, "parquet": self._position_deletes}
+        if format not in rewrites:
             raise InvalidArgument(f"{uri}: position deletes as {file[at[_FILE_FORMAT]]} files cannot be relocated")
-        file[at[FILE_PATH]], file[at[FILE_SIZE_BYTES]] = self._position_deletes(uri, file[at[FILE_SIZE_BYTES]])
+        if uri not in self._moved:
+            if (data := rewrites[format](uri)) is None:
+                self._moved[uri] = self._relocated_uri(uri), file[at[FILE_SIZE_BYTES]]
+            else:
+                path = self._sibling_path(uri, f"{uuid.uuid4()}-deletes.{format}")
+                self._store(path, data)
+                self._moved[uri] = self._uri_of(path), len(data)
+        file[at[FILE_PATH]], file[at[FILE_SIZE_BYTES]] = self._moved[uri]
         if uri in self._bounds:
             for field, bound in zip((_LOWER_BOUNDS, _UPPER_BOUNDS), self._bounds[uri], strict=True):
                 if file[at[field]]:
                     file[at[field]] = {**file[at[field]], _DELETED_FILE_PATH_ID: bound}
 
-    def _deletion_vectors(self, uri: str, size_bytes: int) -> tuple[str, int]:
-        """The URI and size of a Puffin file after relocation."""
-        if uri not in self._moved:
-            with self._io.new_input(uri).open() as stream:
-                data = stream.read()
-            try:
-                here = with_data_files(data, self._relocated_uri)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise CorruptFile(f"{uri}: deletion vectors cannot be read: {error}", path=uri) from error
-            if here == data:
-                self._moved[uri] = self._relocated_uri(uri), size_bytes
-                return self._moved[uri]
-            path = self._sibling_path(uri, f"{uuid.uuid4()}-deletes.puffin")
-            self._store(path, here)
-            self._moved[uri] = self._uri_of(path), len(here)
-        return self._moved[uri]
+    def _deletion_vectors(self, uri: str) -> bytes | None:
+        """The new content of a Puffin file; None if it does not change."""
+        with self._io.new_input(uri).open() as stream:
+            data = stream.read()
+        try:
+            here = with_data_files(data, self._relocated_uri)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptFile(f"{uri}: deletion vectors cannot be read: {error}", path=uri) from error
+        return None if here == data else here
 
-    def _position_deletes(self, uri: str, size_bytes: int) -> tuple[str, int]:
-        """The URI and size of a position delete file after relocation."""
-        if uri not in self._moved:
-            with self._io.new_input(uri).open() as stream, reading(uri, has_known_types=True):
-                file = open_parquet(pa.BufferReader(stream.read()))
-                rows = file.read()
-            paths = rows.column(_DELETED_FILE_PATH)
-            here = {one: self._relocated_uri(one) for one in pc.unique(paths).to_pylist()}
-            if all(old == new for old, new in here.items()):
-                self._moved[uri] = self._relocated_uri(uri), size_bytes
-                return self._moved[uri]
-            position = rows.schema.get_field_index(_DELETED_FILE_PATH)
-            renamed = pa.array([here[one] for one in paths.to_pylist()], rows.schema.field(position).type)
-            rows = rows.set_column(position, rows.schema.field(position), renamed)
-            buffer = io.BytesIO()
-            compression = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
-            with pq.ParquetWriter(buffer, rows.schema, compression=compression, write_page_checksum=True) as writer:
-                writer.write_table(rows)
-            path = self._sibling_path(uri, f"{uuid.uuid4()}-deletes.parquet")
-            self._store(path, buffer.getvalue())
-            self._moved[uri] = self._uri_of(path), buffer.tell()
-            self._bounds[uri] = min(here.values()).encode(), max(here.values()).encode()
-        return self._moved[uri]
+    def _position_deletes(self, uri: str) -> bytes | None:
+        """The new content of a position delete file; None if it does not change."""
+        with self._io.new_input(uri).open() as stream, reading(uri, has_known_types=True):
+            file = open_parquet(pa.BufferReader(stream.read()))
+            rows = file.read()
+        paths = rows.column(_DELETED_FILE_PATH)
+        here = {one: self._relocated_uri(one) for one in pc.unique(paths).to_pylist()}
+        if all(old == new for old, new in here.items()):
+            return None
+        position = rows.schema.get_field_index(_DELETED_FILE_PATH)
+        renamed = pa.array([here[one] for one in paths.to_pylist()], rows.schema.field(position).type)
+        rows = rows.set_column(position, rows.schema.field(position), renamed)
+        buffer = io.BytesIO()
+        compression = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
+        with pq.ParquetWriter(buffer, rows.schema, compression=compression, write_page_checksum=True) as writer:
+            writer.write_table(rows)
+        self._bounds[uri] = min(here.values()).encode(), max(here.values()).encode()
+        return buffer.getvalue()
 
     def _avro(
         self, uri: str, relocate: Callable[[Record, dict[int, int]], None], new_name: str

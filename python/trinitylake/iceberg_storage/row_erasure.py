@@ -56,7 +56,7 @@ from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, wr
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list, write_list_of
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
 from trinitylake.iceberg_storage.puffin import with_data_files
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
+from trinitylake.iceberg_storage.pyiceberg_patches import variants_in
 from trinitylake.iceberg_storage.row_ids import (
     ROW_IDS_SINCE,
     first_row_id_of_file,

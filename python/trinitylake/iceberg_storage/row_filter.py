@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -69,9 +71,6 @@ from trinitylake.base.arguments import hint
 from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.iceberg_storage.column_summary import ColumnSummary
 from trinitylake.iceberg_storage.datetime_text import is_moment, units_since_epoch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Possible results of a filter for a row, as bits of a set.
 TRUE, FALSE, NULL = 1, 2, 4
@@ -137,8 +136,6 @@ class RowFilter:
         Args:
             rows: rows with the columns of the filter, promoted to the types in the schema.
         """
-        import pyarrow as pa
-
         found = self._root.matches(_Rows(rows))
         return pa.repeat(found, rows.num_rows) if isinstance(found, pa.Scalar) else found
 
@@ -146,8 +143,6 @@ class RowFilter:
         return rows.filter(self.matches(rows))
 
     def others(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow.compute as pc
-
         return rows.filter(pc.invert(pc.fill_null(self.matches(rows), False)))
 
 
@@ -162,9 +157,6 @@ class _Rows:
         return self._columns[path]
 
     def _found(self, path: tuple[str, ...]) -> Any:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         column = self._rows.column(self._rows.schema.get_field_index(path[0]))
         for name in path[1:]:
             column = pc.struct_field(column, [column.type.get_field_index(name)])
@@ -195,8 +187,6 @@ class _Constant(_Node):
         return TRUE if self.value else FALSE
 
     def matches(self, rows: _Rows) -> Any:
-        import pyarrow as pa
-
         return pa.scalar(self.value)
 
 
@@ -209,8 +199,6 @@ class _Not(_Node):
         return (found & NULL) | (TRUE if found & FALSE else 0) | (FALSE if found & TRUE else 0)
 
     def matches(self, rows: _Rows) -> Any:
-        import pyarrow.compute as pc
-
         return pc.invert(self.part.matches(rows))
 
 
@@ -237,8 +225,6 @@ class _Joined(_Node):
         return found
 
     def matches(self, rows: _Rows) -> Any:
-        import pyarrow.compute as pc
-
         join = pc.and_kleene if self.decides == FALSE else pc.or_kleene
         return reduce(join, (part.matches(rows) for part in self.parts))
 
@@ -311,8 +297,6 @@ class _Test(_Node):
         return (TRUE if may else 0) | (0 if must else FALSE)
 
     def matches(self, rows: _Rows) -> Any:
-        import pyarrow.compute as pc
-
         column, values = rows.column(self.path), self.values
         if self.kind is IsNull:
             return pc.is_null(column)
@@ -332,16 +316,11 @@ class _Test(_Node):
 
 def _known(column: Any, answer: Any) -> Any:
     """Return `answer` where `column` is not NULL, and NULL elsewhere."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.if_else(pc.is_valid(column), answer, pa.scalar(None, pa.bool_()))
 
 
 def _array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     """An array of values in the encoding of column summaries, in which dates and times are numbers."""
-    import pyarrow as pa
-
     if pa.types.is_date32(type):
         return pa.array(values, pa.int32()).cast(type)
     if pa.types.is_temporal(type):
@@ -454,11 +433,9 @@ def _value(literal: Literal[Any], type: IcebergType) -> Any:
 
 
 def _floor_and_ceiling(literal: Literal[Any], type: IcebergType) -> tuple[Any, Any] | None:
-    """The largest number of a type that is at most the literal, and the smallest number that is at least the literal.
-
-    Both are equal if the literal is a number of the type. A missing number is None. The result is None unless literal
-    and type are numeric.
-    """
+    """The largest number of a type that is at most the literal, and the smallest that is at least the literal."""
+    # Both are equal if the literal is a number of the type. A missing number is None. The result is None unless literal
+    # and type are numeric.
     if not isinstance(literal, _NUMBERS):
         return None
     value = literal.value

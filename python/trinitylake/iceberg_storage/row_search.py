@@ -52,7 +52,6 @@ class RowSearch:
 
     Args:
         io: the file access of the lakehouse.
-        filter: the rows to find.
         schemas: all schemas of the table, the newest first.
         known: an earlier search with the same filter, whose results are reused.
 
@@ -176,10 +175,8 @@ class RowSearch:
     def _positions(
         self, metadata: TableMetadata, file: DataFile, bindings: Iterable[Binding], own: frozenset[int]
     ) -> np.ndarray:
-        """Positions of the matching rows. Every row is compared, without skipping row groups by statistics.
-
-        `own` are the ids of columns that count as NULL in a file that lacks them.
-        """
+        """Positions of the matching rows. Every row is compared, without skipping row groups by statistics."""
+        # `own` are the ids of columns that count as NULL in a file that lacks them.
         found = np.empty(0, np.int64)
         for schema, filter in bindings:
             rows = LiveRows(with_schema(metadata, schema), self._io, [])

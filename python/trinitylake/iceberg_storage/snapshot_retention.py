@@ -19,7 +19,7 @@ snapshots that remain:
    missing.
 
 A commit keeps the snapshots that it adds. So each snapshot is in the metadata file of the version that added it, where
-`past_snapshots.py` finds it. Retention deletes no files, because older versions need the files of these snapshots.
+`row_conflicts.py` finds it. Retention deletes no files, because older versions need the files of these snapshots.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ def retained(metadata: TableMetadata, unset: Retention | None = None, now_millis
     """The ids of the snapshots that are retained by the rules of this module.
 
     Args:
-        metadata: of a table.
         unset: the retention of `main` if no property sets it; by default `UNSET`.
         now_millis: the time at which ages are measured; by default the last change of the table.
     """

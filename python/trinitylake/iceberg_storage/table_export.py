@@ -37,7 +37,6 @@ class TableExport(TableRelocation):
 
     Args:
         io: the file access of the lakehouse.
-        target: the storage to copy to.
         keeps_history: whether to copy all snapshots in the metadata, instead of only those of branches and tags.
         present: lengths of the manifests that the target already has, by path.
 

@@ -21,8 +21,6 @@ class TableFileIO(LakehouseFileIO):
     """File access to the folder of one table.
 
     Args:
-        io: file access of the lakehouse.
-        path: the folder, below the root.
         shared: folders of other tables that may be read as well.
     """
 

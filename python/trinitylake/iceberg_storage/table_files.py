@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
@@ -34,20 +34,8 @@ class Found(NamedTuple):
     is_missing: bool = False
 
 
-class KnownManifests:
-    """Manifests and manifest lists that are already read, by hashes of their locations. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-        self._lock = threading.Lock()
-
-    def add(self, location: str) -> bool:
-        """Add a location. Returns whether it is new."""
-        with self._lock:
-            fingerprint = hash(location)
-            is_new = fingerprint not in self._seen
-            self._seen.add(fingerprint)
-            return is_new
+#: Hashes of the locations of manifests and manifest lists that are already read, with any value.
+KnownManifests: TypeAlias = dict[int, object]
 
 
 class TableFiles:
@@ -55,7 +43,6 @@ class TableFiles:
 
     Args:
         io: the file access of the lakehouse.
-        metadata: of the table.
         known: manifests that need not be read again. Read manifests are added.
         reads_data: whether to read the data files too, and verify their checksums.
     """
@@ -70,7 +57,7 @@ class TableFiles:
         self._io = io
         self._reads_data = reads_data
         self._metadata = metadata
-        self._known = known or KnownManifests()
+        self._known = {} if known is None else known
         self._folder = io.path_of(metadata.location.rstrip("/")) + "/"
         self._present = {path: size_bytes for path, size_bytes, _ in io.storage.list(self._folder)}
         self._seen: set[tuple[str, tuple[int, int] | None]] = set()
@@ -107,7 +94,8 @@ class TableFiles:
     def _with_content(
         self, location: str, size_bytes: int | None, content: Callable[[], Iterator[Found]]
     ) -> Iterator[Found]:
-        if not self._known.add(location):
+        mark = object()
+        if self._known.setdefault(hash(location), mark) is not mark:  # one step, also if several threads look up
             return
         for found in self._looked_up(location, size_bytes):
             yield found
@@ -170,7 +158,7 @@ class NamedFiles:
     def __init__(self, io: LakehouseFileIO, reads_data: bool = False) -> None:
         self._io = io
         self._reads_data = reads_data
-        self._known = KnownManifests()
+        self._known: KnownManifests = {}
         self._lock = threading.Lock()
         self.looked_for = 0
 

@@ -34,7 +34,6 @@ def named_by_lakehouse(metadata: ViewMetadata, transaction_catalog: str = "") ->
     """Remove the names of transactions' catalogs from all versions of a view.
 
     Args:
-        metadata: of the view.
         transaction_catalog: the name that the client chose for the catalog of its transaction. Names that this library
             chose are always removed.
     """

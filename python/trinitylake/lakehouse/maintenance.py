@@ -183,7 +183,7 @@ class LakehouseMaintenance:
         counted = stats_of(self._handle.core.latest())
         if not files:
             return counted
-        from trinitylake.iceberg_storage.data_files.data_file_sizes import SMALL_FILE_SIZE_BYTES
+        from trinitylake.iceberg_storage.data_files.file_sizes import SMALL_FILE_SIZE_BYTES
 
         usage = self._handle.core.usage(self.expire(dry_run=True).oldest, SMALL_FILE_SIZE_BYTES, progress)
         return replace(counted, files=file_stats(usage))

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.parameters import numbered
-from trinitylake.tables.queries.parsed_query import shortened
-from trinitylake.tables.queries.planning import planning
+from trinitylake.tables.queries.parsed_query import numbered, shortened
 from trinitylake.tables.queries.prepared import NEEDS
+from trinitylake.tables.queries.running import planning
 from trinitylake.tables.queries.statement_text import Statement, statement_of
 from trinitylake.tables.queries.tokens import first_word, tokens_of
 from trinitylake.tables.sql_sandbox import refusals

@@ -21,9 +21,9 @@ from trinitylake.tables.queries.changes import Changes
 from trinitylake.tables.queries.duckdb_types import with_uuids
 from trinitylake.tables.queries.named_objects import Names
 from trinitylake.tables.queries.parsed_query import shortened
-from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.prepared import NEEDS, PreparedQuery, QueryOptions
 from trinitylake.tables.queries.query import SHOWN_ROWS, Query
+from trinitylake.tables.queries.running import planning
 from trinitylake.tables.queries.statement_text import (
     CreateNamespace,
     CreateTable,

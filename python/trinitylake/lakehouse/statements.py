@@ -76,8 +76,7 @@ class Statements(Reader):
 
     def _write(self, query: str, options: QueryOptions, note: CommitInfo) -> Query | None:
         from trinitylake.lakehouse.sql_kinds import writing_statement
-        from trinitylake.tables.queries.parameters import by_name
-        from trinitylake.tables.queries.parsed_query import shortened
+        from trinitylake.tables.queries.parsed_query import by_name, shortened
 
         if (statement := writing_statement(query)) is None:
             return None

@@ -348,7 +348,7 @@ class Transaction(OpenTransaction):
 
         A transaction with other changes commits alone. Raises the errors of `commit`.
         """
-        from trinitylake.iceberg_storage.commit_errors import TableConflict
+        from trinitylake.iceberg_storage.errors import TableConflict
         from trinitylake.tables.group_append import Committed, Task, WrittenAppend, groups_of
         from trinitylake.tables.table_locks import table_locks
 

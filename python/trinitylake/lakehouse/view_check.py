@@ -11,7 +11,7 @@ from trinitylake.iceberg_storage.view_names import is_transaction_catalog
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.view import View
 from trinitylake.tables.queries.parsed_query import Parts, parsed
-from trinitylake.tables.queries.planning import planning
+from trinitylake.tables.queries.running import planning
 
 
 def problems_of_views(lake: LakehouseVersion) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from pyiceberg.io import InputStream
 
 from trinitylake.base.json_memory_size import parsed_size_bytes
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, LakehouseInputFile
-from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
+from trinitylake.iceberg_storage.manifests.avro_file import SizeBudget, SizeLimitExceeded
 from trinitylake.rest.errors import RestError, too_large
 from trinitylake.rest.limits import SharedLimit
 

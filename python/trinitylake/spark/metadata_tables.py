@@ -132,7 +132,7 @@ class MetadataReader(DataSourceReader):
         """One row for each data and delete file of a table."""
         from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_path
         from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
-        from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
+        from trinitylake.iceberg_storage.pyiceberg_patches import schema_with_sources
 
         iceberg = lake.at(version=self._version).table(self._options.table_name).iceberg
         snapshot = iceberg.current_snapshot()

@@ -15,7 +15,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.uuid_casts import has_uuids, texts_of_uuids
+from trinitylake.tables.text_casts import has_uuids, texts_of_uuids
 
 #: The argument for the time zone, which Spark 4.2 and later need for timestamps; Spark 4.1 assumes UTC.
 _IN_UTC: Any = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
-from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
+from trinitylake.iceberg_storage.data_files.written_values import defaulted
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.spark.filters import option_filter
 from trinitylake.spark.options import Options

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
-from trinitylake.iceberg_storage.data_files.write_defaults import filled
+from trinitylake import _core
+from trinitylake.iceberg_storage.data_files.written_values import filled
+from trinitylake.tables.declared_limits import Limits
 from trinitylake.tables.input_rows import conform
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
-
-    from trinitylake import _core
     from trinitylake.base.commit_info import CommitInfo
-    from trinitylake.tables.declared_limits import Limits
 
 
 class Batch(NamedTuple):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
 
-from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
+from trinitylake.iceberg_storage.errors import pyiceberg_errors
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pyiceberg.table import CommitTableResponse, Table
-    from pyiceberg.table.update import TableRequirement, TableUpdate
-    from pyiceberg.typedef import Identifier
-
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 
     Commit: TypeAlias = Callable[[Sequence[TableRequirement], Sequence[TableUpdate], Table], StagedTable]

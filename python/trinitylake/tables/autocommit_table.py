@@ -8,14 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
 
+from trinitylake import _core
+from trinitylake._core import Lakehouse as CoreLakehouse
+from trinitylake._core import Transaction as CoreTransaction
+from trinitylake._core import Version
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
-from trinitylake.base.qualified_names import split
-from trinitylake.definitions import new_id, parse_table_def, serialize
+from trinitylake.base.qualified_names import Identifier, split
+from trinitylake.definitions import TableDef, new_id, parse_table_def, serialize
 from trinitylake.errors import CommitConflict, InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.iceberg_storage.extended_pyiceberg.catalog_table import CatalogTable
+from trinitylake.iceberg_storage.extended_pyiceberg.catalog import CatalogTable
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary
 from trinitylake.tables.append_batch import Batch, OtherColumns, columns_text, of_ipc, to_ipc
 from trinitylake.tables.autocommit_catalog import AutocommitCatalog
@@ -23,23 +31,12 @@ from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.frozen_table import FrozenTable
 from trinitylake.tables.group_append import Committed, LostRace, Member, groups_of
 from trinitylake.tables.merge import WriteResult, committed
+from trinitylake.tables.table import Table
 from trinitylake.tables.table_locks import table_locks
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.update import TableRequirement, TableUpdate
-
-    from trinitylake import _core
-    from trinitylake._core import Lakehouse as CoreLakehouse
-    from trinitylake._core import Transaction as CoreTransaction
-    from trinitylake._core import Version
-    from trinitylake.base.qualified_names import Identifier
-    from trinitylake.definitions import TableDef
-    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
-    from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
 Result = TypeVar("Result")
@@ -246,11 +243,9 @@ class AutocommitTable(FrozenTable):
         *,
         gives_way: bool = False,
     ) -> Committed:
-        """Append without rows of other processes. With `batch`, the append is the commit of a user's transaction.
+        """Append without rows of other processes. With `batch`, the append is the commit of a user's transaction."""
 
-        With `gives_way`, raises `LostRace` if another process changes the table first.
-        """
-
+        # With `gives_way`, raises `LostRace` if another process changes the table first.
         def statement(transaction: TransactionWithTables) -> TransactionTable:
             transaction._gives_way = gives_way
             table = cast("TransactionTable", self._in(transaction))
@@ -353,10 +348,8 @@ class AutocommitTable(FrozenTable):
         return Committed(table, table._committed_version)
 
     def _in_version(self, number: int) -> AutocommitTable:
-        """A handle that shows the table in a version that another process committed.
-
-        If the table has another name in that version, the handle shows the same definition as this handle.
-        """
+        """A handle that shows the table in a version that another process committed."""
+        # If the table has another name in that version, the handle shows the same definition as this handle.
         definition = self._lakehouse._core.version(number).read("table", self._namespace, self._name)
         shown = serialize(self._definition) if definition is None else definition
         return AutocommitTable(self._lakehouse, self._namespace, self._name, shown, number)

@@ -13,28 +13,27 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import FileScanTask, TableProperties
+from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
-from trinitylake.iceberg_storage.data_files.data_file_sizes import TARGET_FILE_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
+from trinitylake.iceberg_storage.data_files.file_sizes import ROW_GROUP_SIZE_BYTES, TARGET_FILE_SIZE_BYTES, grouped
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_SIZE_BYTES
-from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
-from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES
 from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile, carried_schema
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder
-from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD, runs
+from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD, ReadAhead, runs
 from trinitylake.iceberg_storage.delete_files import file_key, of_one_data_file
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
@@ -44,9 +43,6 @@ from trinitylake.iceberg_storage.snapshot_counts import count_in, summary_of
 from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.file_groups import FileGroups, Group
 from trinitylake.tables.partitioning_and_sorting import row_order
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
 
 #: Maximum number of groups of files that are written at the same time.
 WORKERS = min(4, os.cpu_count() or 1)
@@ -84,7 +80,6 @@ def compact(
     """Replace small files by larger ones, in one snapshot.
 
     Args:
-        iceberg: a staged table.
         filter: only files that may hold matching rows are compacted.
         target_file_size_bytes: of the new files; by default the table's property.
         min_files: partitions with fewer small files are skipped, unless deletes are applied or files are sorted.
@@ -145,7 +140,6 @@ def _at_rest(
 
     Args:
         kept: files that no group contains, and that have no deleted rows.
-        written: the files that were written.
 
     Returns the final new files, and the files of `kept` that they replace.
     """
@@ -298,14 +292,8 @@ def _sorted(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
 
 def together(tables: Iterable[pa.Table], size_bytes: int) -> Iterator[pa.Table]:
     """Concatenate consecutive tables up to a size. A larger table is not divided."""
-    parts: list[pa.Table] = []
-    for table in tables:
-        if parts and sum(part.nbytes for part in parts) + table.nbytes > size_bytes:
-            yield pa.concat_tables(parts).combine_chunks()
-            parts = []
-        parts.append(table)
-    if parts:
-        yield pa.concat_tables(parts).combine_chunks()
+    parts = grouped(tables, lambda table: table.nbytes, size_bytes)
+    return (pa.concat_tables(some).combine_chunks() for some in parts)
 
 
 def _data_sequence_number(metadata: TableMetadata) -> int | None:

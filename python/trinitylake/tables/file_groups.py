@@ -17,7 +17,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 
-from trinitylake.iceberg_storage.data_files.data_file_sizes import SMALL_PART
+from trinitylake.iceberg_storage.data_files.file_sizes import SMALL_PART, grouped
 from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
 from trinitylake.iceberg_storage.delete_files import of_one_data_file
 
@@ -50,7 +50,6 @@ class FileGroups:
     """Chooses files of a table and puts them into groups.
 
     Args:
-        metadata: of the table.
         size: target size of the new files, in bytes.
         min_files: partitions with fewer small files are skipped, unless files have deleted rows.
         min_deleted_percent: a file with a smaller percentage of deleted rows counts as a file without deleted rows.
@@ -85,11 +84,9 @@ class FileGroups:
         return self._is_small(task.file) or task.file.spec_id != self._spec_id or self._needs_deletes_applied(task)
 
     def _needs_deletes_applied(self, task: FileScanTask) -> bool:
-        """Whether a file must be rewritten to apply its deletes.
-
-        Always true if the number of deleted rows is unknown, as for equality deletes and for delete files of several
-        data files.
-        """
+        """Whether a file must be rewritten to apply its deletes."""
+        # Always true if the number of deleted rows is unknown, as for equality deletes and for delete files of several
+        # data files.
         own = of_one_data_file(task.delete_files)
         if len(own) < len(task.delete_files) or len(own) > MAX_DELETE_FILES:
             return True
@@ -112,14 +109,7 @@ class FileGroups:
         for key, members in by_partition.items():
             if not is_sorted and len(members) < self._min_files and not any(map(self._needs_deletes_applied, members)):
                 continue
-            parts: list[list[FileScanTask]] = [[]]
-            bytes_in_part = 0
-            for task in members:
-                if parts[-1] and bytes_in_part + task.file.file_size_in_bytes > limit:
-                    parts.append([])
-                    bytes_in_part = 0
-                parts[-1].append(task)
-                bytes_in_part += task.file.file_size_in_bytes
+            parts = list(grouped(members, lambda task: task.file.file_size_in_bytes, limit))
             if not is_sorted and len(parts) > 1 and len(parts[-1]) < self._min_files:
                 few = parts.pop()  # a separate group would become a small file again
                 parts[-1] += few

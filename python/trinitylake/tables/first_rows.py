@@ -1,23 +1,85 @@
-"""Preview of a table: its first rows, with limits on what is read, so that the cost does not grow with the table.
+"""Preview of a table: its first rows and profiles of its columns, at a cost that does not grow with the table.
 
-Sizes in manifests and Parquet footers are compared with the limits before rows are read.
+Sizes in manifests and Parquet footers are compared with the limits before rows are read. A profile has the share of
+NULL and the bounds of a column, from the metrics of data files: deleted rows are still counted, bounds of long strings
+are truncated, and without metrics the profile is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import BinaryType, FixedType, NestedField, UUIDType
 
+from trinitylake.iceberg_storage.column_summary import value_of_bytes
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no_rows, typed
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
-from trinitylake.tables.column_profiles import ColumnProfile, column_profiles
+from trinitylake.iceberg_storage.pyiceberg_patches import variants_in
+
+Metric = TypeVar("Metric", int, bytes)
+
+
+class ColumnProfile(NamedTuple):
+    """Share of NULL and bounds of one column; None if unknown.
+
+    Attributes:
+        nulls: share of rows with NULL, from 0 to 1.
+        bounds: the smallest and the largest value, in the Arrow type of the column.
+    """
+
+    nulls: float | None = None
+    bounds: pa.Array | None = None
+
+
+def column_profiles(
+    files: Sequence[DataFile], fields: Iterable[NestedField], types: pa.Schema, unknown: Collection[int] = ()
+) -> list[ColumnProfile]:
+    """The profile of each field. `types` are the Arrow types; `unknown` are ids of fields with unreliable metrics."""
+    n_rows = sum(file.record_count for file in files)
+    return [
+        ColumnProfile()
+        if not n_rows or field.field_id in unknown
+        else _profile(files, field, types.field(field.name).type, n_rows)
+        for field in fields
+    ]
+
+
+def _profile(files: Sequence[DataFile], field: NestedField, type: pa.DataType, n_rows: int) -> ColumnProfile:
+    if not field.field_type.is_primitive:
+        return ColumnProfile()
+    counts = [_of(file.null_value_counts, field.field_id) for file in files]
+    n_nulls = sum(count for count in counts if count is not None)
+    nulls = None if None in counts else n_nulls / n_rows
+    with_values = [file for file, count in zip(files, counts, strict=True) if count != file.record_count]
+    return ColumnProfile(nulls, _bounds(with_values, field, type))
+
+
+def _bounds(files: Sequence[DataFile], field: NestedField, type: pa.DataType) -> pa.Array | None:
+    if not files or isinstance(field.field_type, BinaryType | FixedType | UUIDType):
+        return None
+    lower = [value_of_bytes(field.field_type, _of(file.lower_bounds, field.field_id)) for file in files]
+    upper = [value_of_bytes(field.field_type, _of(file.upper_bounds, field.field_id)) for file in files]
+    if None in lower or None in upper:
+        return None
+    found = [min(lower), max(upper)]
+    try:
+        if pa.types.is_temporal(type):  # dates and times are numbers in the metrics
+            return pa.array(found, pa.int32() if type.bit_width == 32 else pa.int64()).cast(type)
+        return pa.array(found, type)
+    except pa.ArrowException:  # damaged metrics
+        return None
+
+
+def _of(metrics: Mapping[int, Metric] | None, id: int) -> Metric | None:
+    return None if metrics is None else metrics.get(id)
+
 
 #: Limits: manifests of a snapshot, uncompressed bytes of data files, and delete files.
 MAX_MANIFESTS_SIZE_BYTES = 32 << 20

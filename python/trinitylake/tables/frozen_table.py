@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake import _core
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
-from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, Schema, parse_table_def, serialize
+from trinitylake.definitions import EXTERNAL, MANIFEST_LIST, Schema, TableDef, parse_table_def, serialize
 from trinitylake.errors import CorruptFile, InvalidArgument
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyCatalog, ReadOnlyTable
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.metadata import cache, cache_key, read_metadata
+from trinitylake.tables.change_feed.table_versions import TableState
 from trinitylake.tables.table import Table
 from trinitylake.tables.table_definition import metadata_path
-
-if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
-
-    from trinitylake.definitions import TableDef
-    from trinitylake.tables.change_feed.table_versions import TableState
 
 
 class FrozenTable(Table):

@@ -38,10 +38,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from trinitylake import _core
 from trinitylake.errors import CommitStateUnknown, TrinityLakeError
 
 if TYPE_CHECKING:
-    from trinitylake import _core
     from trinitylake.tables.table import Table
     from trinitylake.tables.transaction_table import TransactionTable
 
@@ -214,11 +214,9 @@ class AppendGroups(Generic[Payload]):
             raise
 
     def _take(self, own: Member[Payload], fits: Callable[[Payload], bool]) -> list[Member[Payload]]:
-        """The members whose batches the leader appends. A second call returns the same members.
-
-        A batch that does not fit the table, because the table has changed, is left out: its thread appends without a
-        group.
-        """
+        """The members whose batches the leader appends. A second call returns the same members."""
+        # A batch that does not fit the table, because the table has changed, is left out: its thread appends without a
+        # group.
         with self._changed:
             if own.group is None:
                 self._wait_for_last_group()
@@ -251,10 +249,8 @@ class AppendGroups(Generic[Payload]):
             self._waiting.popleft()
 
     def _leave(self, own: Member[Payload], error: BaseException | None) -> None:
-        """End an append: leave the queue; a leader also answers its members and lets the next thread lead.
-
-        A second call, after Ctrl-C in the first one, finishes the rest.
-        """
+        """End an append: leave the queue; a leader also answers its members and lets the next thread lead."""
+        # A second call, after Ctrl-C in the first one, finishes the rest.
         with self._changed:
             if own in self._waiting:
                 self._waiting.remove(own)

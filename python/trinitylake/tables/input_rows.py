@@ -17,26 +17,31 @@ from contextlib import contextmanager
 from datetime import date, datetime, time
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.schema import Schema
 
 from trinitylake.definitions.arrow_types import type_text
 from trinitylake.definitions.schema import refuse_objects
 from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, cast_parts, no_rows, nulls, requires_parts
-from trinitylake.iceberg_storage.data_files.value_checks import check_values, leaf_arrays
-from trinitylake.iceberg_storage.data_files.write_defaults import check_columns, defaulted
+from trinitylake.iceberg_storage.data_files.written_values import check_columns, check_values, defaulted, leaf_arrays
 from trinitylake.iceberg_storage.errors import translated
-from trinitylake.tables.arrow_text_casts import is_parsed, parsed, plain_numbers
 from trinitylake.tables.declared_limits import NO_LIMITS, Limits, check_limit
 from trinitylake.tables.spool import Spool
-from trinitylake.tables.uuid_casts import decoded, has_uuids, simple_values, uuids_of_texts, with_parts
-
-if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
+from trinitylake.tables.text_casts import (
+    decoded,
+    has_uuids,
+    is_parsed,
+    parsed,
+    plain_numbers,
+    simple_values,
+    uuids_of_texts,
+    with_parts,
+)
 
 #: Rows that a statement writes. Tables and spools can be read several times, a reader only once.
 Rows: TypeAlias = "pa.Table | Spool | pa.RecordBatchReader"
@@ -68,7 +73,6 @@ def taken(
     mapping of columns, a list or another iterable of dictionaries, and an iterable of record batches or tables.
 
     Args:
-        data: the rows.
         repeatable: whether the rows can be read several times in the block. If so, a stream is read to its end, and a
             large stream is stored in a temporary file (`Spool`).
         joined_with: schema of a table that the rows are joined with. If given, a stream gets the types of the columns
@@ -265,10 +269,8 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
 
 
 def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Convert the values of a map column to Arrow.
-
-    The data decides the types of keys and values. With the types of the column, Arrow would convert 1.5 to 1.
-    """
+    """Convert the values of a map column to Arrow."""
+    # The data decides the types of keys and values. With the types of the column, Arrow would convert 1.5 to 1.
     if not _has_map(kind):
         return _array("", values, dict)
     if pa.types.is_struct(kind):
@@ -319,7 +321,6 @@ def conform(
 
     Args:
         rows: a table, a reader, or a spool.
-        schema: of the table.
         limits: of declared types.
         stream: return a reader for rows that are not in memory, instead of reading them.
         needed: names of columns to add as null if they are missing and optional.
@@ -498,11 +499,9 @@ def _may_lose(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa.DataType, pa.DataType]]) -> None:
-    """Raise `InvalidArgument` if a cast changed a value.
-
-    Examples are a number other than 0 and 1 to a boolean, a timestamp with a time to a date, and an integer of more
-    than 64 bits to a floating-point number.
-    """
+    """Raise `InvalidArgument` if a cast changed a value."""
+    # Examples are a number other than 0 and 1 to a boolean, a timestamp with a time to a date, and an integer of more
+    # than 64 bits to a floating-point number.
     back = made.cast(values.type)
     for given, kept, types in zip(leaf_arrays(values), leaf_arrays(back), leaves, strict=True):
         if _may_lose(*types):
@@ -512,10 +511,8 @@ def _check_unchanged(values: pa.Array, made: pa.Array, leaves: Iterable[tuple[pa
 
 
 def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert values that become decimals to decimals of 256 bits with the scale of `kind`.
-
-    Arrow rescales decimals of 128 bits without a check for overflow, also when it parses them.
-    """
+    """Convert values that become decimals to decimals of 256 bits with the scale of `kind`."""
+    # Arrow rescales decimals of 128 bits without a check for overflow, also when it parses them.
     if not pa.types.is_decimal(kind) or pa.types.is_floating(values.type) or pa.types.is_null(values.type):
         return values
     if pa.types.is_decimal128(values.type) and values.type.scale == kind.scale:
@@ -528,11 +525,9 @@ def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _check_digits(values: pa.Array, made: pa.Array) -> None:
-    """Raise `InvalidArgument` for floating-point numbers that Arrow rounded to decimals.
-
-    Rounding errors of the floating-point number itself are accepted: with scale 2, 0.1 + 0.2 becomes 0.30, and 1.105 is
-    refused.
-    """
+    """Raise `InvalidArgument` for floating-point numbers that Arrow rounded to decimals."""
+    # Rounding errors of the floating-point number itself are accepted: with scale 2, 0.1 + 0.2 becomes 0.30, and 1.105
+    # is refused.
     for given, kept in zip(leaf_arrays(values), leaf_arrays(made.cast(values.type)), strict=True):
         if pa.types.is_floating(given.type):
             error = pc.multiply(pc.abs(given), _ERRORS[given.type.bit_width])

@@ -13,12 +13,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
+import pyarrow as pa
+from polars.io.iceberg._utils import predicate_to_pyiceberg_delete_filter
+from polars.io.plugins import register_io_source
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.table.metadata import TableMetadata
 
     from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
@@ -29,8 +31,6 @@ _CONJUNCTS_MAX_DEPTH = 200
 
 def lazy_frame(scan: ReadAheadScan, read: Callable[[ReadAheadScan], pa.RecordBatchReader]) -> pl.LazyFrame:
     """A LazyFrame with the rows of `scan`. `read` returns the rows of a scan when the frame is collected."""
-    from polars.io.plugins import register_io_source
-
     wanted = scan.projection()
     schema = cast(pl.DataFrame, pl.from_arrow(no_rows(arrow_schema(wanted)))).schema
 
@@ -71,8 +71,6 @@ def pushed_filter(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpress
 
 
 def _translated(predicate: pl.Expr, metadata: TableMetadata) -> BooleanExpression:
-    from polars.io.iceberg._utils import predicate_to_pyiceberg_delete_filter
-
     # The parts of a table that polars uses.
     schemas, specs = {one.schema_id: one for one in metadata.schemas}, metadata.specs()
     table: Any = SimpleNamespace(schema=metadata.schema, schemas=lambda: schemas, specs=lambda: specs)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import Table as IcebergTable
 
 from trinitylake.base.arguments import checked_as, texts, whole_number
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
@@ -18,9 +19,6 @@ from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.snapshot_retention import Retention, retained, retained_of_refs
 from trinitylake.iceberg_storage.table_file_io import own_files
 from trinitylake.tables.compaction import CompactResult, compact
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
 
 Result = TypeVar("Result")
 

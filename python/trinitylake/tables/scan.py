@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
 
 from trinitylake.base.arguments import checked
 from trinitylake.base.markup import shown
@@ -19,14 +20,13 @@ from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.filter_text import filter_text
 from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
+from trinitylake.iceberg_storage.pyiceberg_patches import variants_in
 from trinitylake.tables.row_result import RowResult
 from trinitylake.tables.table_html import scan_html
 
 if TYPE_CHECKING:
     from polars import DataFrame as PolarsFrame
     from polars import LazyFrame as PolarsLazyFrame
-    from pyiceberg.io import FileIO
 
 #: Arguments of a PyIceberg scan, without its file access and its catalog.
 _PARTS = (

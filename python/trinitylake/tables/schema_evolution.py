@@ -8,6 +8,7 @@ same way, also within lists and the values of maps. For all other differences th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,8 +19,6 @@ from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.iceberg_storage.schema_compatibility import can_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyiceberg.schema import Schema
     from pyiceberg.table.update.schema import UpdateSchema
 

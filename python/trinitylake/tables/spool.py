@@ -21,7 +21,6 @@ class Spool:
     """All batches of a stream, which is read once. Not thread-safe.
 
     Args:
-        schema: of the stream.
         batches: its batches, all of that schema.
         is_mapped: whether `read_all` maps the file instead of reading it into memory. The table is valid until `close`.
 

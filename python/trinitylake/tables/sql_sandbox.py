@@ -49,9 +49,7 @@ def connect(
 
     Args:
         needs: the feature, for the error if DuckDB is not installed.
-        files: paths that it may read.
         spill_folder: folder for data that does not fit into memory; "" for none.
-        without_optimizers: DuckDB optimizers to disable.
         is_plan: whether the connection is only for planning.
         is_open: whether it may access all files and hosts that this process can access.
         time_zone: zone of times without an offset, whatever the zone of the machine.
@@ -89,7 +87,6 @@ def refusals(subject: str, *, quotes_rows: bool, quotes_text: bool = True) -> It
     """Convert DuckDB's errors in the block to `InvalidArgument`; the message is kept if it cannot quote rows.
 
     Args:
-        subject: the text with which each error message begins.
         quotes_rows: whether messages of DuckDB about a running query, which may quote rows, are shown.
         quotes_text: whether messages may quote the SQL, because the caller wrote it.
     """
@@ -185,3 +182,11 @@ def names_in_query(columns: Iterable[str]) -> list[str]:
 
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
+    """All nodes of a syntax tree or plan of DuckDB, each before its children."""
+    if isinstance(tree, dict):
+        yield tree
+    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from nodes_of(child)

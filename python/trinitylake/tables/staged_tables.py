@@ -10,10 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import ValidationError
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import StructType
 
 from trinitylake import _core
@@ -21,7 +22,9 @@ from trinitylake.base.properties import change_properties
 from trinitylake.base.qualified_names import full_name
 from trinitylake.definitions import (
     METADATA_LOCATION,
+    Schema,
     SchemaLike,
+    TableDef,
     as_schema,
     new_table_def,
     parse_table_def,
@@ -35,24 +38,16 @@ from trinitylake.iceberg_storage.extended_pyiceberg.transaction import set_and_r
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.initial_metadata import new_metadata
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable, TableConflict
+from trinitylake.tables.append_batch import Batch
 from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
 from trinitylake.tables.table_definition import describe, with_primary_key
 from trinitylake.tables.table_locks import table_locks
 from trinitylake.tables.transaction_table import TransactionTable
 
-if TYPE_CHECKING:
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.table.sorting import SortOrder
-
-    from trinitylake.definitions import Schema, TableDef
-    from trinitylake.tables.append_batch import Batch
-
 
 def _check_kept(open_core: Callable[[], _core.Transaction]) -> None:
-    """Raise an error if garbage collection may have deleted a missing file (`check_retained`).
-
-    A named function instead of a lambda, so that pickling fails with a clear error.
-    """
+    """Raise an error if garbage collection may have deleted a missing file (`check_retained`)."""
+    # A named function instead of a lambda, so that pickling fails with a clear error.
     open_core().check_retained()
 
 
@@ -129,15 +124,18 @@ class StagedTables:
 
     def create_external(self, namespace: str, name: str, metadata_location: str, properties: Mapping[str, str]) -> None:
         """Stage a new external table, after reading its metadata."""
-        from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
-
         definition = new_table_def(
             table_type="external", format_properties={METADATA_LOCATION: metadata_location}, properties=properties
         )
+        self._describe_external(definition)
+        self._open_core().create("table", namespace, name, serialize(definition))
+
+    def _describe_external(self, definition: TableDef) -> None:
+        from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
+
         external = load_external(definition)
         require_none_inside(external, self._io)
         describe(definition, external.metadata)
-        self._open_core().create("table", namespace, name, serialize(definition))
 
     def create_federated(
         self, namespace: str, name: str, catalog: Mapping[str, str], table: str, properties: Mapping[str, str]
@@ -174,13 +172,9 @@ class StagedTables:
         definition = table._definition
         change_properties(definition.properties, properties, removed)
         if metadata_location is not None:
-            from trinitylake.iceberg_storage.external_tables import load_external, require_none_inside
-
             definition.format_properties[METADATA_LOCATION] = metadata_location
-            external = load_external(definition)
-            require_none_inside(external, self._io)
+            self._describe_external(definition)
             table._forget()
-            describe(definition, external.metadata)
         self._open_core().replace("table", table.namespace, table._own_name, serialize(definition))
 
     def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
@@ -451,11 +445,9 @@ class StagedTables:
         self._storage.delete_unneeded(list(paths))
 
     def _requirement_broken(self, table: tuple[str, str], before: _core.Version | None, reason: str) -> CommitConflict:
-        """The error for a table that this transaction depends on.
-
-        `before` is a version in which the table meets the requirements; the error names the later commits that changed
-        it.
-        """
+        """The error for a table that this transaction depends on."""
+        # `before` is a version in which the table meets the requirements; the error names the later commits that
+        # changed it.
         name = full_name(*table)
         winners: list[Winner] = []
         if before is not None:

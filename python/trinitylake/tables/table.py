@@ -15,23 +15,39 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import Transaction as IcebergTransaction
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.table.update.spec import UpdateSpec
 
+from trinitylake import _core
 from trinitylake.base.arguments import checked, checked_as, flag, hint, text, texts, whole_number
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.durations import Duration, milliseconds
 from trinitylake.base.markup import shown
-from trinitylake.base.qualified_names import full_name
+from trinitylake.base.qualified_names import Identifier, full_name
 from trinitylake.base.tracing import span, traced
 from trinitylake.base.version_reference import VersionReference, check_order, find_version
-from trinitylake.definitions import SHARED_FOLDERS, Schema
+from trinitylake.definitions import SHARED_FOLDERS, Schema, TableDef
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
+from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import scan_of
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import SchemaUpdate, StagedTransaction
 from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.tables import input_rows as rows
-from trinitylake.tables.change_feed.table_versions import TableName, net_step_of_table, state_of, steps_of_table
+from trinitylake.tables.change_feed.table_versions import (
+    TableName,
+    TableState,
+    net_step_of_table,
+    state_of,
+    steps_of_table,
+)
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.merge import Merge, UpsertResult, WriteResult
 from trinitylake.tables.merging.clauses import Clause
@@ -46,20 +62,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame
     from polars import DataFrame as PolarsFrame
     from polars import LazyFrame as PolarsLazyFrame
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.schema import Schema as IcebergSchema
-    from pyiceberg.table import Table as IcebergTable
-    from pyiceberg.table import Transaction as IcebergTransaction
-    from pyiceberg.table.snapshots import Snapshot
-    from pyiceberg.table.sorting import SortOrder
-    from pyiceberg.table.update.schema import UpdateSchema
-    from pyiceberg.table.update.spec import UpdateSpec
 
-    from trinitylake import _core
-    from trinitylake.base.qualified_names import Identifier
-    from trinitylake.definitions import TableDef
     from trinitylake.tables.change_feed.feed import ChangeFeed, Names
-    from trinitylake.tables.change_feed.table_versions import TableState
     from trinitylake.tables.ingestion.table_writer import Limits, TableWriter
     from trinitylake.tables.maintenance import TableMaintenance
 
@@ -336,11 +340,9 @@ class Table(ABC):
         names: Names = "trinitylake",
         then: TableState | None = None,
     ) -> ChangeFeed:
-        """A feed with the columns of the table in the state `now`, or in the present state if `now` is None.
-
-        A column whose type was wider in the earlier state `then` (a rollback makes types narrower) has the wider type.
-        """
-        from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
+        """A feed with the columns of the table in the state `now`, or in the present state if `now` is None."""
+        # A column whose type was wider in the earlier state `then` (a rollback makes types narrower) has the wider
+        # type.
         from trinitylake.tables.change_feed.feed import ChangeFeed
 
         if self.type == "federated":
@@ -679,10 +681,8 @@ class Table(ABC):
 
 @contextmanager
 def _no_match_is_fine(type: TableType) -> Iterator[None]:
-    """Suppress PyIceberg's warning that a delete in the table of another catalog matched no rows.
-
-    Our own transactions do not warn, so the filters of warnings, which all threads share, are not changed for them.
-    """
+    """Suppress PyIceberg's warning that a delete in the table of another catalog matched no rows."""
+    # Our own transactions do not warn, so the filters of warnings, which all threads share, are not changed for them.
     if type == "managed":
         yield
         return
@@ -692,10 +692,8 @@ def _no_match_is_fine(type: TableType) -> Iterator[None]:
 
 
 def _rows_deleted(iceberg: IcebergTable, change: IcebergTransaction, filter: BooleanExpression) -> Callable[[], int]:
-    """A function to call after a delete, which returns the number of deleted rows.
-
-    PyIceberg does not count them for a table of another catalog, so the matching rows are counted in advance.
-    """
+    """A function to call after a delete, which returns the number of deleted rows."""
+    # PyIceberg does not count them for a table of another catalog, so the matching rows are counted in advance.
     if isinstance(change, StagedTransaction):
         before = change.n_deleted
         return lambda: change.n_deleted - before

@@ -7,16 +7,13 @@ Iceberg type changes.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
 from trinitylake.definitions import MANIFEST_LIST, METADATA_LOCATION, Column, Schema, SortKey, TableDef, Type
 from trinitylake.errors import CorruptFile, InvalidArgument
-
-if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
 
 
 def metadata_path(definition: TableDef, name: str) -> str:

@@ -6,21 +6,20 @@ A table shows its first rows if they are small. A scan shows only metadata.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import DataScan
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Snapshot
 
 from trinitylake.base.markup import Markup, ShownList, element, framed, pairs, table, utc_text
 from trinitylake.base.timestamps import time_of
+from trinitylake.definitions import Schema
 from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.definitions.schema import COLUMNS_SHOWN, columns_table
 from trinitylake.iceberg_storage.snapshot_counts import count_in, live_rows, summary_of
 from trinitylake.tables.partitioning_and_sorting import partition_expressions
-
-if TYPE_CHECKING:
-    from pyiceberg.table import DataScan
-    from pyiceberg.table import Table as IcebergTable
-    from pyiceberg.table.snapshots import Snapshot
-
-    from trinitylake.definitions import Schema
 
 #: Limits of the first rows: their number, their columns, and their uncompressed size.
 ROWS_SHOWN, ROWS_COLUMNS_MAX_COUNT, ROWS_MAX_SIZE_BYTES = 5, 20, 4 << 20
@@ -41,8 +40,6 @@ def table_html(name: str, type: str, schema: Schema | None, iceberg: IcebergTabl
 
 def _first_rows(iceberg: IcebergTable) -> list[Markup]:
     """The first rows as an HTML table; nothing if the table has no rows, or if they are large."""
-    import pyarrow as pa
-
     from trinitylake.tables.display_values import python_values, shown_text
     from trinitylake.tables.first_rows import first_rows
 
@@ -77,8 +74,6 @@ def _snapshot_cells(one: Snapshot) -> tuple[object, ...]:
 
 def scan_html(scan: DataScan, subject: str) -> str:
     """HTML of a scan: its table, columns and filter, without rows."""
-    from pyiceberg.expressions import AlwaysTrue
-
     from trinitylake.iceberg_storage.filter_text import filter_text
 
     fields = scan.projection().fields

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Literal, NoReturn
 from weakref import ref
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake import _core
 from trinitylake.base.arguments import checked_as, flag, text
@@ -19,11 +21,13 @@ from trinitylake.definitions import MANIFEST_LIST, PREVIOUS_METADATA_LOCATION, S
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.iceberg_storage.staging.summary import ChangeSummary
 from trinitylake.tables.append_batch import Batch, of_ipc, to_ipc
 from trinitylake.tables.change_feed.table_versions import (
     TableName,
+    TableState,
     first_step,
     net_step_of_table,
     state_of,
@@ -33,13 +37,6 @@ from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.merge import WriteResult
 from trinitylake.tables.table import FEW_ROWS_SIZE_BYTES, Table
 from trinitylake.tables.table_definition import describe, metadata_path, name_metadata
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
-    from pyiceberg.table.metadata import TableMetadata
-
-    from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-    from trinitylake.tables.change_feed.table_versions import TableState
 
 
 class TransactionTable(Table):

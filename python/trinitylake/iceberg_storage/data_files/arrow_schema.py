@@ -6,14 +6,15 @@ Rows always get the types with 64-bit offsets. The conversion does not copy the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyarrow as pa
     from pyiceberg.schema import Schema
 
     Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -41,15 +42,11 @@ def _converted(schema: Schema, *, with_ids: bool) -> pa.Schema:
 
 def no_rows(schema: pa.Schema) -> pa.Table:
     """A table without rows. Arrow's `empty_table` fails for a UUID in a struct or list."""
-    import pyarrow as pa
-
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
     """An array of nulls. Arrow's `nulls` also makes required fields of a struct null, which cannot be written."""
-    import pyarrow as pa
-
     if not requires_parts(kind):
         return pa.nulls(count, kind)
     return pa.array([None] * count, _stored(kind)).cast(kind)
@@ -64,8 +61,6 @@ def _parts(kind: pa.DataType) -> list[pa.Field]:
     """The fields of a nested type. For a map these are key and value; the key counts as nullable, because Arrow itself
     refuses NULL keys.
     """
-    import pyarrow as pa
-
     if pa.types.is_map(kind):
         return [kind.key_field.with_nullable(True), kind.item_field]
     return [kind.field(number) for number in range(kind.num_fields)]
@@ -73,19 +68,16 @@ def _parts(kind: pa.DataType) -> list[pa.Field]:
 
 def _stored(kind: pa.DataType) -> pa.DataType:
     """Replace UUIDs in a type by their storage type, because Arrow supports UUIDs only outside of structs."""
-    import pyarrow as pa
-
-    return _with_leaves(kind, lambda leaf: leaf.storage_type if isinstance(leaf, pa.BaseExtensionType) else leaf)
+    return with_leaves(kind, lambda leaf: leaf.storage_type if isinstance(leaf, pa.BaseExtensionType) else leaf)
 
 
-def _with_leaves(
+def with_leaves(
     kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType] = lambda leaf: leaf, *, optional: bool = False
 ) -> pa.DataType:
-    """Apply `replace` to each leaf of a type. With `optional`, all parts become optional."""
-    import pyarrow as pa
+    """Apply `replace` to each leaf of a type. All lists become large lists, with `optional` all parts optional."""
 
     def replaced(field: pa.Field) -> pa.Field:
-        return field.with_type(_with_leaves(field.type, replace, optional=optional)).with_nullable(
+        return field.with_type(with_leaves(field.type, replace, optional=optional)).with_nullable(
             optional or field.nullable
         )
 
@@ -94,7 +86,8 @@ def _with_leaves(
         return pa.struct([replaced(field) for field in kind])
     if is_.is_map(kind):
         return pa.map_(replaced(kind.key_field).with_nullable(False), replaced(kind.item_field))
-    return pa.large_list(replaced(kind.value_field)) if is_.is_large_list(kind) else replace(kind)
+    is_list = is_.is_large_list(kind) or is_.is_list(kind) or is_.is_fixed_size_list(kind)
+    return pa.large_list(replaced(kind.value_field)) if is_list else replace(kind)
 
 
 def cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
@@ -102,12 +95,10 @@ def cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa
 
     Decimals are cast through 256 bits, because Arrow rescales 128-bit decimals without a check for overflow.
     """
-    import pyarrow as pa
-
     is_decimal = pa.types.is_decimal128
     if column.type == kind or (is_decimal(column.type) and is_decimal(kind) and column.type.scale == kind.scale):
         return cast_parts(column, kind)
-    wide = _with_leaves(kind, lambda leaf: pa.decimal256(76, leaf.scale) if is_decimal(leaf) else leaf)
+    wide = with_leaves(kind, lambda leaf: pa.decimal256(76, leaf.scale) if is_decimal(leaf) else leaf)
     return cast_parts(column if wide == kind else cast_parts(column, wide), kind)
 
 
@@ -116,11 +107,9 @@ def cast_parts(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
 
     Arrow's own cast refuses such nulls in null structs too, and turns a NULL list in a list into an empty list.
     """
-    import pyarrow as pa
-
     if not requires_parts(kind):
         return values if values.type == kind else values.cast(kind)
-    values = values.cast(_with_leaves(kind, optional=True))
+    values = values.cast(with_leaves(kind, optional=True))
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([_with_required_parts(chunk, kind) for chunk in values.chunks], kind)
     return _with_required_parts(values, kind)
@@ -128,9 +117,6 @@ def cast_parts(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
 
 def _with_required_parts(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert values with optional parts to `kind`. Required parts of a null struct get a default value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not requires_parts(kind):
         return values
     is_struct, missing = pa.types.is_struct(kind), values.null_count
@@ -156,9 +142,6 @@ def _with_required_parts(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _numbers(values: pa.Array) -> pa.Array:
     """Row numbers from 1, one for each value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.cumulative_sum(pa.repeat(1, len(values)))
 
 
@@ -171,8 +154,6 @@ def typed(rows: Rows, target: pa.Schema) -> Rows:
 
     Raises Arrow's errors for values that do not fit the types.
     """
-    import pyarrow as pa
-
     if rows.schema.equals(target, check_metadata=True):
         return rows
     columns = [cast(column, field.type) for column, field in zip(rows.columns, target, strict=True)]

@@ -14,21 +14,19 @@ import inspect
 import math
 from collections.abc import Collection, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg import types as iceberg
+from pyiceberg.io import InputFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 
 from trinitylake._core import bloom_filter_may_hold
-from trinitylake.iceberg_storage.column_ranges import leaf_ids
 from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyiceberg.io import InputFile
-    from pyiceberg.schema import Schema
+from trinitylake.iceberg_storage.remote_reads import leaf_ids
 
 _ENABLED = f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}."
 _RATE = "write.parquet.bloom-filter-fpp.column."
@@ -50,8 +48,6 @@ _STORED: dict[type[iceberg.IcebergType], str] = {
 
 @cache
 def is_written() -> bool:
-    import pyarrow.parquet as pq
-
     return "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
@@ -72,8 +68,6 @@ def writer_options(
     Boolean columns cannot have filters, so they are ignored. Invalid numbers in the properties are ignored as well.
 
     Args:
-        properties: the properties of the table.
-        schema: the schema of the table.
         paths: id of each column, by its path in the file, where names that Avro does not allow are replaced.
         rows: the number of rows in a row group.
     """
@@ -123,13 +117,9 @@ def may_hold(file: InputFile, schema: Schema, keys: pa.Table, columns: Collectio
     """Test by its Bloom filters whether a Parquet file may have a row with one of `keys`.
 
     Args:
-        file: the file.
-        schema: of the table.
         keys: rows with the types of the table.
         columns: from `asked_columns`.
     """
-    import numpy as np
-
     with file.open() as stream:
         parquet = open_parquet(stream)
         places = _places(parquet, schema, columns)
@@ -162,8 +152,6 @@ def _places(file: pq.ParquetFile, schema: Schema, columns: Collection[str]) -> d
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
     """A column as one array of its storage type."""
-    import pyarrow as pa
-
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)

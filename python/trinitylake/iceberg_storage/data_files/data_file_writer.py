@@ -11,8 +11,10 @@ from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema, sanitize_column_names
@@ -26,20 +28,19 @@ from pyiceberg.utils.properties import property_as_int
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, arrow_schema_with_ids, cast, nulls
 from trinitylake.iceberg_storage.data_files.bloom_filters import writer_options
-from trinitylake.iceberg_storage.data_files.data_file_sizes import TARGET_FILE_SIZE_BYTES
+from trinitylake.iceberg_storage.data_files.file_sizes import (
+    ROW_GROUP_SIZE_BYTES,
+    TARGET_FILE_SIZE_BYTES,
+    row_groups_of,
+)
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
 from trinitylake.iceberg_storage.data_files.partitioned_rows import Partition, rows_by_partition, spelled
-from trinitylake.iceberg_storage.data_files.row_groups import ROW_GROUP_SIZE_BYTES, row_groups_of
 from trinitylake.iceberg_storage.data_files.row_lineage import carried_schema
 from trinitylake.iceberg_storage.data_files.row_order import RowOrder
 from trinitylake.iceberg_storage.data_files.schema_projection import project
-from trinitylake.iceberg_storage.data_files.write_defaults import filled
+from trinitylake.iceberg_storage.data_files.written_values import filled
 from trinitylake.iceberg_storage.file_writer import FileWriter
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 #: Memory for all open files of one writer. Above it, the largest file is finished.
 OPEN_FILES_SIZE_BYTES = 160 << 20
@@ -70,7 +71,6 @@ class DataFileWriter:
 
     Args:
         metadata: of the table. The files have its current schema and partition spec.
-        io: the file access of the table.
         target_file_size_bytes: of each file; by default the property of the table, or `TARGET_FILE_SIZE_BYTES`.
         row_group_size_bytes: Arrow bytes that make a row group, if the table has no property for it.
         is_sorted: whether the rows are sorted already; otherwise each row group gets the order of the table
@@ -166,8 +166,6 @@ class DataFileWriter:
 
     def _with_all_columns(self, rows: pa.Table) -> pa.Table:
         """Convert rows to the columns of the files: all of them, in their order and with their types."""
-        import pyarrow as pa
-
         columns = arrow_schema(self._schema)
         given = {name: number for number, name in enumerate(rows.column_names)}
         arrays = [
@@ -324,8 +322,6 @@ class _OpenFile:
 
     def _write_row_groups(self, n_rows: int) -> None:
         """Write the first buffered rows as row groups; the rest stays buffered."""
-        import pyarrow as pa
-
         rows = pa.concat_tables(self._rows)
         left = rows.slice(n_rows)
         rows = rows.slice(0, n_rows)
@@ -348,8 +344,6 @@ class _OpenFile:
         self._writer.write(rows, row_group_size=self._row_groups.rows)
 
     def _begin(self, rows: pa.Table) -> None:
-        import pyarrow.parquet as pq
-
         properties = self._metadata.properties
         codec = properties.get(TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT)
         options: dict[str, Any] = {
@@ -396,13 +390,9 @@ def _stored(fields: Iterable[NestedField]) -> Iterator[NestedField]:
 
 
 def _repeats(rows: pa.Table, path: str) -> bool:
-    """Whether a dictionary is likely to make a column smaller, by a sample.
-
-    Without this estimate, Arrow builds a dictionary for each column and abandons it when it grows too large. This is
-    most of the work for columns whose values rarely repeat.
-    """
-    import pyarrow as pa
-
+    """Whether a dictionary is likely to make a column smaller, by a sample."""
+    # Without this estimate, Arrow builds a dictionary for each column and abandons it when it grows too large. This is
+    # most of the work for columns whose values rarely repeat.
     if rows.num_rows < _MIN_DICTIONARY_ROWS:
         return False
     if path not in rows.column_names or pa.types.is_nested(rows.schema.field(path).type):

@@ -54,8 +54,6 @@ class DeletedKeys:
     """The keys of the rows that the equality deletes of a plan delete.
 
     Args:
-        metadata: of the table.
-        tasks: the plan.
         read: returns the rows of a delete file with the columns of a schema.
     """
 

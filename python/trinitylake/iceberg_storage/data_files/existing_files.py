@@ -27,8 +27,8 @@ from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import open_parquet
 from trinitylake.iceberg_storage.data_files.parquet_statistics import FileMetrics
 from trinitylake.iceberg_storage.data_files.partitioned_rows import rows_by_partition, spelled
-from trinitylake.iceberg_storage.data_files.value_checks import check_values
-from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
+from trinitylake.iceberg_storage.data_files.written_values import check_values
+from trinitylake.iceberg_storage.pyiceberg_patches import check_columns_fit
 
 
 def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
@@ -70,11 +70,9 @@ def existing_data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFi
 
 
 def _check_ids(metadata: TableMetadata, columns: pa.Schema, present: Schema) -> None:
-    """Check that all readers find a column of a file under the same id.
-
-    If only some columns of a file have ids, some readers find all columns by name, and others read the columns without
-    id as NULL. So either all columns or no column must have ids.
-    """
+    """Check that all readers find a column of a file under the same id."""
+    # If only some columns of a file have ids, some readers find all columns by name, and others read the columns
+    # without id as NULL. So either all columns or no column must have ids.
     ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for _, field in _fields(columns)]
     if not any(ids):
         if unknown := {name for name, _ in _fields(columns)}.difference(index_name_by_id(present).values()):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema, prune_columns
@@ -18,8 +19,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, StructType, TimestamptzType
 
 from trinitylake.errors import CorruptFile, InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
+from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids, with_leaves
 from trinitylake.iceberg_storage.data_files.equality_deletes import DeletedKeys
+from trinitylake.iceberg_storage.data_files.file_sizes import grouped
 from trinitylake.iceberg_storage.data_files.parquet_batches import batches_of, open_parquet, reading
 from trinitylake.iceberg_storage.data_files.parquet_statistics import RowGroupSummaries
 from trinitylake.iceberg_storage.data_files.position_deletes import read_position_deletes
@@ -38,7 +40,7 @@ from trinitylake.iceberg_storage.data_files.row_lineage import (
 from trinitylake.iceberg_storage.data_files.schema_projection import project
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
 from trinitylake.iceberg_storage.name_mapping import columns_with_ids
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
+from trinitylake.iceberg_storage.pyiceberg_patches import variants_in
 from trinitylake.iceberg_storage.row_filter import RowFilter
 
 _POSITION_ALONE = Schema(POSITION)
@@ -53,7 +55,6 @@ class LiveRows:
 
     Args:
         metadata: of the table, as the plan has it.
-        io: the file access of the table.
         tasks: the plan, with delete files.
 
     Attributes:
@@ -211,8 +212,6 @@ class LiveRows:
                 yield with_lineage(rows, batch, task) if is_computed else rows
 
     def _read_orc(self, task: FileScanTask, wanted: Schema) -> Iterator[pa.RecordBatch]:
-        from pyarrow import orc
-
         location = task.file.file_path
         if task.file.file_format != FileFormat.ORC:
             raise InvalidArgument(f"{location} is a file of {task.file.file_format.value}: Parquet and ORC are read")
@@ -252,16 +251,8 @@ class LiveRows:
         self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of several files, one file after the other, as `batches`. Small batches are joined by copying."""
-        small: list[pa.RecordBatch] = []
-        size_bytes = 0
-        for batch in (batch for task in tasks for batch in self.batches(task, columns)):
-            if small and size_bytes + batch.nbytes > _JOINED_SIZE_BYTES:
-                yield _joined(small)
-                small, size_bytes = [], 0
-            small.append(batch)
-            size_bytes += batch.nbytes
-        if small:
-            yield _joined(small)
+        batches = (batch for task in tasks for batch in self.batches(task, columns))
+        return map(_joined, grouped(batches, lambda batch: batch.nbytes, _JOINED_SIZE_BYTES))
 
     def columns_in(self, file: pq.ParquetFile) -> Schema:
         """The columns of an open file, except variants.
@@ -289,17 +280,15 @@ class LiveRows:
         mapping = self._metadata.name_mapping()
         known = columns if mapping is None else columns_with_ids(columns, mapping.root)
         return pyarrow_to_schema(
-            pa.schema([one.with_type(_iceberg_unit(one.type)) for one in known]),
+            pa.schema([one.with_type(with_leaves(one.type, _iceberg_unit)) for one in known]),
             mapping,
             downcast_ns_timestamp_to_us=format_version <= 2,  # these versions have no nanoseconds
             format_version=format_version,
         )
 
     def _with_zones(self, columns: Schema, metadata: pq.FileMetaData) -> Schema:
-        """Give 96-bit timestamps (INT96) of a file a time zone if their column in the table has one.
-
-        INT96 has no time zone. Spark and Hive write instants with it, in UTC.
-        """
+        """Give 96-bit timestamps (INT96) of a file a time zone if their column in the table has one."""
+        # INT96 has no time zone. Spark and Hive write instants with it, in UTC.
         leaves = (metadata.schema.column(number) for number in range(metadata.num_columns))
         instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
         if not instants:
@@ -321,11 +310,9 @@ class LiveRows:
 
 
 def _pruned(present: Schema, *wanted: Schema) -> Schema:
-    """The columns and fields of a file that any schema in `wanted` has; without such columns, the first column.
+    """The columns and fields of a file that any schema in `wanted` has; without such columns, the first column."""
 
-    The first column is needed for the number of rows.
-    """
-
+    # The first column is needed for the number of rows.
     def made() -> Schema:
         ids = {id for one in wanted for id in one.field_ids if not isinstance(one.find_type(id), ListType | MapType)}
         needed = prune_columns(present, ids, select_full_types=False)
@@ -353,19 +340,10 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
 
 
 def _iceberg_unit(kind: pa.DataType) -> pa.DataType:
-    """The type of a column with the units of times and the time zones that PyIceberg accepts."""
-    is_ = pa.types
-    if is_.is_time(kind):
+    """The primitive type of a column with the unit of times and the time zone that PyIceberg accepts."""
+    if pa.types.is_time(kind):
         return pa.time64("us")
-    if is_.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    if is_.is_struct(kind):
-        return pa.struct([one.with_type(_iceberg_unit(one.type)) for one in kind])
-    if is_.is_map(kind):
-        return pa.map_(*(one.with_type(_iceberg_unit(one.type)) for one in (kind.key_field, kind.item_field)))
-    if is_.is_list(kind) or is_.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_iceberg_unit(kind.value_type)))
-    return kind
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trinitylake.errors import CorruptFile, InvalidArgument, TrinityLakeError
+from trinitylake.iceberg_storage.data_files.file_sizes import grouped
 
 if TYPE_CHECKING:
     from pyiceberg.io import InputStream
@@ -99,10 +100,7 @@ class _Leaf(NamedTuple):
     """A column, or a part of a nested column, in one row group.
 
     Attributes:
-        path: path of the column in the file.
-        row_group: number of the row group.
         has_dictionary: whether the column is a top-level column with (nearly) all strings in a dictionary.
-        stored_size_bytes: size in the file.
         read_size_bytes: approximate size of the values in memory, without the strings of a dictionary.
         max_size_bytes: upper bound of the size of strings in memory.
     """
@@ -142,10 +140,8 @@ def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[_Leaf]:
 
 
 def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
-    """Unset `has_dictionary` of all columns if even the upper bound of the size of their strings is small.
-
-    For such columns it would take longer to open the file again with dictionaries than to read the strings.
-    """
+    """Unset `has_dictionary` of all columns if even the upper bound of the size of their strings is small."""
+    # For such columns it would take longer to open the file again with dictionaries than to read the strings.
     if sum(leaf.max_size_bytes for leaf in leaves if leaf.has_dictionary) > BATCH_SIZE_BYTES:
         return leaves
     return [
@@ -155,10 +151,9 @@ def _plain_if_small(leaves: list[_Leaf]) -> list[_Leaf]:
 
 
 def _dictionary_size_bytes(column: pq.ColumnChunkMetaData) -> int:
-    """Upper bound of the size of a dictionary, and so of each string in it.
-
-    The other pages do not shrink when decompressed, so their compressed size is subtracted from the uncompressed size.
-    """
+    """Upper bound of the size of a dictionary, and so of each string in it."""
+    # The other pages do not shrink when decompressed, so their compressed size is subtracted from the uncompressed
+    # size.
     begin = column.dictionary_page_offset
     stored = column.data_page_offset - begin if begin else column.total_compressed_size
     return max(0, int(column.total_uncompressed_size - (column.total_compressed_size - stored) * 9 // 10))
@@ -169,16 +164,7 @@ def _fetched_together(row_groups: Sequence[int], leaves: Sequence[_Leaf]) -> Ite
     for leaf in leaves:
         if leaf.row_group in stored:
             stored[leaf.row_group] += leaf.stored_size_bytes
-    groups: list[int] = []
-    size_bytes = 0
-    for number, more in stored.items():
-        if groups and size_bytes + more > _FETCHED_SIZE_BYTES:
-            yield groups
-            groups, size_bytes = [], 0
-        groups.append(number)
-        size_bytes += more
-    if groups:
-        yield groups
+    return grouped(row_groups, stored.__getitem__, _FETCHED_SIZE_BYTES)
 
 
 def _rows_of_batch(rows: int, row_group: int, leaves: Sequence[_Leaf]) -> int:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg import types as iceberg
 from pyiceberg.conversions import to_bytes
 from pyiceberg.schema import Schema, sanitize_column_names
@@ -17,7 +19,6 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, scaled, successor
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
 _UNITS: dict[type, str] = {
@@ -67,7 +68,6 @@ class FileMetrics:
     Parquet statistics do not count NaN values, so the writer calls `nan_counts`.
 
     Args:
-        schema: of the table.
         properties: of the table, with the metrics modes.
         columns: the columns of a file that another program wrote, with their names in the file; by default the columns
             of `schema`.
@@ -95,8 +95,6 @@ class FileMetrics:
         Args:
             rows: with the columns of the table in its order.
         """
-        import pyarrow.compute as pc
-
         return {
             id: sum(pc.is_nan(chunk).true_count for chunk in rows.column(position).chunks)
             for id, position in self._counts_nan
@@ -183,7 +181,6 @@ class RowGroupSummaries:
     """Summaries of columns by row group, from the footer of a Parquet file.
 
     Args:
-        metadata: of the file.
         schema: its columns, with the ids of the table.
         wanted: the types of columns in the table, by id.
     """

@@ -13,10 +13,13 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote_plus
 from uuid import UUID
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or, Reference
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -35,9 +38,6 @@ from pyiceberg.types import DecimalType, IcebergType, TimestampNanoType, Timesta
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from trinitylake.iceberg_storage.column_summary import scaled
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Name of the column with the row numbers, and prefix of the columns with values of partition fields.
 _ROW = "row"
@@ -67,13 +67,9 @@ def rows_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> It
     Args:
         spec: with at least one field.
         schema: of the table; the rows have its column names.
-        rows: the rows.
 
     Raises `KeyError` and `ValueError` for a field without its source column.
     """
-    import numpy as np
-    import pyarrow as pa
-
     values: list[pa.ChunkedArray] = []
     types: list[IcebergType | None] = []
     for field in spec.fields:
@@ -82,7 +78,7 @@ def rows_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> It
             types.append(None)
             continue
         kind = schema.find_field(field.source_id).field_type
-        source = _column(rows, schema.find_column_name(field.source_id) or "")
+        source = column_of(rows, schema.find_column_name(field.source_id) or "")
         values.append(transformed(source, field.transform, kind))
         types.append(kind if isinstance(field.transform, IdentityTransform) else None)
     names = [str(number) for number in range(len(values))]
@@ -117,9 +113,6 @@ def _value(value: Any, identity_of: IcebergType | None) -> Any:
 
 def transformed(column: pa.ChunkedArray, transform: Transform[Any, Any], type: IcebergType) -> pa.ChunkedArray:
     """The partition values of a column: numbers for dates and times, bytes for UUIDs."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plain = plain_column(column)
     match transform:
         case IdentityTransform():
@@ -145,8 +138,6 @@ def aligned(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     Arrow data from other processes may be aligned to only 8 bytes. PyIceberg's Rust code reads decimals 16 bytes at a
     time, and panics for such data.
     """
-    import pyarrow as pa
-
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     empty = pa.array([], column.type)
     return pa.chunked_array([pa.concat_arrays([*chunks, empty])])  # Arrow does not copy a single array
@@ -154,12 +145,7 @@ def aligned(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
 
 def plain_column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     """A column with numbers for dates and times, and bytes for UUIDs."""
-    import pyarrow as pa
-
-    if isinstance(column, pa.Array):
-        column = pa.chunked_array([column])
-    if isinstance(column.type, pa.BaseExtensionType):
-        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    column = _storage(column)
     if pa.types.is_date32(column.type):
         return column.cast(pa.int32())
     return column.cast(pa.int64()) if pa.types.is_temporal(column.type) else column
@@ -167,9 +153,6 @@ def plain_column(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
 
 def _units(plain: pa.ChunkedArray, transform: Transform[Any, Any], type: IcebergType) -> pa.ChunkedArray:
     """Converts days, microseconds or nanoseconds since 1970 to years, months, days or hours since 1970."""
-    import numpy as np
-    import pyarrow as pa
-
     is_null = plain.is_null().to_numpy()
     numbers = plain.fill_null(0).to_numpy().astype(np.int64)
     if not pa.types.is_int32(plain.type):
@@ -187,9 +170,6 @@ def _units(plain: pa.ChunkedArray, transform: Transform[Any, Any], type: Iceberg
 
 def _truncated_numbers(plain: pa.ChunkedArray, width: int) -> pa.ChunkedArray:
     """Integers rounded down to a multiple of the width, but not below the smallest number of their type."""
-    import numpy as np
-    import pyarrow as pa
-
     is_null = plain.is_null().to_numpy()
     numbers = plain.fill_null(0).to_numpy()
     least = np.iinfo(numbers.dtype).min
@@ -207,8 +187,6 @@ def _truncated_decimal(value: Decimal | None, width: int, type: DecimalType) -> 
 
 def _by_value(plain: pa.ChunkedArray, apply: Any, type: pa.DataType) -> pa.ChunkedArray:
     """A function applied to each distinct value."""
-    import pyarrow as pa
-
     encoded = plain.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], plain.type).dictionary_encode()
@@ -285,10 +263,8 @@ def _equals(column: str, value: Any) -> BooleanExpression:
     return IsNaN(term=term) if _spelled(value) == "NaN" else EqualTo(term=term, value=value)
 
 
-def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
+def column_of(rows: pa.Table, name: str) -> pa.ChunkedArray:
     """A column, or a part of a column, by a name with dots."""
-    import pyarrow.compute as pc
-
     if name in rows.column_names:
         return rows[name]
     first, *inner = name.split(".")
@@ -297,15 +273,17 @@ def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The same values, or substitutes that are equal if and only if the values are equal."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if isinstance(column, pa.Array):
-        column = pa.chunked_array([column])
-    if isinstance(column.type, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    column = _storage(column)
     if not pa.types.is_floating(column.type):
         return column
     bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[column.type.bit_width]
     plain = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), column)
     return pa.chunked_array([chunk.view(bits) for chunk in plain.chunks], bits)
+
+
+def _storage(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    """A column with bytes for UUIDs, which Arrow does not group, join or compare."""
+    column = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+    if not isinstance(column.type, pa.BaseExtensionType):
+        return column
+    return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)

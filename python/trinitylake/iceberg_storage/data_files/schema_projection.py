@@ -83,8 +83,6 @@ def project(
 
     Args:
         rows: the rows. They may have columns that `present` lacks.
-        present: the columns of `rows`.
-        wanted: the columns of the result.
         constants: values of columns that are not in `present`, by field id.
         target: the Arrow schema of the result, by default `arrow_schema(wanted)`.
 
@@ -114,11 +112,9 @@ def _missing(field: NestedField, kind: pa.DataType, count: int, constants: Mappi
 
 
 def _converted(values: pa.Array, has: IcebergType, wants: IcebergType, kind: pa.DataType) -> pa.Array:
-    """Convert values from one Iceberg type to another.
-
-    A NULL list or map may have elements in Arrow, so lists and maps are built with a mask of their NULLs. Arrow does
-    not accept a mask with sliced offsets, so `add(offsets, 0)` copies the offsets.
-    """
+    """Convert values from one Iceberg type to another."""
+    # A NULL list or map may have elements in Arrow, so lists and maps are built with a mask of their NULLs. Arrow does
+    # not accept a mask with sliced offsets, so `add(offsets, 0)` copies the offsets.
     match has, wants:
         case StructType(), StructType():
             there = {field.field_id: field for field in has.fields}

@@ -1,6 +1,6 @@
 """Extends PyIceberg with the help of its private functions and attributes.
 
-`transaction` is PyIceberg's table and transaction with our writers, and `catalog_table` such a table that is committed
+`transaction` is PyIceberg's table and transaction with our writers, and `catalog` has such a table that is committed
 through a catalog. `scan` is PyIceberg's scan with our plan (`scan_planner`) and our reader. `delete_by_filter` is its
 delete. `table_metadata` and `metadata_updates` are table metadata and its updates. `catalog` implements the private
 methods that PyIceberg calls on catalogs. `federated_catalog` sends requests only to the configured address.
@@ -15,8 +15,8 @@ method.
     transaction       table:Table._do_commit                                                 called
     metadata_updates  table.update:_apply_table_update                                       called
     metadata_updates  table.update:_TableMetadataUpdateContext                               called
-    functions         io.pyarrow:_check_pyarrow_schema_compatible                            called
-    functions         catalog:_ENV_CONFIG                                                    read
+    pyiceberg_patches io.pyarrow:_check_pyarrow_schema_compatible                            called
+    pyiceberg_patches catalog:_ENV_CONFIG                                                    read
     federated_catalog catalog.rest:RestCatalog._create_session                               overridden
     federated_catalog catalog.rest:RestCatalog._fetch_config                                 overridden
     federated_catalog catalog.rest:RestCatalog._load_file_io                                 overridden

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.table import upsert_util
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: More keys than this are recorded as a range.
 MAX_KEYS = 200
@@ -122,31 +121,22 @@ def match_filter(rows: pa.Table, columns: list[str]) -> BooleanExpression:
     """A filter that matches all rows whose values in `columns` equal those of a row in `rows`. These values must not be
     NULL.
     """
-    import pyarrow as pa
-
     keys = pa.table([_literals(rows.column(name)) for name in columns], names=columns)
     return upsert_util.create_match_filter(keys, columns)
 
 
 def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values for PyIceberg's literals. Nanoseconds become strings: PyIceberg's timestamp literals have microseconds."""
-    import pyarrow as pa
-
     is_nano = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
     return column.cast(pa.string()) if is_nano else column
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:
     """Whether all values are finite. NaN is outside of every range, and PyIceberg's filters do not match infinities."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return not pa.types.is_floating(column.type) or bool(pc.all(pc.is_finite(column), min_count=0).as_py())
 
 
 def _range(name: str, keys: pa.ChunkedArray) -> tuple[BooleanExpression, BooleanExpression]:
-    import pyarrow.compute as pc
-
     bounds = pc.min_max(keys).as_py()
     term = Reference(name)
     return GreaterThanOrEqual(term=term, value=bounds["min"]), LessThanOrEqual(term=term, value=bounds["max"])

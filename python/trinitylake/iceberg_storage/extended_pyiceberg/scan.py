@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import copy
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import ALWAYS_TRUE, DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -34,9 +35,6 @@ from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class ReadAheadScan(DataScan):
@@ -102,9 +100,7 @@ class ReadAheadScan(DataScan):
         if (snapshot := self.snapshot()) is None:
             return []
         files = FilesOfFilter(self.table_metadata, self.row_filter, self.case_sensitive, max_looks=self._max_looks)
-        manifests = read_list(self.io, snapshot)
-        _read_manifests_ahead(self.io, manifests, files)
-        tasks = plan_files(self.io, manifests, files)
+        tasks = plan_files(self.io, read_list(self.io, snapshot), files)
         if self._reads_rows:
             read_data_ahead(self.io, tasks, self._columns())
         return tasks
@@ -117,8 +113,6 @@ class ReadAheadScan(DataScan):
 
     def to_arrow(self, dictionary_columns: tuple[str, ...] = ()) -> pa.Table:
         """All matching rows. The columns in `dictionary_columns` are dictionary-encoded."""
-        import pyarrow as pa
-
         schema, batches = arrow_schema(self.projection()), list(self.batches())
         rows = pa.Table.from_batches(batches) if batches else no_rows(schema)
         for place, name in enumerate(schema.names):
@@ -128,8 +122,6 @@ class ReadAheadScan(DataScan):
 
     def to_arrow_batch_reader(self, dictionary_columns: tuple[str, ...] = ()) -> pa.RecordBatchReader:
         """The matching rows as a stream."""
-        import pyarrow as pa
-
         if dictionary_columns:
             return self.to_arrow(dictionary_columns).to_reader()
         return pa.RecordBatchReader.from_batches(arrow_schema(self.projection()), self.batches())
@@ -228,10 +220,7 @@ def files_of_branch(
     snapshot = metadata.snapshot_by_name(branch)
     if snapshot is None:
         return []
-    files = FilesOfFilter(metadata, filter, case_sensitive)
-    manifests = read_list(io, snapshot)
-    _read_manifests_ahead(io, manifests, files)
-    return plan_files(io, manifests, files)
+    return plan_files(io, read_list(io, snapshot), FilesOfFilter(metadata, filter, case_sensitive))
 
 
 def appended_files(
@@ -271,12 +260,6 @@ def appended_files(
         files,
         lambda entry: entry.snapshot_id in ids and entry.status == ManifestEntryStatus.ADDED,
     )
-
-
-def _read_manifests_ahead(io: FileIO, manifests: Iterable[ManifestFile], files: FilesOfFilter) -> None:
-    """Begin to fetch the manifests that may list files with matching rows."""
-    if isinstance(io, LakehouseFileIO) and io.is_remote:
-        io.read_ahead([(one.manifest_path, one.manifest_length) for one in manifests if files.may_be_in(one)])
 
 
 def _as_of(metadata: TableMetadata, snapshot_id: int | None) -> TableMetadata:

@@ -23,9 +23,10 @@ from trinitylake.iceberg_storage.column_summary import ANYTHING, ColumnSummary, 
 from trinitylake.iceberg_storage.data_files.equality_deletes import EqualityDeleteIndex
 from trinitylake.iceberg_storage.data_files.row_lineage import PlannedFile
 from trinitylake.iceberg_storage.delete_files import is_vector, referenced_data_file
+from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
-from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.pyiceberg_patches import schema_with_sources
 from trinitylake.iceberg_storage.row_filter import FALSE, TRUE, RowFilter, Summaries
 
 #: Maximum number of manifests of one plan that are read in parallel.
@@ -142,14 +143,13 @@ def plan_files(
     """The data files of manifests that may have rows that match, with their delete files.
 
     Args:
-        io: the file access of the table.
         manifests: of a snapshot, or some of them.
-        files: tests files and manifests.
-        is_wanted: selects entries.
 
     Raises `PlanTooLarge`, and as `read_entries`.
     """
     read = _to_be_read([manifest for manifest in manifests if files.may_be_in(manifest)])
+    if isinstance(io, LakehouseFileIO):
+        io.read_ahead([(one.manifest_path, one.manifest_length) for one in read])
 
     def found(manifest: ManifestFile) -> list[tuple[ManifestEntry, int]]:
         entries = [entry for entry in read_entries(io, manifest) if is_wanted(entry)]

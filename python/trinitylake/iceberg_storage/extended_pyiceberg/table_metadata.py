@@ -20,9 +20,9 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+import trinitylake.iceberg_storage.pyiceberg_patches  # noqa: F401  # for all metadata
 from trinitylake.base.json_memory_size import count_values
 from trinitylake.iceberg_storage import metadata_invariants
-from trinitylake.iceberg_storage.pyiceberg_patches import nanosecond_defaults, variant  # noqa: F401  # for all metadata
 
 #: The next row id of a table that has no rows with ids.
 INITIAL_ROW_ID = 0

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
@@ -37,10 +38,11 @@ from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Identifier, TableVersion
-from pyiceberg.types import DoubleType, FloatType
+from pyiceberg.types import DoubleType, FloatType, IcebergType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from trinitylake.definitions.iceberg_types import as_iceberg_type
+from trinitylake.definitions.sql_types import TypeLike
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, typed
 from trinitylake.iceberg_storage.data_files.data_file_writer import DataFileWriter
@@ -48,8 +50,7 @@ from trinitylake.iceberg_storage.data_files.existing_files import existing_data_
 from trinitylake.iceberg_storage.data_files.partitioned_rows import in_partitions, spelled
 from trinitylake.iceberg_storage.data_files.position_deletes import RowDeletes, is_merge_on_read
 from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
-from trinitylake.iceberg_storage.data_files.value_checks import check_values
-from trinitylake.iceberg_storage.data_files.write_defaults import filled
+from trinitylake.iceberg_storage.data_files.written_values import check_values, filled
 from trinitylake.iceberg_storage.extended_pyiceberg.delete_by_filter import delete_by_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.qualified_snapshots import QualifiedSnapshots
@@ -66,16 +67,10 @@ from trinitylake.iceberg_storage.filter_text import parse_filter
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer, manifest_content
-from trinitylake.iceberg_storage.pyiceberg_patches.functions import check_columns_fit
+from trinitylake.iceberg_storage.pyiceberg_patches import check_columns_fit
 from trinitylake.iceberg_storage.row_filter import RowFilter
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 from trinitylake.iceberg_storage.update_checks import check_writable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyiceberg.types import IcebergType
-
-    from trinitylake.definitions.sql_types import TypeLike
 
 
 class StagedTransaction(Transaction):
@@ -224,8 +219,6 @@ class StagedTransaction(Transaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
     ) -> UpsertResult:
         """Like PyIceberg's `upsert`, with our scan."""
-        import pyarrow as pa
-
         (rows,) = self._checked(df)
         schema = self.table_metadata.schema()
         keys = list(schema.identifier_field_names() if join_cols is None else join_cols)
@@ -284,8 +277,6 @@ class StagedTransaction(Transaction):
 
     def _checked(self, rows: pa.Table | pa.RecordBatchReader) -> Iterable[pa.Table | pa.RecordBatch]:
         """Check rows from a caller, and fill default values. Raises `ValueError` for columns that do not fit."""
-        import pyarrow as pa
-
         if not isinstance(rows, pa.Table | pa.RecordBatchReader):
             raise ValueError(f"Expected pa.Table or pa.RecordBatchReader, got: {rows}")
         metadata = self.table_metadata
@@ -343,8 +334,6 @@ class StagedTransaction(Transaction):
 
     def _written(self, parts: Iterable[pa.Table | pa.RecordBatch]) -> list[DataFile]:
         """Write rows as data files. PyIceberg's threads store the files of several partitions at the same time."""
-        import pyarrow as pa
-
         writer = DataFileWriter(self.table_metadata, self._table.io, finishers=ExecutorFactory.get_or_create())
         return writer.written(part if isinstance(part, pa.Table) else pa.Table.from_batches([part]) for part in parts)
 

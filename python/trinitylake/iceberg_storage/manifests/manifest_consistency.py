@@ -148,7 +148,6 @@ class ManifestCheck:
     """Checks the entries of one manifest, one after the other.
 
     Args:
-        manifest: the manifest.
         sequence_number: of the snapshot whose list names the manifest.
         known: the specs and schemas of the table.
         partition_ids: the ids of the partition fields in the manifest.

@@ -45,9 +45,8 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from trinitylake.errors import CorruptFile, TrinityLakeError
 from trinitylake.iceberg_storage.data_files.partitioned_rows import share_nan
-from trinitylake.iceberg_storage.manifests.avro_file import SCHEMA_KEY, avro_bytes
-from trinitylake.iceberg_storage.manifests.avro_size import MAX_MANIFEST_SIZE_BYTES, SizeBudget
-from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.manifests.avro_file import MAX_MANIFEST_SIZE_BYTES, SCHEMA_KEY, SizeBudget, avro_bytes
+from trinitylake.iceberg_storage.pyiceberg_patches import schema_with_sources
 from trinitylake.iceberg_storage.row_ids import inherit_row_ids
 
 Record = TypeVar("Record", bound=StructProtocol)
@@ -74,9 +73,6 @@ def write_manifest(
     """Write a manifest of a table.
 
     Args:
-        io: the file access of the table.
-        location: the URI of the manifest.
-        metadata: of the table.
         spec: the partition spec of all entries.
         content: of the files that the entries list.
         entries: at least one.
@@ -211,7 +207,6 @@ class RecordFile(AvroFile[Record]):
     """Reader of a manifest or a manifest list.
 
     Args:
-        file: the file to read.
         reader_of: returns the schema and the reader of records for the Avro schema in the header. It should cache
             readers, because PyIceberg needs a millisecond to make one.
     """
@@ -268,12 +263,10 @@ def _entry_reader(avro_schema: str) -> tuple[Schema, Reader]:
 
 @lru_cache(maxsize=256)
 def _entry_writer(partition_type: StructType, version: TableVersion) -> tuple[str, Writer]:
-    """The Avro schema of the entries of a format version, and a writer for entries of `RECORD_VERSION`.
-
-    Partition values of type `fixed` are stored as Avro's `bytes`, because Iceberg 1.11 for Java expects a length before
-    the value even if the schema says `fixed`. `equality_ids` are stored as `int`, as in the specification; Java cannot
-    read PyIceberg's `long`.
-    """
+    """The Avro schema of the entries of a format version, and a writer for entries of `RECORD_VERSION`."""
+    # Partition values of type `fixed` are stored as Avro's `bytes`, because Iceberg 1.11 for Java expects a length
+    # before the value even if the schema says `fixed`. `equality_ids` are stored as `int`, as in the specification;
+    # Java cannot read PyIceberg's `long`.
     partition_type = StructType(
         *(
             field.model_copy(update={"field_type": BinaryType()}) if isinstance(field.field_type, FixedType) else field

@@ -4,6 +4,12 @@ A snapshot can be produced again on another parent, with the same data files and
 added files, one manifest per partition spec and content, and are not merged in this snapshot. Delete files are added
 and removed like data files. A removed data file must be present. A removed delete file may be absent, because another
 delete file may have replaced it.
+
+Manifests are merged like the runs of a log-structured merge tree: `FAN_IN` manifests of about the same size become one.
+So a scan of a table after n appends reads about FAN_IN/2 · log(n) manifests, and each entry is rewritten about log(n)
+times. PyIceberg either never merges manifests, or rewrites all entries at each append. The properties
+`commit.manifest-merge.enabled`, `commit.manifest.min-count-to-merge` and `commit.manifest.target-size-bytes` of the
+table override the defaults.
 """
 
 from __future__ import annotations
@@ -43,17 +49,77 @@ from pyiceberg.typedef import EMPTY_DICT, Record
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from trinitylake.iceberg_storage.column_summary import of_bounds, plain_value
-from trinitylake.iceberg_storage.commit_errors import RowConflict
 from trinitylake.iceberg_storage.data_files.partitioned_rows import partition_path, values_of
 from trinitylake.iceberg_storage.delete_files import blob_of, file_key
+from trinitylake.iceberg_storage.errors import RowConflict
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.locations import check_data_file
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries, write_manifest
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list, write_list
-from trinitylake.iceberg_storage.manifests.manifest_merging import FAN_IN, mergeable
-from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.pyiceberg_patches import schema_with_sources
 from trinitylake.iceberg_storage.row_ids import as_new, next_row_id_of
 from trinitylake.iceberg_storage.table_file_io import own_file_check
+
+#: Number of manifests of about the same size that are merged into one.
+FAN_IN = 10
+
+
+def mergeable(manifests: Sequence[ManifestFile], fan_in: int, target_size_bytes: int) -> list[list[ManifestFile]]:
+    """Groups of manifests to merge. The manifests of a group have the same content and partition spec.
+
+    A manifest of level k lists at least `fan_in ** k` live files. A level with `fan_in` manifests is merged. If the
+    result completes the next level, the manifests of that level belong to the same group. Manifests of at least half of
+    the target size are not merged.
+    """
+    if len(manifests) < fan_in:
+        return []
+    by_kind: dict[tuple[int, ManifestContent], dict[int, list[ManifestFile]]] = defaultdict(lambda: defaultdict(list))
+    for manifest in manifests:
+        if manifest.manifest_length < target_size_bytes // 2:
+            kind = manifest.partition_spec_id, manifest.content
+            by_kind[kind][_level(_live_files(manifest), fan_in)].append(manifest)
+    groups = []
+    for levels in by_kind.values():
+        group: list[ManifestFile] = []
+        level = 0
+        while level <= max(levels):
+            members = levels.get(level, [])
+            if len(members) + bool(group) >= fan_in:
+                fitting = _fitting(group + members, target_size_bytes)
+                if len(fitting) <= len(group):
+                    break
+                group = fitting
+                level = max(level + 1, _level(sum(map(_live_files, group)), fan_in))
+            elif group:
+                break
+            else:
+                level += 1
+        if len(group) > 1:
+            groups.append(group)
+    return groups
+
+
+def _fitting(manifests: list[ManifestFile], target_size_bytes: int) -> list[ManifestFile]:
+    """The longest prefix of `manifests` that fits into the target size."""
+    size_bytes = 0
+    for position, manifest in enumerate(manifests):
+        size_bytes += manifest.manifest_length
+        if size_bytes > target_size_bytes:
+            return manifests[:position]
+    return manifests
+
+
+def _live_files(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+def _level(files: int, fan_in: int) -> int:
+    level = 0
+    while files >= fan_in:
+        files //= fan_in
+        level += 1
+    return level
+
 
 _ADDED, _EXISTING, _DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
 
@@ -63,7 +129,6 @@ class SnapshotProducer:
 
     Args:
         metadata: of the table that the snapshot is added to.
-        io: the file access of the table.
         operation: of the snapshot. `REPLACE` without files rewrites the manifests of the parent.
         properties: for the summary of the snapshot.
         branch: the branch whose head the snapshot becomes; None for a snapshot without a branch.
@@ -177,10 +242,8 @@ class SnapshotProducer:
         return new + self._merged(kept)
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """The same entries in fewer manifests, if enough manifests of one size are present.
-
-        Manifests outside of the folder of the table are not merged, because their content is not trusted.
-        """
+        """The same entries in fewer manifests, if enough manifests of one size are present."""
+        # Manifests outside of the folder of the table are not merged, because their content is not trusted.
         properties = self._metadata.properties
         if not property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, True):
             return manifests

@@ -1,13 +1,13 @@
-"""Tests of the rows that other commits changed, and the union of the deletion vectors of two commits."""
+"""The files and rows that snapshots changed, and the union of the deletion vectors of two commits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
@@ -24,7 +24,49 @@ from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfF
 from trinitylake.iceberg_storage.file_io import canonical_uri
 from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
-from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles
+
+
+@dataclass
+class ChangedFiles:
+    """The files that one snapshot added and removed.
+
+    Attributes:
+        added, removed: data files.
+        sequence_numbers: by path, for added files that count as older than the snapshot.
+        added_deletes, removed_deletes: delete files.
+    """
+
+    added: list[DataFile] = field(default_factory=list)
+    removed: list[DataFile] = field(default_factory=list)
+    sequence_numbers: dict[str, int] = field(default_factory=dict)
+    added_deletes: list[DataFile] = field(default_factory=list)
+    removed_deletes: list[DataFile] = field(default_factory=list)
+
+
+def own_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests that a snapshot wrote itself."""
+    manifests = read_list(io, snapshot)
+    return [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
+
+
+def changed_files(io: FileIO, snapshot: Snapshot) -> ChangedFiles:
+    """The files that a snapshot added and removed."""
+    changed = ChangedFiles()
+    for manifest in own_manifests(io, snapshot):
+        is_data = manifest.content == ManifestContent.DATA
+        for entry in read_entries(io, manifest, discard_deleted=False):
+            if entry.snapshot_id != snapshot.snapshot_id or entry.status == ManifestEntryStatus.EXISTING:
+                continue
+            file = entry.data_file
+            if entry.status == ManifestEntryStatus.DELETED:
+                (changed.removed if is_data else changed.removed_deletes).append(file)
+                continue
+            (changed.added if is_data else changed.added_deletes).append(file)
+            number = entry.sequence_number
+            if number is not None and snapshot.sequence_number is not None and number < snapshot.sequence_number:
+                changed.sequence_numbers[file.file_path] = number
+    return changed
+
 
 #: The rows of a larger data file are not read for a conflict check.
 READ_SIZE_BYTES = 1 << 20
@@ -38,10 +80,6 @@ class ChangedRows:
 
     At most `MAX_READ_FILES` small files, or files with deleted rows, are read. A file that is not read, or cannot be
     read, counts as a file with matching rows.
-
-    Args:
-        io, metadata: of the table.
-        filter: tests files of the table.
     """
 
     def __init__(self, io: FileIO, metadata: TableMetadata, filter: FilesOfFilter) -> None:
@@ -117,8 +155,6 @@ def merged_vectors(
     vectors are written again.
 
     Args:
-        io: the file access of the table.
-        metadata: of the table, with `head`.
         head: the new parent.
         changed: the files of the staged snapshot.
         referenced: the data files in `head` that the staged vectors apply to.

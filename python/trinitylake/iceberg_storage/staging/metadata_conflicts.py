@@ -8,7 +8,7 @@ from pyiceberg.table import update as iceberg
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import is_ancestor_of
 
-from trinitylake.iceberg_storage.commit_errors import TableConflict
+from trinitylake.iceberg_storage.errors import TableConflict
 
 #: Iceberg's requirement for each kind of update, and the metadata field that the requirement compares.
 _ASSERTED: dict[type, tuple[str, str]] = {

@@ -30,15 +30,13 @@ from pyiceberg.table.update import (
 )
 
 from trinitylake.iceberg_storage import row_ids
-from trinitylake.iceberg_storage.commit_errors import RowConflict, TableConflict
+from trinitylake.iceberg_storage.errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import MetadataBuilder
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE, RowsRead
 from trinitylake.iceberg_storage.manifests.snapshot_producer import SnapshotProducer
-from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files, own_manifests
-from trinitylake.iceberg_storage.staging.changed_rows import merged_vectors
+from trinitylake.iceberg_storage.staging.changed_rows import ChangedFiles, changed_files, merged_vectors, own_manifests
 from trinitylake.iceberg_storage.staging.metadata_conflicts import check_unchanged, ref_id
-from trinitylake.iceberg_storage.staging.overlapping_files import referenced_files
-from trinitylake.iceberg_storage.staging.row_conflicts import Intervening, is_blind
+from trinitylake.iceberg_storage.staging.row_conflicts import Intervening, is_blind, referenced_files
 
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
@@ -81,7 +79,6 @@ class Rebase:
     """Applies `commits`, staged on `base`, to `newer`.
 
     Args:
-        io: the file access of the table.
         is_serializable: whether the transaction must have the same result as if it had begun on `newer`. If so,
             columns, specs and properties must be equal in both metadata, and isolation levels in the properties are
             ignored.
@@ -234,11 +231,9 @@ class Rebase:
         return AddSnapshotUpdate(snapshot=_as_of(added, theirs))
 
     def _found_by_scans(self, changed: ChangedFiles) -> bool:
-        """Whether recorded scans found the rows that a snapshot changed, so that it does not depend on other rows.
-
-        This is known only for position deletes. The files of an overwrite do not show on which rows it depends, because
-        its filter would also have selected rows that did not exist yet.
-        """
+        """Whether recorded scans found the rows that a snapshot changed, so that it does not depend on other rows."""
+        # This is known only for position deletes. The files of an overwrite do not show on which rows it depends,
+        # because its filter would also have selected rows that did not exist yet.
         scans = any(read.statement == SCAN for commit in self.commits for read in commit.rows_read)
         deletes = [file.content for file in changed.added_deletes]
         return scans and not changed.removed and bool(deletes) and set(deletes) == {DataFileContent.POSITION_DELETES}
@@ -251,11 +246,9 @@ class Rebase:
         ours: TableMetadata,
         parent: Snapshot | None,
     ) -> None:
-        """Raise `TableConflict` if rows that the snapshot copies to another file would get other ids by the rebase.
-
-        The new file stores the ids of copied rows. So a rebase must not change ids that an earlier snapshot of this
-        transaction assigned, and `parent` must not have assigned ids to rows that were copied without ids.
-        """
+        """Raise `TableConflict` if rows that the snapshot copies to another file would get other ids by the rebase."""
+        # The new file stores the ids of copied rows. So a rebase must not change ids that an earlier snapshot of this
+        # transaction assigned, and `parent` must not have assigned ids to rows that were copied without ids.
         sources = (*changed.removed, *referenced)
         if not changed.added or not sources:
             return
@@ -315,10 +308,8 @@ def _lost(id: int, ours: TableMetadata, theirs: TableMetadata) -> bool:
 
 
 def _branch_of(snapshot: Snapshot, updates: Sequence[TableUpdate]) -> str | None:
-    """The branch that the commit sets to the snapshot or to a later one; None for a snapshot without a branch.
-
-    For several snapshots, PyIceberg sets the branch to each of them, and an engine may set it only to the last.
-    """
+    """The branch that the commit sets to the snapshot or to a later one; None for a snapshot without a branch."""
+    # For several snapshots, PyIceberg sets the branch to each of them, and an engine may set it only to the last.
     ids = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)]
     later = set(ids[ids.index(snapshot.snapshot_id) :])
     for update in updates:
@@ -342,16 +333,12 @@ def _newly_required(written: Schema, current: Schema) -> str | None:
     """The name of a column that `current` requires and rows of `written` may lack; None for no such column."""
     if written is current or written.schema_id == current.schema_id:
         return None
-    before = {id: field for id, field in _fields(written)}
-    for id, now in _fields(current):
+    before = {id: written.find_field(id) for id in written.field_ids}
+    for id in current.field_ids:
         then = before.get(id)
-        if now.required and (then is None or not then.required):  # type: ignore[attr-defined]
+        if current.find_field(id).required and (then is None or not then.required):
             return current.find_column_name(id)
     return None
-
-
-def _fields(schema: Schema) -> list[tuple[int, object]]:
-    return [(id, schema.find_field(id)) for id in schema.field_ids]
 
 
 def _own_properties(snapshot: Snapshot) -> dict[str, str]:

@@ -7,32 +7,180 @@ the table, and no rows may have been deleted from them. A snapshot that replaces
 compaction, conflicts only through the files that it removed.
 
 A file may hold matching rows unless its partition, its column bounds or its rows exclude this (`changed_rows.py`).
-Engines do not send the condition of a statement, so it is derived from the files that they changed
-(`overlapping_files.py`). Unknown changes count as a conflict.
+Engines do not send the condition of a statement, so `OverlappingFiles` derives it from the files that they changed.
+Unknown changes count as a conflict.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot
+from pyiceberg.types import PrimitiveType
 
-from trinitylake.iceberg_storage.commit_errors import RowConflict
+from trinitylake.errors import TrinityLakeError
+from trinitylake.iceberg_storage.column_summary import ColumnSummary, of_metrics
+from trinitylake.iceberg_storage.data_files.partitioned_rows import spelled
+from trinitylake.iceberg_storage.data_files.position_deletes import positions_in
+from trinitylake.iceberg_storage.delete_files import referenced_data_file
+from trinitylake.iceberg_storage.errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import FilesOfFilter
-from trinitylake.iceberg_storage.past_snapshots import PastSnapshots
+from trinitylake.iceberg_storage.file_io import canonical_uri
+from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
+from trinitylake.iceberg_storage.manifests.manifest_list import read_list
+from trinitylake.iceberg_storage.metadata import read_metadata
+from trinitylake.iceberg_storage.name_mapping import columns_with_moved_names
 from trinitylake.iceberg_storage.row_filter import RowFilter
-from trinitylake.iceberg_storage.staging.changed_files import ChangedFiles, changed_files
-from trinitylake.iceberg_storage.staging.changed_rows import ChangedRows
-from trinitylake.iceberg_storage.staging.overlapping_files import OverlappingFiles, may_delete_from, partition_of
+from trinitylake.iceberg_storage.staging.changed_rows import ChangedFiles, ChangedRows, changed_files
+
+
+class OverlappingFiles:
+    """Tests whether another file may contain rows in the partitions and column bounds of some files."""
+
+    def __init__(self, files: Iterable[DataFile], metadata: TableMetadata) -> None:
+        moved = columns_with_moved_names(metadata)
+        self._types = {
+            field.field_id: field.field_type
+            for field in metadata.schema().fields
+            if isinstance(field.field_type, PrimitiveType) and field.field_id not in moved
+        }
+        self._by_partition: dict[tuple[int, object], list[dict[int, ColumnSummary]]] = defaultdict(list)
+        for file in files:
+            self._by_partition[partition_of(file)].append(self._summaries(file))
+
+    def may_overlap(self, file: DataFile) -> bool:
+        """Whether the partition and the column bounds of `file` overlap those of one of the files."""
+        theirs = self._summaries(file)
+        spec_id, partition = partition_of(file)
+        return any(
+            all(summary.may_share(theirs[id]) for id, summary in own.items())
+            for (own_spec, own_partition), files in self._by_partition.items()
+            # Partitions of different specs may overlap.
+            if own_spec != spec_id or own_partition == partition
+            for own in files
+        )
+
+    def _summaries(self, file: DataFile) -> dict[int, ColumnSummary]:
+        return {id: of_metrics(file, id, type) for id, type in self._types.items()}
+
+
+def partition_of(file: DataFile) -> tuple[int, object]:
+    """Key for comparing the partitions of files. NaN equals NaN."""
+    return file.spec_id, spelled(file.partition)
+
+
+def may_delete_from(deletes: DataFile, files: Sequence[DataFile]) -> bool:
+    """Whether a delete file in the partition of `files` may apply to one of these files."""
+    if deletes.content != DataFileContent.POSITION_DELETES:
+        return True
+    path = _only_path(deletes)
+    return path is None or path in {canonical_uri(file.file_path) for file in files}
+
+
+def referenced_files(
+    io: FileIO, metadata: TableMetadata, head: int | None, changed: ChangedFiles, vanished: Iterable[DataFile] = ()
+) -> list[DataFile]:
+    """The data files of the snapshot `head` that position deletes apply to.
+
+    Args:
+        changed: the staged changes, which include the position deletes.
+        vanished: data files that `head` may lack.
+
+    Raises:
+        TableConflict: a data file is absent, or the delete files cannot be rebased.
+    """
+    if any(file.content != DataFileContent.POSITION_DELETES for file in changed.added_deletes):
+        raise TableConflict(
+            "assert-ref-snapshot-id: the branch moved, and the snapshot deletes rows by their values: it applies only "
+            "to the rows that the statement read"
+        )
+    wanted = {path for file in changed.added_deletes for path in _paths(io, file)}
+    own = {canonical_uri(file.file_path): file for file in changed.added}
+    found = {path: own[path] for path in wanted & own.keys()}
+    specs = {file.spec_id for file in changed.added_deletes}
+    snapshot = metadata.snapshot_by_id(head) if head is not None else None
+    for manifest in read_list(io, snapshot) if snapshot is not None else ():
+        if found.keys() >= wanted:
+            break
+        if manifest.content == ManifestContent.DATA and manifest.partition_spec_id in specs:
+            for entry in read_entries(io, manifest):
+                if (path := canonical_uri(entry.data_file.file_path)) in wanted:
+                    found[path] = entry.data_file
+    missing = wanted - found.keys() - {canonical_uri(file.file_path) for file in vanished}
+    if missing:
+        raise TableConflict(
+            f"assert-ref-snapshot-id: rows were deleted from data file {min(missing)}, which another commit removed"
+        )
+    return list(found.values())
+
+
+def _paths(io: FileIO, deletes: DataFile) -> Iterable[str]:
+    path = _only_path(deletes)
+    return (path,) if path is not None else map(canonical_uri, positions_in(io, deletes))
+
+
+def _only_path(deletes: DataFile) -> str | None:
+    path = referenced_data_file(deletes)
+    return None if path is None else canonical_uri(path)
+
+
+class PastSnapshots:
+    """Former snapshots of a table whose metadata files still exist. Files are read as needed."""
+
+    def __init__(self, io: FileIO, metadata: TableMetadata) -> None:
+        self._io = io
+        self._files = [metadata]  # the newest first
+        self._unread = list(metadata.metadata_log)
+
+    def parent(self, child: Snapshot) -> Snapshot | None:
+        """The parent of the snapshot `child`; None if it has no parent, or if no metadata file lists the parent."""
+        id = child.parent_snapshot_id
+        if id is None:
+            return None
+        for metadata in self._files:
+            if (found := metadata.snapshot_by_id(id)) is not None:
+                return found
+        for metadata in self._older(child.timestamp_ms):
+            if (found := metadata.snapshot_by_id(id)) is not None:
+                return found
+        return None
+
+    def _older(self, timestamp_ms: int) -> Iterator[TableMetadata]:
+        """Unread metadata files, newest first; files that were written after `timestamp_ms` come last."""
+        skipped: list[MetadataLogEntry] = []
+        while self._unread:
+            entry = self._unread.pop()
+            if entry.timestamp_ms > timestamp_ms and self._unread:
+                skipped.append(entry)
+                continue
+            metadata = self._read(entry.metadata_file)
+            if metadata is None:
+                return
+            self._files.append(metadata)
+            if not self._unread:
+                self._unread = list(metadata.metadata_log)
+            yield metadata
+        # Clocks may be wrong, so later files are read too, after all others.
+        for entry in skipped:
+            if (metadata := self._read(entry.metadata_file)) is not None:
+                self._files.append(metadata)
+                yield metadata
+
+    def _read(self, uri: str) -> TableMetadata | None:
+        try:
+            return read_metadata(self._io, uri)
+        except (FileNotFoundError, TrinityLakeError):
+            return None
+
 
 _DELETE_LEVEL = TableProperties.WRITE_DELETE_ISOLATION_LEVEL
 _UPDATE_LEVEL = TableProperties.WRITE_UPDATE_ISOLATION_LEVEL

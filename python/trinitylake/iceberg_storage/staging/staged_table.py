@@ -28,7 +28,7 @@ from pyiceberg.typedef import Identifier
 
 from trinitylake.base.pickling import refuse_staged_table
 from trinitylake.errors import InvalidLocation, TransactionClosed, TrinityLakeError
-from trinitylake.iceberg_storage.commit_errors import RowConflict, TableConflict
+from trinitylake.iceberg_storage.errors import RowConflict, TableConflict
 from trinitylake.iceberg_storage.extended_pyiceberg.catalog import KeepsOldMetadata
 from trinitylake.iceberg_storage.extended_pyiceberg.metadata_updates import StaleSnapshot, apply_updates
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import SCAN, WHOLE_TABLE, RowsRead, rows_read
@@ -311,12 +311,7 @@ class StagedTable:
                     requirement.validate(self.metadata)
             for update in updates:
                 check_update(update, self.metadata, self.io)
-            self.adopt(
-                snapshots_of(updates),
-                self.metadata,
-                statistics=statistics_in(self.io, updates),
-                layout=SpecsAndSchemas.after(self.metadata, updates),
-            )
+            self._adopt_named(updates, self.metadata)
             try:
                 metadata = apply_updates(self.metadata, updates)
             except StaleSnapshot as error:  # possible although the requirements hold
@@ -344,12 +339,7 @@ class StagedTable:
                 self.commit(requirements, updates)
                 return
             try:
-                self.adopt(
-                    snapshots_of(updates),
-                    base,
-                    statistics=statistics_in(self.io, updates),
-                    layout=SpecsAndSchemas.after(base, updates),
-                )
+                self._adopt_named(updates, base)
                 if any(isinstance(update, AddSnapshotUpdate) for update in updates):
                     commit = StagedCommit(tuple(requirements), tuple(updates), rows_read.get())
                     rebase = Rebase(self.io, base, self.metadata, [commit])
@@ -416,7 +406,6 @@ class StagedTable:
 
         Args:
             snapshots: of a commit. Snapshots that this table wrote or adopted are skipped.
-            base: the metadata before the commit.
             incoming: the paths of the files that the snapshots add, if they are already checked.
             statistics: the paths of files with statistics.
             layout: specs and schemas of the table after the commit, to check manifests; by default of the staged
@@ -437,6 +426,10 @@ class StagedTable:
             self._adopted_lists.update(self.io.path_of(one.manifest_list) for one in others)
             written = {*self.io.written_paths}
             self._adopted += [path for path in statistics if path not in written]
+
+    def _adopt_named(self, updates: Sequence[TableUpdate], base: TableMetadata) -> None:
+        statistics, layout = statistics_in(self.io, updates), SpecsAndSchemas.after(base, updates)
+        self.adopt(snapshots_of(updates), base, statistics=statistics, layout=layout)
 
     def take_adopted(self) -> list[str]:
         """The paths of the files that were adopted since the last call.

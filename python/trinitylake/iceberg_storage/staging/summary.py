@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import snapshot_ids
 from trinitylake.iceberg_storage.snapshot_counts import count_in
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
-    from pyiceberg.table.metadata import TableMetadata
-
     from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowsRead
 
 
@@ -47,7 +47,6 @@ def summarize_changes(
 
     Args:
         base: the metadata before the transaction; for a new table the metadata of its creation.
-        metadata: the metadata after the transaction.
         statements: the known statements, by the ids of their snapshots. A statement copies unchanged rows into new
             files, and Iceberg counts these rows as removed and added. So the summary has the counts of the statement,
             or else the difference of removed and added rows. For snapshots of other writers it has Iceberg's counts.

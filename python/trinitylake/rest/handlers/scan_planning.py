@@ -34,9 +34,9 @@ from trinitylake.iceberg_storage.delete_files import blob_of, file_key, referenc
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan, appended_files
 from trinitylake.iceberg_storage.extended_pyiceberg.scan_planner import PlanTooLarge
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
+from trinitylake.iceberg_storage.manifests.avro_file import SizeLimitExceeded
 from trinitylake.iceberg_storage.metadata_invariants import check_parents
-from trinitylake.iceberg_storage.pyiceberg_patches.partition_types import schema_with_sources
+from trinitylake.iceberg_storage.pyiceberg_patches import schema_with_sources
 from trinitylake.iceberg_storage.row_ids import first_row_id_of_file
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.rest.errors import RestError, bad_request, input_fault, unsupported

@@ -25,7 +25,7 @@ from trinitylake.rest.security.locations import REMOVING
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-    from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget
+    from trinitylake.iceberg_storage.manifests.avro_file import SizeBudget
     from trinitylake.iceberg_storage.staging.staged_table import StagedTable
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.security.locations import LocationGate

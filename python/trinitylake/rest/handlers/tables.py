@@ -20,9 +20,9 @@ from trinitylake.errors import CorruptFile
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.namespaces import object_name
-from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
+from trinitylake.iceberg_storage.errors import pyiceberg_errors
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
-from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
+from trinitylake.iceberg_storage.manifests.avro_file import SizeLimitExceeded
 from trinitylake.iceberg_storage.staging.staged_table import StagedTable
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.rest.catalog.served_catalog import ServedCatalog

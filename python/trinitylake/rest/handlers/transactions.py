@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from starlette.responses import Response
 
 from trinitylake.iceberg.bound_catalog import names_checked
-from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
+from trinitylake.iceberg_storage.errors import pyiceberg_errors
 from trinitylake.lakehouse.transaction import Transaction
 from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.warehouses import transaction_prefix

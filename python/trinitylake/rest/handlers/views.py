@@ -18,9 +18,9 @@ from starlette.responses import Response
 from trinitylake.definitions import new_id, parse_view_def, serialize
 from trinitylake.errors import InvalidLocation, StorageError
 from trinitylake.iceberg.namespaces import materialize_namespace, object_name
-from trinitylake.iceberg_storage.commit_errors import pyiceberg_errors
+from trinitylake.iceberg_storage.errors import pyiceberg_errors
 from trinitylake.iceberg_storage.locations import default_location
-from trinitylake.iceberg_storage.manifests.avro_size import SizeLimitExceeded
+from trinitylake.iceberg_storage.manifests.avro_file import SizeLimitExceeded
 from trinitylake.iceberg_storage.view_metadata import (
     new_view_metadata,
     read_view_metadata,

@@ -29,7 +29,7 @@ from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
 if TYPE_CHECKING:
     from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-    from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget
+    from trinitylake.iceberg_storage.manifests.avro_file import SizeBudget
     from trinitylake.lakehouse.lakehouse import Lakehouse
     from trinitylake.lakehouse.transaction import Transaction
     from trinitylake.rest.catalog.oldest_version import OldestVersion

@@ -30,7 +30,7 @@ from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.incoming_files import incoming_paths, snapshots_of
-from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget, SizeLimitExceeded
+from trinitylake.iceberg_storage.manifests.avro_file import SizeBudget, SizeLimitExceeded
 from trinitylake.iceberg_storage.manifests.manifest_consistency import SpecsAndSchemas
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.iceberg_storage.table_properties import is_location_property

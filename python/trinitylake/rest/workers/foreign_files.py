@@ -24,7 +24,7 @@ from trinitylake.errors import InvalidArgument, ObjectNotFound, PermissionDenied
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyCatalog
 from trinitylake.iceberg_storage.extended_pyiceberg.table_metadata import indexed
 from trinitylake.iceberg_storage.federated_tables import open_federated
-from trinitylake.iceberg_storage.manifests.avro_size import SizeBudget
+from trinitylake.iceberg_storage.manifests.avro_file import SizeBudget
 from trinitylake.iceberg_storage.metadata import parsed
 from trinitylake.rest import metadata_limits, outbound
 from trinitylake.rest.outbound import CallAtWork

@@ -1,6 +1,6 @@
 """The row-level change feed: which rows each version inserted, deleted and updated.
 
 `table_versions` finds the versions that changed a table, `file_changes` compares the files of two versions,
-`row_comparison` compares rows of files that were replaced: `copied_rows` finds rows that were copied in order, and
-`row_signatures` hashes all other rows. `feed` assembles the batches of the feed.
+`row_comparison` compares rows of files that were replaced, with the help of `equal_rows`. `feed` assembles the batches
+of the feed.
 """

@@ -9,16 +9,13 @@ another lakehouse with other version numbers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from trinitylake import _core
 from trinitylake.definitions import MANAGED, MANIFEST_LIST
 from trinitylake.errors import InvalidArgument, VersionExpired, VersionNotFound
-from trinitylake.tables.change_feed.table_versions import TableState, state_of
+from trinitylake.tables.change_feed.table_versions import TableName, TableState, state_of
 from trinitylake.tables.stored_position import StoredPosition
-
-if TYPE_CHECKING:
-    from trinitylake.tables.change_feed.table_versions import TableName
 
 #: The namespace that contains a namespace for each consumer.
 CONSUMERS = "_consumers"
@@ -51,10 +48,6 @@ def advance(
     """Advance a consumer to the base version of a transaction, as a part of the transaction.
 
     Args:
-        transaction: the open transaction.
-        consumer: the name of the consumer.
-        id: the id of the table.
-        key: the name of the table.
         now: the state of the table in the base version.
 
     Returns the handle of the lakehouse and the version up to which the consumer had consumed changes; None for a

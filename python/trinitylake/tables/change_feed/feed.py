@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,21 +20,23 @@ import pyarrow as pa
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from trinitylake import _core
 from trinitylake.definitions import MANAGED, MANIFEST_LIST
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.parquet_batches import BATCH_ROWS
-from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.iceberg_storage.data_files.row_lineage import ROW_ID
 from trinitylake.iceberg_storage.data_files.schema_projection import with_wider_types
-from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD, runs
+from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD, ReadAhead, runs
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import without_variants
+from trinitylake.iceberg_storage.pyiceberg_patches import without_variants
 from trinitylake.iceberg_storage.table_file_io import TableFileIO
 from trinitylake.tables.change_feed.file_changes import (
     FileChanges,
@@ -47,12 +49,6 @@ from trinitylake.tables.change_feed.file_changes import (
 )
 from trinitylake.tables.change_feed.row_comparison import ChangeType, RowIdentity, SideRows, compare_rows
 from trinitylake.tables.change_feed.table_versions import TableState, TableStep
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
-    from pyiceberg.table.metadata import TableMetadata
-
-    from trinitylake import _core
 
 Names: TypeAlias = Literal["trinitylake", "iceberg"]
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -136,13 +132,11 @@ class ChangeFeed:
     """The changes of rows in some versions of a table.
 
     Args:
-        storage: the storage of the lakehouse.
         open_table: opens the table of a version.
         schema: the columns of the result, with the primary key.
         columns: names of the columns of the table to return; None for all.
         names: names of the columns that follow the columns of the table.
         kept: number of a version that needs the files, for the error if it has expired.
-        subject: returns the name of the table for errors.
         folder: path of the only folder in which files may be read; None for no limit.
         listed: metadata of the table that lists most snapshots of the versions.
 
@@ -214,10 +208,8 @@ class ChangeFeed:
     # Changed files
 
     def _opened(self, page: list[TableStep], ordinal: int) -> Iterator[_Step]:
-        """The states of some versions, without versions that have the same snapshot as the previous version.
-
-        The last version is opened first, because its metadata lists most snapshots of the other versions.
-        """
+        """The states of some versions, without versions that have the same snapshot as the previous version."""
+        # The last version is opened first, because its metadata lists most snapshots of the other versions.
         for step in reversed(page):
             if step.after is not None:
                 self._files(step.after)
@@ -262,10 +254,8 @@ class ChangeFeed:
             yield step, file_changes(step.before, step.after)
 
     def _has_all_columns(self, files: TableFiles | None) -> bool:
-        """Whether the schema of a snapshot has all columns of the result, so that rows that it moved have all values.
-
-        It does not if a column was dropped before the snapshot, and a later rollback restored the column.
-        """
+        """Whether the schema of a snapshot has all columns of the result, so that moved rows have all values."""
+        # It does not if a column was dropped before the snapshot, and a later rollback restored the column.
         assert files is not None
         assert files.snapshot is not None
         schemas = {one.schema_id: one for one in files.metadata.schemas}

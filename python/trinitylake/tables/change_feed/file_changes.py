@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -25,8 +25,6 @@ from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
-
     #: Identifies a delete file: path, and offset and length in a Puffin file.
     DeleteKey: TypeAlias = tuple[str, tuple[int, int] | None]
 
@@ -38,7 +36,6 @@ class TableFiles:
     Attributes:
         metadata: metadata that lists the snapshot; it may be from a later version.
         snapshot: the current snapshot of the version; None for a table that was never written.
-        io: the file access of the table.
     """
 
     metadata: TableMetadata

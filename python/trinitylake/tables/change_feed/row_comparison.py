@@ -21,10 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trinitylake.tables.change_feed.copied_rows import CopiedRun, copied_runs
-from trinitylake.tables.change_feed.row_signatures import Signatures, signatures
-from trinitylake.tables.merging.differences import differing
-from trinitylake.tables.merging.take_rows import take_rows
+from trinitylake.tables.change_feed.equal_rows import CopiedRun, Signatures, copied_runs, signatures
+from trinitylake.tables.merging.row_operations import differing, take_rows
 
 ChangeType: TypeAlias = Literal["insert", "delete", "update_preimage", "update_postimage"]
 _Numbers: TypeAlias = "npt.NDArray[np.int64]"

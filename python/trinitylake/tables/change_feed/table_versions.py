@@ -10,17 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from trinitylake import _core
 from trinitylake.base.timestamps import time_of
 from trinitylake.base.version_reference import versions_after
-from trinitylake.definitions import parse_table_def
+from trinitylake.definitions import TableDef, parse_table_def
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-
-if TYPE_CHECKING:
-    from trinitylake import _core
-    from trinitylake.definitions import TableDef
-
 
 #: Versions whose definitions are fetched in parallel.
 PAGE_VERSIONS = 64
@@ -82,11 +78,8 @@ def steps_of_table(
     """The versions after `since`, up to `until`, that changed a table, in order.
 
     Args:
-        core: the handle of the lakehouse.
-        id: id of the table.
         key: a name of the table. If the table gets this name only in a later version, its earlier name is found.
         since: the version before the first version.
-        until: the last version.
 
     Raises `VersionExpired` when it reaches a version that has expired.
     """
@@ -164,8 +157,6 @@ def steps_of_version(
     """Yield the changes of a version to its tables; with `id`, only the changes of one table.
 
     Args:
-        previous: the previous version.
-        version: the version.
         changed: from `changed_tables`.
         before: the result of `changed_tables` for the previous version, if it is known.
         id: the id of the table; None for all tables.

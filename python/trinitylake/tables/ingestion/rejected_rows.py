@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables import input_rows
 from trinitylake.tables.append_batch import of_ipc, to_ipc
-
-if TYPE_CHECKING:
-    from pyiceberg.schema import Schema
 
 
 class TextRows(NamedTuple):
@@ -178,7 +176,6 @@ def fit_rows(events: Iterable[EventRows], conform: Callable[[pa.Table], pa.Table
     """Convert the rows of many writes to the columns of the table.
 
     Args:
-        events: the writes.
         conform: converts an Arrow table; raises `InvalidArgument` if a row does not fit.
         splits: whether to reject single rows. Otherwise the first row that does not fit rejects its whole write.
     """

@@ -23,8 +23,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
+import pyarrow as pa
+
+from trinitylake._core import Lakehouse as CoreLakehouse
 from trinitylake.base.commit_info import NO_COMMIT_INFO, CommitInfo
 from trinitylake.base.qualified_names import full_name, split
 from trinitylake.errors import (
@@ -47,11 +50,6 @@ from trinitylake.tables.ingestion.writer_transaction import (
     conforming,
     stage,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from trinitylake._core import Lakehouse as CoreLakehouse
 
 Result = TypeVar("Result")
 

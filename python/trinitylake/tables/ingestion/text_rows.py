@@ -78,7 +78,6 @@ class CsvRows:
 
     Args:
         columns: names of the columns, in the order of the fields.
-        delimiter: the character between fields.
         nulls: fields that mean NULL if they are not quoted, in addition to the empty field.
     """
 

@@ -8,24 +8,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation
 
+from trinitylake import _core
 from trinitylake.base.qualified_names import Identifier, full_name, split
+from trinitylake.definitions import Schema
 from trinitylake.errors import ObjectNotFound, ProducerFenced, TrinityLakeError
 from trinitylake.tables import input_rows
 from trinitylake.tables.declared_limits import limits_of
 from trinitylake.tables.ingestion.producers import Producer
 from trinitylake.tables.ingestion.rejected_rows import EventRows, RejectedRow, fit_rows
-
-if TYPE_CHECKING:
-    from pyiceberg.schema import Schema as IcebergSchema
-    from pyiceberg.table import Table as IcebergTable
-
-    from trinitylake import _core
-    from trinitylake.definitions import Schema
 
 DEAD_LETTER_SCHEMA = pa.schema(
     [
@@ -145,7 +142,6 @@ class Target(NamedTuple):
 
     Attributes:
         name: name of the table.
-        id: id of the table.
         dead_letter_table: name of the table for rows that do not fit; None if such rows fail their writes.
         writer: the id of the writer; None for a server, which claims no producer.
     """
@@ -200,8 +196,6 @@ def stage(
     """Add writes to a transaction. If a write of a producer fails, later writes of this producer fail too.
 
     Args:
-        transaction: the open transaction.
-        target: the tables.
         writes: in the order of the calls of `write`.
         durable: the sequence number of each claimed producer, as the writer knows it; None for no number.
 

@@ -1,18 +1,82 @@
-"""Rows of input files that are rejected."""
+"""Rows of input files that are rejected, and errors of libraries about an input file in one line."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from trinitylake.definitions.sql_types import Type
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.input_files.csv_source import records
-from trinitylake.tables.input_files.file_errors import shortened
-from trinitylake.tables.input_files.text_files import Source, TextOptions, text_lines
+from trinitylake.tables.input_files.text_sources import Source, TextOptions, records, text_lines
+
+_JSON_ERROR = re.compile(
+    r"Malformed JSON in file .*, at byte (?P<byte>\d+) in (?P<kind>line|record/value) (?P<number>\d+): (?P<why>.*)"
+)
+_CSV_ERROR = re.compile(r".*?CSV Error on Line: (?P<line>\d+); Original Line: (?P<text>.*); (?P<why>[^;]+(?:; .*)?)")
+#: Parts of messages of DuckDB and Arrow, and the hint that is appended to the message.
+_WAYS_OUT = {
+    "not utf-8 encoded": "; name its --encoding, such as latin-1",
+    "Expected Number of Columns": "; use --delimiter, --skip or --bad-rows FILE",
+    "unterminated quote": "; use --bad-rows FILE",
+    "Maximum line size": "; use --bad-rows FILE",
+    "incompatible types": ": load the files one by one, with --select",
+    "not in range": ": load the files one by one, with --select",
+}
+_SHOWN_TEXT_MAX = 200
+
+
+@contextmanager
+def translated(name: str, path: Path) -> Iterator[None]:
+    """Convert errors of DuckDB, Arrow and Python's csv module about a file to `InvalidArgument` with one line."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, csv.Error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # an error of the system. Arrow raises DuckDB's errors as `OSError` without `errno`.
+        if (found := _JSON_ERROR.search(str(error))) is not None:
+            raise InvalidArgument(f"{name}, {_damage_of_json(path, found)}") from error
+        raise InvalidArgument(f"{name}: {_first_lines(str(error))}") from error
+
+
+def _damage_of_json(path: Path, error: re.Match[str]) -> str:
+    """The place of damaged JSON. DuckDB counts values from 2, and calls them lines if each is on its own line."""
+    number, why = int(error["number"]) - 1, error["why"].rstrip(". ")
+    if error["kind"] != "line":
+        return f"value {number}: damaged JSON at byte {error['byte']} of the value: {why}"
+    with text_lines(path) as lines:
+        values = ((place, line) for place, line in enumerate(lines, 1) if line.strip())
+        place, line = next(islice(values, number - 1, None), (number, ""))
+    return f"line {place}: damaged JSON at byte {error['byte']}: {why}: {shortened(line.rstrip())}"
+
+
+def _first_lines(message: str) -> str:
+    """The lines of a DuckDB error before its hints, joined to one line."""
+    lines = message.partition("\nPossible ")[0].partition("\nTry ")[0].partition("\nLINE ")[0].splitlines()
+    text = "; ".join(line.strip() for line in lines if line.strip())
+    if "Parquet magic bytes not found" in text or "Is this a 'parquet' file?" in text:
+        return "it is no Parquet file, or its end is missing"
+    if "duplicate field names" in text:
+        return "two of its columns have the same name"
+    way_out = next((way for words, way in _WAYS_OUT.items() if words in text), "")
+    if (found := _CSV_ERROR.match(text)) is not None:
+        return f"line {found['line']}: {found['why'].rstrip('.')}{way_out}: {shortened(found['text'])}"
+    return (text.partition("Error: ")[2] or text) + way_out
+
+
+def shortened(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN_TEXT_MAX else value[:_SHOWN_TEXT_MAX] + "…")
+
 
 #: DuckDB has one entry for each superfluous field of a row.
 _REJECTS = (
@@ -52,12 +116,7 @@ def bad_rows_of(
 
     Args:
         name: name of the file, for messages.
-        path: path of the file.
-        source: how DuckDB reads the file.
-        options: options for reading the file.
-        types: types of the columns.
         faults: JSON of rows with values that do not fit the types, by the number of the row, from 0.
-        rejected: see `rejected_records`.
     """
     lines: dict[int, int] = {}
     record_lines: dict[int, int] = {}
@@ -92,10 +151,8 @@ def check_number(bad_rows: Sequence[BadRow], bad_rows_max: int) -> None:
 def _lines(
     path: Path, source: Source, options: TextOptions, rows: Container[int], numbers: Container[int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """The lines, from 1, in which rows and rejected records of a CSV file end, by the numbers of rows and records.
-
-    Rows are numbered from 0. All records are numbered from 1, including blank lines and lines before the header.
-    """
+    """The lines, from 1, in which rows and rejected records of a CSV file end, by the numbers of rows and records."""
+    # Rows are numbered from 0. All records are numbered from 1, including blank lines and lines before the header.
     found: tuple[dict[int, int], dict[int, int]] = {}, {}
     columns, skip, row = len(source.columns), options.skip, -int(options.has_header)
     with text_lines(path) as lines:

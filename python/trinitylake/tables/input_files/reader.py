@@ -9,22 +9,20 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
+import pyarrow as pa
+from pyarrow import dataset
+
 from trinitylake.definitions.sql_types import Type
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.input_files import text_conversion as conversion
-from trinitylake.tables.input_files.bad_rows import BadRow, bad_rows_of, check_number, rejected_records
-from trinitylake.tables.input_files.csv_source import csv_source
-from trinitylake.tables.input_files.file_errors import translated
-from trinitylake.tables.input_files.json_source import json_source
+from trinitylake.tables.input_files.bad_rows import BadRow, bad_rows_of, check_number, rejected_records, translated
 from trinitylake.tables.input_files.local_files import Format, local_files
-from trinitylake.tables.input_files.text_files import Source, TextOptions
-from trinitylake.tables.input_files.utf8_copy import readable_path
+from trinitylake.tables.input_files.text_sources import Source, TextOptions, csv_source, json_source, readable_path
 from trinitylake.tables.queries.duckdb_types import with_uuids
 from trinitylake.tables.sql_sandbox import arrow_result, connect, quoted, refusals
-from trinitylake.tables.uuid_casts import uuids_of_texts
+from trinitylake.tables.text_casts import uuids_of_texts
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow.dataset import Dataset
 
 _BATCH_ROWS = 64 * 1024
@@ -127,8 +125,6 @@ class InputFiles:
 
         Raises `InvalidArgument` while it is read for a row that does not fit, and at once for a wrong query.
         """
-        import pyarrow as pa
-
         rows = pa.RecordBatchReader.from_batches(self.schema, self._counted(on_rows))
         if select is None:
             return rows
@@ -155,8 +151,6 @@ class InputFiles:
 
     def _read_schema(self) -> pa.Schema:
         """Find the columns of all files and their types."""
-        import pyarrow as pa
-
         if self._format == "parquet":
             return self._parquet_schema()
         columns: dict[str, Sequence[Type] | str] = {}
@@ -232,8 +226,6 @@ class InputFiles:
         )
 
     def _parquet_schema(self) -> pa.Schema:
-        import pyarrow as pa
-
         schema = pa.schema([])
         for path in self._paths:
             with translated(self.names[path], path):
@@ -286,14 +278,10 @@ def _check_case(file: str, known: Iterable[str], names: Iterable[str]) -> None:
 
 def _parquet_file(path: Path, schema: pa.Schema | None = None) -> Dataset:
     """A Parquet file. Timestamps of 96 bits are read as microseconds, because nanoseconds of some years overflow."""
-    from pyarrow import dataset
-
     return dataset.dataset(path, schema, dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us"))
 
 
 def _with_uuids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Convert a batch of DuckDB, in which UUIDs are strings, to the types of a schema."""
-    import pyarrow as pa
-
     columns = [uuids_of_texts(one, field.type) for one, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

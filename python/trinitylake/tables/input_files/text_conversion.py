@@ -56,11 +56,6 @@ def is_convertible(type: Type) -> bool:
 def conversion(text: str, type: Type, decimal: str = ".") -> str:
     """SQL expression that converts a text expression to a type; NULL where the text is not a value of the type.
 
-    Args:
-        text: SQL expression of type VARCHAR.
-        type: the type of the result.
-        decimal: decimal separator.
-
     Raises `InvalidArgument` unless `is_convertible`.
     """
     if type.kind in ("varchar", "char"):
@@ -105,10 +100,7 @@ def detected_types(
     digits than a double can hold is not a double.
 
     Args:
-        connection: of DuckDB.
         sample: SQL of the rows, all columns as text.
-        columns: candidates by column.
-        decimal: decimal separator.
         has_time_zone: whether times without an offset have a time zone.
     """
     candidates = {
@@ -163,11 +155,8 @@ def converted(
     `fault`, which has the first `column` whose text is not a value of its type, and its `value`.
 
     Args:
-        source: SQL of the rows.
         types: types of the columns of the result. A string is a type of DuckDB: the column is copied or `nested`.
         columns: columns that the source has; the others are NULL.
-        bad: name of the additional column.
-        decimal: decimal separator.
         detected: columns with a detected type, for which all rows must satisfy the rules of detection.
         nested: columns that are JSON in `source`. Long integers in them must not be rounded.
         required: columns that must not be NULL.

@@ -24,7 +24,7 @@ from trinitylake.iceberg_storage.data_files.bloom_filters import asked_columns, 
 from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch
 from trinitylake.iceberg_storage.row_filter import RowFilter
-from trinitylake.tables.merging.dense_keys import whole_numbers
+from trinitylake.tables.merging.join_keys import whole_numbers
 
 #: Keys with more distinct values in a column that is not integer are not compared with bounds.
 MAX_VALUES = 1_000_000
@@ -38,7 +38,6 @@ def candidate_files(
     """The files of the current snapshot that may have a row with one of `keys`, ordered by path.
 
     Args:
-        metadata, io: of the table.
         filter: matches all rows with one of the keys.
         keys: rows with the key `columns`, with the types of the table.
     """

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.declared_limits import Limits
-from trinitylake.tables.sql_sandbox import arrow_result, names_in_query, quoted, sandbox
+from trinitylake.tables.merging.row_operations import take_rows
+from trinitylake.tables.sql_sandbox import arrow_result, names_in_query, nodes_of, quoted, sandbox
 
 Action = Literal["update", "delete", "insert"]
 _PLAIN = re.compile(r'source\.(?:(\w+)|"((?:[^"]|"")+)")', re.IGNORECASE)
@@ -68,7 +70,6 @@ class Clauses:
     """The clauses of one kind, matched or not matched. The first clause whose condition is true applies.
 
     Args:
-        clauses: in order.
         source, target: the columns of the two sides.
         limits: the declared limits of the target.
 
@@ -124,6 +125,16 @@ class Clauses:
             texts = clause.computed(self.source)
             computed.append({name: _typed(table[f"v{number}_{at}"].combine_chunks()) for at, name in enumerate(texts)})
         return Outcome(table["clause"].combine_chunks(), computed)
+
+    def values(
+        self, number: int, source: pa.Table, rows: np.ndarray, results: list[dict[str, pa.Array]], places: np.ndarray
+    ) -> dict[str, pa.ChunkedArray | pa.Array]:
+        """The values that a clause gives: of some rows of the source, and at some places of computed columns."""
+        plain = self.clauses[number].plain(self.source, self.target)
+        given = take_rows(source.select(list(dict.fromkeys(plain.values()))), rows)
+        computed = results[number] if results else {}
+        values = {name: given.column(column) for name, column in plain.items()}
+        return values | {name: column.take(pa.array(places)) for name, column in computed.items()}
 
     def _texts(self) -> Iterator[str]:
         for clause in self.clauses:
@@ -198,23 +209,11 @@ def _parsed(connection: Any, text: str) -> Any:
 def _named_columns(connection: Any, text: str) -> set[str] | None:
     """The target columns that an expression reads; None if it may read any column."""
     named: set[str] = set()
-    for names in _references(_parsed(connection, text)):
-        if names[0].lower() == "source":
-            continue
-        if names[0].lower() != "target" or len(names) < 2:
-            return None
-        named.add(names[1])
-    return named
-
-
-def _references(node: Any) -> Iterator[list[str]]:
-    if isinstance(node, list):
-        for child in node:
-            yield from _references(child)
-    elif isinstance(node, dict):
+    for node in nodes_of(_parsed(connection, text)):
         if node.get("class") == "STAR":
-            yield ["*"]
-        if node.get("class") == "COLUMN_REF":
-            yield node["column_names"]
-        for child in node.values():
-            yield from _references(child)
+            return None
+        if node.get("class") == "COLUMN_REF" and (names := node["column_names"])[0].lower() != "source":
+            if names[0].lower() != "target" or len(names) < 2:
+                return None
+            named.add(names[1])
+    return named

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 
@@ -22,7 +22,7 @@ from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_read
-from trinitylake.iceberg_storage.data_files.write_defaults import defaulted
+from trinitylake.iceberg_storage.data_files.written_values import defaulted
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.tables.declared_limits import Limits
@@ -30,10 +30,6 @@ from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.file_rewrite import FileRewrite, Rewritten, completed
 from trinitylake.tables.merging.matching import find_matches
-from trinitylake.tables.merging.take_rows import take_rows
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
 
 #: Maximum number of rows that are inserted at once.
 _INSERTED_ROWS = 500_000
@@ -57,7 +53,6 @@ def merge(
         source: the rows. Their key columns have the types of the table.
         keys: columns that both have.
         matched, not_matched: clauses, in the order in which their conditions are evaluated.
-        limits: the declared limits of the table.
         statement: name of the statement in conflicts.
         only_changes: whether updates that do not change a row are ignored.
 
@@ -107,17 +102,11 @@ class _Added:
                 continue
             outcome = self.clauses.outcome(rows, None)
             which = outcome.clause.to_numpy()
-            for number, clause in enumerate(self.clauses.clauses):
+            for number in range(len(self.clauses.clauses)):
                 chosen = np.flatnonzero(which == number)
                 if not len(chosen):
                     continue
-                plain = clause.plain(self.clauses.source, target)
-                given = take_rows(rows.select(list(dict.fromkeys(plain.values()))), chosen)
-                values: dict[str, pa.ChunkedArray | pa.Array] = {
-                    name: given.column(column) for name, column in plain.items()
-                }
-                computed = outcome.computed[number]
-                values |= {name: array.take(pa.array(chosen)) for name, array in computed.items()}
+                values = self.clauses.values(number, rows, chosen, outcome.computed, chosen)
                 if missing := sorted(required - values.keys()):
                     raise InvalidArgument(f"required columns are missing from the data: {', '.join(missing)}")
                 part = completed(self.clauses, values, None)

@@ -24,9 +24,8 @@ from trinitylake.iceberg_storage.data_files.position_deletes import RowDeletes, 
 from trinitylake.iceberg_storage.data_files.row_lineage import LAST_UPDATED, POSITION, ROW_ID, carried_schema
 from trinitylake.tables.input_rows import fitting
 from trinitylake.tables.merging.clauses import Clauses
-from trinitylake.tables.merging.differences import differing
 from trinitylake.tables.merging.matching import Hits
-from trinitylake.tables.merging.take_rows import take_rows
+from trinitylake.tables.merging.row_operations import differing
 
 #: Maximum number of files that are rewritten concurrently.
 WORKERS = min(4, os.cpu_count() or 1)
@@ -94,10 +93,6 @@ class FileRewrite:
     """Applies the clauses for matched rows, file by file, with a few threads.
 
     Args:
-        metadata, io: of the table.
-        live: reads the files.
-        source: the source rows.
-        clauses: for matched rows.
         in_place: whether to write delete files instead of rewriting data files (merge-on-read).
         only_changes: whether updates that do not change a row are ignored.
     """
@@ -205,10 +200,8 @@ class FileRewrite:
         return _Changed(updated, deleted, None if gone is None else np.sort(np.concatenate(gone)))
 
     def _parts_if_changed(self, task: FileScanTask, hits: Hits) -> Iterator[_Part] | None:
-        """The parts of a file if any of its rows changes; None otherwise.
-
-        Rows that were read for this check are kept in memory up to `KEPT_PARTS_SIZE_BYTES`, and read again above it.
-        """
+        """The parts of a file if any of its rows changes; None otherwise."""
+        # Rows that were read for this check are kept in memory up to `KEPT_PARTS_SIZE_BYTES`, and read again above it.
         parts = self._parts(task, hits)
         seen: list[_Part] = []
         seen_bytes = 0
@@ -237,13 +230,7 @@ class FileRewrite:
                 continue
             places = hits.positions[chosen]
             before = part.rows.take(pa.array(places))
-            plain = clause.plain(self._clauses.source, self._clauses.target)
-            source = take_rows(self._source.select(list(dict.fromkeys(plain.values()))), hits.source[chosen])
-            computed = hits.computed[number] if hits.computed else {}
-            values = {
-                **{name: source.column(column) for name, column in plain.items()},
-                **{name: array.take(pa.array(chosen)) for name, array in computed.items()},
-            }
+            values = self._clauses.values(number, self._source, hits.source[chosen], hits.computed, chosen)
             after = completed(self._clauses, values, before)
             is_changed = np.ones(len(chosen), dtype=bool)
             if self._only_changes:

@@ -1,6 +1,7 @@
-"""Keys of rows: conversion to columns in which equal keys have equal bytes, and a check for duplicates.
+"""Keys of rows: columns in which equal keys have equal bytes, a check for duplicates, and look-up of dense integers.
 
-A null equals nothing, as in SQL. NaN equals NaN, and -0.0 equals 0.0, as in joins of DuckDB and Spark.
+A null equals nothing, as in SQL. NaN equals NaN, and -0.0 equals 0.0, as in joins of DuckDB and Spark. Dense integers,
+such as most ids, are looked up in an array with one memory access instead of a hash join.
 """
 
 from __future__ import annotations
@@ -12,8 +13,73 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.merging.dense_keys import is_whole_number, whole_numbers
-from trinitylake.tables.merging.take_rows import take_rows
+from trinitylake.iceberg_storage.data_files.partitioned_rows import comparable
+from trinitylake.tables.merging.row_operations import take_rows
+
+#: Maximum distance between the smallest and the greatest key. Its row numbers take 64 MiB.
+MAX_SPAN = 1 << 24
+#: Maximum length of the array per looked-up row, because creating the array also takes time.
+_PLACES_PER_ROW = 16
+
+
+class DenseKeys:
+    """Index from keys to rows. Keys are unique; NULL is not a key.
+
+    Args:
+        values: the keys, at least one.
+        rows: the row number of each key, below 2³¹.
+    """
+
+    def __init__(self, values: np.ndarray, rows: np.ndarray) -> None:
+        self._low = int(values.min())
+        self._span = int(values.max()) - self._low + 1
+        # One more position, for all missing keys.
+        self._rows = np.full(self._span + 1, -1, np.int32)
+        self._rows[self._places(values)] = rows
+
+    @classmethod
+    def of(cls, source: pa.Table, keys: Sequence[str], rows: int) -> DenseKeys | None:
+        """Index of the keys of `source`; None unless these are dense and unique. `rows` is the number of look-ups."""
+        if len(keys) != 1 or not is_whole_number(source.schema.field(keys[0]).type):
+            return None
+        column = source.column(keys[0])
+        values, numbers = whole_numbers(column.drop_null()), np.arange(len(column), dtype=np.int32)
+        if column.null_count:
+            numbers = numbers[column.is_valid().to_numpy()]
+        if not len(values):
+            return None
+        span = int(values.max()) - int(values.min()) + 1
+        if span > min(MAX_SPAN, _PLACES_PER_ROW * (rows + len(column))):
+            return None
+        found = cls(values, numbers)
+        return found if (found._rows[found._places(values)] == numbers).all() else None
+
+    def rows_of(self, column: pa.ChunkedArray) -> np.ndarray:
+        """The row number for each value of a column; -1 for a value that is not a key."""
+        found: np.ndarray = self._rows[self._places(whole_numbers(column.fill_null(0)))]
+        if column.null_count:
+            found[column.is_null().to_numpy()] = -1
+        return found
+
+    def _places(self, values: np.ndarray) -> np.ndarray:
+        """Positions of keys in the array. A key below the smallest key wraps around to the last position."""
+        away = values.view(np.uint64) - np.uint64(self._low % (1 << 64))
+        places: np.ndarray = np.minimum(away, np.uint64(self._span)).view(np.int64)
+        return places
+
+
+def is_whole_number(kind: pa.DataType) -> bool:
+    """Whether `whole_numbers` supports a column type: Iceberg's int, long and date."""
+    return bool(kind in (pa.int32(), pa.int64(), pa.date32()))
+
+
+def whole_numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """The values of a column without nulls, as 64-bit integers."""
+    if column.type == pa.date32():
+        column = column.cast(pa.int32())
+    values: np.ndarray = column.to_numpy().astype(np.int64, copy=False)
+    return values
+
 
 #: Number of keys that an error names.
 _SHOWN = 5
@@ -60,13 +126,6 @@ def shown(rows: pa.Table, columns: Sequence[str], positions: pa.Array) -> str:
 
 def _comparable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):  # Arrow cannot group or join by UUIDs
-        return _comparable(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type), name)
     if pa.types.is_nested(kind):
         raise InvalidArgument(f"column {name} is a {kind}, which cannot be a key")
-    if not pa.types.is_floating(kind):
-        return column
-    bits = pa.int64() if kind == pa.float64() else pa.int32()
-    plain = pc.add(column, pa.scalar(0.0, kind))  # -0.0 becomes 0.0
-    plain = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), kind), plain)
-    return pa.chunked_array([chunk.view(bits) for chunk in plain.chunks], bits)
+    return comparable(pc.add(column, pa.scalar(0.0, kind)) if pa.types.is_floating(kind) else column)  # -0.0 is 0.0

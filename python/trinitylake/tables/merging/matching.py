@@ -1,7 +1,7 @@
 """Matches rows of a table with source rows by key: a hash join of the keys, or a look-up of dense keys.
 
 To save memory, only keys and row numbers are joined: all keys of the source with one chunk of the table's keys at a
-time. Other columns are taken by row number afterwards. Dense integers are looked up without a join (`dense_keys.py`),
+time. Other columns are taken by row number afterwards. Dense integers are looked up without a join (`join_keys.py`),
 unless clauses have conditions or values in SQL.
 """
 
@@ -17,13 +17,11 @@ from pyiceberg.table import FileScanTask
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
-from trinitylake.iceberg_storage.data_files.read_ahead import ReadAhead
 from trinitylake.iceberg_storage.data_files.row_lineage import POSITION
-from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD
+from trinitylake.iceberg_storage.data_files.streamed_rows import READ_AHEAD, ReadAhead
 from trinitylake.tables.merging.clauses import Clauses
-from trinitylake.tables.merging.dense_keys import DenseKeys
-from trinitylake.tables.merging.join_keys import join_columns, key_names, shown
-from trinitylake.tables.merging.take_rows import take_rows
+from trinitylake.tables.merging.join_keys import DenseKeys, join_columns, key_names, shown
+from trinitylake.tables.merging.row_operations import take_rows
 
 #: Minimum number of table rows that are joined at once.
 CHUNK_ROWS = 1_000_000
@@ -127,10 +125,8 @@ def find_matches(
 def _looked_up(
     live: LiveRows, tasks: Sequence[FileScanTask], source: pa.Table, key: str, dense: DenseKeys, clauses: Clauses
 ) -> Matches:
-    """Like `find_matches`, by look-up of unique keys of the source, for clauses without SQL.
-
-    Each row of the table matches at most one source row. Without conditions, the first clause applies to every pair.
-    """
+    """Like `find_matches`, by look-up of unique keys of the source, for clauses without SQL."""
+    # Each row of the table matches at most one source row. Without conditions, the first clause applies to every pair.
     matches = Matches(np.zeros(source.num_rows, dtype=bool))
     types = pa.schema([clauses.target.field(key)])
 
@@ -165,15 +161,9 @@ def _spread(matches: Matches, found: list[pa.Table], computed: list[list[dict[st
     """Distribute the pairs of all chunks to their files."""
     for table, values in zip(found, computed, strict=True):
         numbers = table["trinitylake:file"].to_numpy()
+        whole = Hits(table[POSITION.name].to_numpy(), table["row"].to_numpy(), table["clause"].to_numpy(), values)
         for file in np.unique(numbers):
-            part = np.flatnonzero(numbers == file) if numbers[0] != numbers[-1] else np.arange(len(numbers))
-            chosen = pa.array(part)
-            hits = Hits(
-                table[POSITION.name].to_numpy()[part],
-                table["row"].to_numpy()[part],
-                table["clause"].to_numpy()[part],
-                [{name: array.take(chosen) for name, array in one.items()} for one in values],
-            )
+            hits = whole.take(np.flatnonzero(numbers == file))
             known = matches.hits.get(int(file))
             matches.hits[int(file)] = hits if known is None else _joined(known, hits)
 

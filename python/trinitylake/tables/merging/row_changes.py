@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.table import FileScanTask
+from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
@@ -26,7 +27,7 @@ from trinitylake.iceberg_storage.data_files.position_deletes import is_merge_on_
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import files_of_branch, read_data_ahead
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import without_variants
+from trinitylake.iceberg_storage.pyiceberg_patches import without_variants
 from trinitylake.tables.declared_limits import Limits
 from trinitylake.tables.input_rows import conform
 from trinitylake.tables.merging.candidate_files import candidate_files
@@ -35,9 +36,6 @@ from trinitylake.tables.merging.engine import commit_files
 from trinitylake.tables.merging.file_rewrite import FileRewrite, Rewritten
 from trinitylake.tables.merging.matching import Hits
 from trinitylake.tables.sql_sandbox import quoted
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
 
 #: Function from the columns of the table to key values of some of these columns, or to None for no keys.
 FoundKeys: TypeAlias = "Callable[[pa.Schema], pa.Table | None]"
@@ -104,7 +102,6 @@ def change_rows(
         filter: matches all rows that the statement may change.
         find: finds the changes in the rows of the files that may hold matching rows.
         statement: name of the statement in conflicts.
-        limits: the declared limits of the table.
         keys: returns keys of the changed rows: every changed row has one of them. None if no keys are known.
 
     Raises `InvalidArgument` if a row would be changed more than once, and for values that do not fit.

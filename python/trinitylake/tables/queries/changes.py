@@ -14,16 +14,15 @@ import pyarrow as pa
 
 from trinitylake.base.arguments import hint
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.write_defaults import check_columns
+from trinitylake.iceberg_storage.data_files.written_values import check_columns
 from trinitylake.tables.merge import WriteResult
 from trinitylake.tables.merging.row_changes import FILE, POSITION, FoundRows, PlacedRows, RowChanges
 from trinitylake.tables.queries.named_objects import NameOf, Names
 from trinitylake.tables.queries.parsed_query import shortened, tree_of
-from trinitylake.tables.queries.planning import planning
 from trinitylake.tables.queries.prepared import NEEDS, PreparedQuery, QueryOptions
-from trinitylake.tables.queries.scanned_rows import ArrowRows
-from trinitylake.tables.queries.source import TableSource
-from trinitylake.tables.queries.statement_text import Delete, MergeInto, Update, When
+from trinitylake.tables.queries.running import planning
+from trinitylake.tables.queries.source import ArrowRows, TableSource
+from trinitylake.tables.queries.statement_text import Cursor, Delete, MergeInto, Update, When
 from trinitylake.tables.sql_sandbox import folded, quoted
 from trinitylake.tables.table import Table
 
@@ -39,10 +38,7 @@ class Changes:
 
     Args:
         names: resolves the names of other tables.
-        table: the changed table.
         name: namespace and name of the changed table.
-        sql: the statement, for errors.
-        options: options of the queries.
     """
 
     def __init__(self, names: Names, table: Table, name: NameOf, sql: str, options: QueryOptions) -> None:
@@ -106,11 +102,9 @@ class Changes:
         return self._run("merge", changes, inserts, keys)
 
     def _keys(self, statement: MergeInto) -> Callable[[pa.Schema], pa.Table | None] | None:
-        """Function that finds the key values of the source, which matching rows must have; None for no keys.
-
-        Keys are columns that the condition compares by equality, `t.id = s.id`, if DuckDB compares the two types
-        without a cast to a third type.
-        """
+        """Function that finds the key values of the source, which matching rows must have; None for no keys."""
+        # Keys are columns that the condition compares by equality, `t.id = s.id`, if DuckDB compares the two types
+        # without a cast to a third type.
         alias = source_name(statement)
         with planning(NEEDS) as connection:
             condition = tree_of(connection, f"SELECT 1 WHERE ({statement.condition}\n)")
@@ -225,8 +219,6 @@ Change: TypeAlias = "tuple[Callable[[str, str], str], str, dict[str, str] | None
 
 def source_name(statement: MergeInto) -> str:
     """The name of the source of a MERGE. Raises `InvalidArgument` if it has none."""
-    from trinitylake.tables.queries.statement_text import Cursor
-
     cursor = Cursor(statement.source)
     if cursor.sign == "(":
         cursor.in_brackets()

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from trinitylake.errors import InvalidArgument
 from trinitylake.iceberg_storage.data_files.schema_projection import has_plain_part_names
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import VariantType
+from trinitylake.iceberg_storage.pyiceberg_patches import VariantType
 from trinitylake.tables.sql_sandbox import quoted
 
 _PRIMITIVE: dict[type[iceberg.IcebergType], str] = {
@@ -123,7 +123,6 @@ def with_uuids(schema: pa.Schema, types: Sequence[str], connection: Any) -> pa.S
     """Set Arrow's UUID type for columns of type UUID, which DuckDB returns as strings.
 
     Args:
-        schema: of the result.
         types: the DuckDB types of the columns, as strings.
         connection: of DuckDB, which parses the types.
     """

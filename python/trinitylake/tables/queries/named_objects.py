@@ -89,7 +89,6 @@ class NamedObjects:
     """All objects that a query names, in the order of their dependencies.
 
     Args:
-        connection: DuckDB connection for parsing.
         names: the version or transaction in which names are looked up.
         given: names without a namespace that refer to data of the caller.
         is_open: whether DuckDB resolves all other names without a namespace.

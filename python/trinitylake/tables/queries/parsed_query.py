@@ -1,4 +1,4 @@
-"""Parses a query: finds the names in it and their positions, and checks whether the query is allowed.
+"""Parses a query: finds the names and parameters in it, and checks whether the query is allowed.
 
 DuckDB parses the query, and this module checks the syntax tree. Two rules confine a query to the lakehouse: the
 connection has no access to other data (`sql_sandbox.py`), and this module only accepts one SELECT over tables and views
@@ -8,14 +8,85 @@ of the lakehouse. It refuses functions that read files, settings or memory addre
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, TypeAlias
 
+from trinitylake.base.optional_dependencies import optional_dependency
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.queries.parameters import names_in
 from trinitylake.tables.queries.tokens import end_of_brackets, tokens_of
-from trinitylake.tables.sql_sandbox import folded, literal, quoted
+from trinitylake.tables.sql_sandbox import folded, literal, nodes_of, quoted
+
+Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
+
+
+def numbered(sql: str) -> str:
+    """Replace `?` by `$1`, `$2`, … in SQL, so that it can be divided into parts."""
+    with optional_dependency("SQL over a lakehouse"):
+        import duckdb
+
+    data = sql.encode()
+    starts = duckdb.tokenize(sql)
+    pieces, number = [], 0
+    for (start, kind), end in zip(starts, [*(start for start, _ in starts[1:]), len(data)], strict=True):
+        piece = data[start:end]
+        if kind == duckdb.token_type.operator:
+            while b"?" in piece:
+                number += 1
+                piece = piece.replace(b"?", f"${number}".encode(), 1)
+        pieces.append(piece)
+    return (data[: starts[0][0]] + b"".join(pieces)).decode() if starts else sql
+
+
+def by_name(parameters: Parameters) -> dict[str, Any]:
+    """The values by name. The name of a positional value is its number."""
+    if isinstance(parameters, Mapping):
+        return dict(parameters)
+    return {str(number): value for number, value in enumerate(parameters or (), 1)}
+
+
+def names_in(tree: Any) -> Iterator[str]:
+    """The names of the parameters in a parsed query."""
+    return (str(node.get("identifier")) for node in nodes_of(tree) if node.get("class") == "PARAMETER")
+
+
+def replaced(node: Any, values: Mapping[str, Any]) -> Any:
+    """A parsed query with values instead of parameters."""
+    if isinstance(node, list):
+        return [replaced(child, values) for child in node]
+    if isinstance(node, dict):
+        if node.get("class") == "PARAMETER" and str(node.get("identifier")).lower() in values:
+            return values[str(node["identifier"]).lower()] | {"alias": node.get("alias", "")}
+        return {key: replaced(child, values) for key, child in node.items()}
+    return node
+
+
+def in_sql(value: Any) -> str | None:
+    """A value as an SQL literal, for planning; None for an unsupported type."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case float() if math.isfinite(value):
+            return f"{value!r}::DOUBLE"
+        case Decimal() if value.is_finite():
+            return f"{value:f}"
+        case str() if "\0" not in value:
+            return literal(value)
+        case datetime() if value.tzinfo is None:
+            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+        case datetime():
+            return f"TIMESTAMP WITH TIME ZONE '{value.isoformat(sep=' ')}'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+    return None
+
 
 #: Functions that a query may call in the place of a table.
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
@@ -122,7 +193,6 @@ def parsed(connection: Any, sql: str, *, is_open: bool = False, allowing_option:
     """Parse and check a query.
 
     Args:
-        connection: of DuckDB, which parses.
         sql: one statement that reads.
         is_open: whether the query may call any function.
         allowing_option: the option that would allow a refused function, for the error; "" for no option.
@@ -213,7 +283,6 @@ class Constants:
     """Values of constant expressions in a query, such as the version of an AT clause.
 
     Args:
-        connection: of DuckDB.
         parameters: values of `$name`.
 
     Attributes:

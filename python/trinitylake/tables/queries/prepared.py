@@ -15,13 +15,21 @@ import pyarrow as pa
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.queries.information_schema import query_of_show
 from trinitylake.tables.queries.named_objects import NamedObjects, NameOf, Names
-from trinitylake.tables.queries.parameters import Parameters, by_name, in_sql, names_in, numbered, replaced
-from trinitylake.tables.queries.parsed_query import Constants, Parsed, shortened, tree_of
-from trinitylake.tables.queries.pivot_values import with_pivot_values
-from trinitylake.tables.queries.planning import planning
-from trinitylake.tables.queries.running import RunningQuery
+from trinitylake.tables.queries.parsed_query import (
+    Constants,
+    Parameters,
+    Parsed,
+    by_name,
+    in_sql,
+    names_in,
+    numbered,
+    replaced,
+    shortened,
+    tree_of,
+)
+from trinitylake.tables.queries.rewritten_statements import with_change_feeds, with_pivot_values
+from trinitylake.tables.queries.running import RunningQuery, planning
 from trinitylake.tables.queries.statement_text import split_explain
-from trinitylake.tables.queries.table_changes import with_change_feeds
 from trinitylake.tables.queries.tokens import first_word
 from trinitylake.tables.sql_sandbox import connect, folded, quoted, refusals, unfiltered
 
@@ -187,7 +195,7 @@ class PreparedQuery:
                 continue
             rows = given
             if isinstance(given, pa.Table):
-                from trinitylake.tables.queries.scanned_rows import table_in_duckdb
+                from trinitylake.tables.queries.source import table_in_duckdb
 
                 rows = table_in_duckdb(given, repr(name))
             connection.register(f"{OWN_NAME}given{number}", rows)

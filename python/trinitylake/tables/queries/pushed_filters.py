@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -31,6 +31,8 @@ from pyiceberg.expressions import (
     Or,
     Reference,
 )
+
+from trinitylake.tables.sql_sandbox import nodes_of
 
 #: A table of a plan: its schema and its name.
 TableOfPlan = tuple[str, str]
@@ -76,7 +78,7 @@ def pushed_filters(plan: str, columns: Mapping[TableOfPlan, Sequence[str | None]
     """
     found: dict[TableOfPlan, Pushed] = {}
     try:
-        scans = list(_scans(json.loads(plan)))
+        scans = [node for node in nodes_of(json.loads(plan)) if node.get("type") == "LOGICAL_GET"]
     except ValueError:  # DuckDB cannot export the plan, for example with a constant of type BIT
         return {}
     for scan in scans:
@@ -87,17 +89,6 @@ def pushed_filters(plan: str, columns: Mapping[TableOfPlan, Sequence[str | None]
             one = Pushed(Or(other.filter, one.filter), other.matched_by_nan | one.matched_by_nan)
         found[table] = one
     return found
-
-
-def _scans(node: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(node, list):
-        for child in node:
-            yield from _scans(child)
-    elif isinstance(node, dict):
-        if node.get("type") == "LOGICAL_GET":
-            yield node
-        for child in node.values():
-            yield from _scans(child)
 
 
 def _pushed(scan: dict[str, Any], columns: Sequence[str | None]) -> Pushed:

@@ -12,13 +12,13 @@ from trinitylake.base.arguments import checked
 from trinitylake.base.markup import element, framed, shown, table
 from trinitylake.tables.display_values import python_values
 from trinitylake.tables.queries.prepared import PreparedQuery
+from trinitylake.tables.queries.running import RunningQuery
 from trinitylake.tables.queries.text_table import Preview, text_table
 from trinitylake.tables.row_result import RowResult
 
 if TYPE_CHECKING:
     from polars import DataFrame as PolarsFrame
 
-    from trinitylake.tables.queries.running import RunningQuery
 
 #: Maximum number of rows that `show` prints by default.
 SHOWN_ROWS = 20
@@ -118,10 +118,8 @@ class Query(RowResult):
 
 
 def _arrow_rows(rows: RunningQuery, limit: int | None) -> list[tuple[Any, ...]]:
-    """All rows, or the first `limit` rows, as Python values.
-
-    They are converted through Arrow, because DuckDB would return infinite dates as Python's last day.
-    """
+    """All rows, or the first `limit` rows, as Python values."""
+    # They are converted through Arrow, because DuckDB would return infinite dates as Python's last day.
     found: list[tuple[Any, ...]] = []
     for batch in rows.to_arrow_reader(limit or BATCH_ROWS):
         found += zip(*map(python_values, batch.columns), strict=True)

@@ -1,36 +1,136 @@
-"""One table of a query: its columns in DuckDB's types, and the files that the query reads."""
+"""One table of a query: its columns in DuckDB's types, the files that the query reads, and rows as Arrow batches."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.types import NestedField
 
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
+from trinitylake.iceberg_storage.data_files.arrow_schema import (
+    arrow_schema,
+    arrow_schema_with_ids,
+    no_rows,
+    with_leaves,
+)
 from trinitylake.iceberg_storage.data_files.row_lineage import LINEAGE
+from trinitylake.iceberg_storage.data_files.streamed_rows import streamed_rows
 from trinitylake.iceberg_storage.errors import translated
+from trinitylake.iceberg_storage.extended_pyiceberg.scan import read_data_ahead
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
-from trinitylake.iceberg_storage.pyiceberg_patches.variant import variants_in
+from trinitylake.iceberg_storage.pyiceberg_patches import variants_in, without_variants
 from trinitylake.iceberg_storage.row_ids import ROW_IDS_SINCE
 from trinitylake.tables.merging.row_changes import FILE, POSITION
 from trinitylake.tables.queries.duckdb_types import are_read_alike, duckdb_type, is_filtered_alike
 from trinitylake.tables.queries.pushed_filters import Pushed
-from trinitylake.tables.queries.scanned_rows import ArrowRows, scanned_rows
 from trinitylake.tables.sql_sandbox import folded, literal, names_in_query, quoted, unfiltered
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-
     from trinitylake.tables.table import Table
+
+#: Function from names of columns to record batches with these columns.
+ReadColumns: TypeAlias = "Callable[[list[str]], Iterable[pa.RecordBatch]]"
+
+
+class ArrowRows(ds.InMemoryDataset):  # type: ignore[misc]
+    """Rows that are read each time DuckDB requests them, with the columns that it requests.
+
+    DuckDB accepts Arrow streams and datasets, but passes the requested columns only to datasets. It calls only the
+    method `scanner`, which this class overrides. The dataset itself is empty.
+
+    Attributes:
+        failure: the error that ended a read. DuckDB's own error only has its text.
+    """
+
+    def __init__(self, schema: pa.Schema, read: ReadColumns, subject: Callable[[], str]) -> None:
+        self._columns = pa.schema([column.with_type(_in_duckdb(column.type)) for column in schema])
+        self._read = read
+        self._subject = subject
+        self.failure: Exception | None = None
+        super().__init__(no_rows(self._columns))
+
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> Any:
+        """The rows with these columns as a scanner for DuckDB."""
+        names = self._columns.names if columns is None else list(columns)
+        target = pa.schema([self._columns.field(name) for name in names])
+        return _Scanner(pa.RecordBatchReader.from_batches(target, self._batches(target)))
+
+    def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._read(target.names):
+                yield from _cast(pa.Table.from_batches([batch]), target, self._subject).to_batches()
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+def scanned_rows(
+    scan: DataScan, tasks: Sequence[FileScanTask], subject: Callable[[], str], lineage: Sequence[NestedField] = ()
+) -> ArrowRows:
+    """The rows of some data files of a table, through our own scan, without variant columns.
+
+    Args:
+        scan: the scan for whose filter the files were planned.
+        lineage: lineage columns to read in addition.
+    """
+    schema = Schema(*without_variants(scan.table_metadata.schema()).fields, *lineage)
+
+    def read(names: list[str]) -> Iterator[pa.RecordBatch]:
+        with translated(subject):
+            read_data_ahead(scan.io, tasks)
+            for batch in streamed_rows(scan, list(tasks), schema.select(*names)):
+                yield batch.select(names)
+
+    return ArrowRows(arrow_schema(schema), read, subject)
+
+
+def table_in_duckdb(rows: pa.Table, name: str) -> pa.Table:
+    """Rows of a caller with DuckDB's types. Raises `InvalidArgument` for times that DuckDB would truncate."""
+    target = pa.schema([column.with_type(_in_duckdb(column.type)) for column in rows.schema])
+    return rows if target.equals(rows.schema) else _cast(rows, target, lambda: name)
+
+
+def _cast(rows: pa.Table, target: pa.Schema, subject: Callable[[], str]) -> pa.Table:
+    columns = []
+    for number, wanted in enumerate(target):
+        try:
+            columns.append(rows.column(number).cast(wanted.type))
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(
+                f"column {wanted.name!r} of {subject()} has times with a zone and nanoseconds, which DuckDB would cut "
+                "to microseconds; read them with scan(), and filter there"
+            ) from error
+    return pa.table(columns, schema=target)
+
+
+def _in_duckdb(kind: pa.DataType) -> pa.DataType:
+    """The type that DuckDB uses: microseconds for times with a zone, and lists without a fixed size."""
+
+    def microseconds(leaf: pa.DataType) -> pa.DataType:
+        is_cut = pa.types.is_timestamp(leaf) and leaf.tz is not None and leaf.unit == "ns"
+        return pa.timestamp("us", leaf.tz) if is_cut else leaf
+
+    return with_leaves(kind, microseconds)
+
+
+class _Scanner:
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        self._rows = rows
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self._rows
+
 
 _FLOATING = ("FLOAT", "DOUBLE")
 #: Key under which Arrow stores the id of a Parquet column.
@@ -46,7 +146,6 @@ class PlannedRows:
     """Files and rows that a query reads from a table.
 
     Attributes:
-        subject: returns the name of the table for errors.
         matched_by_nan: the numbers of columns with a predicate that NaN satisfies.
         io: access to the files of the table.
         files: the files that DuckDB reads itself: paths below the root, by path on this machine.
@@ -166,10 +265,8 @@ class TableSource:
         return planned
 
     def _paths_of(self, task: FileScanTask) -> tuple[str, str] | None:
-        """The path of a task's file on this machine and below the root; None if DuckDB cannot read the file itself.
-
-        Also None for a file whose size is not the recorded size. Our own scan reports the damage.
-        """
+        """The path of a task's file on this machine and below the root; None if DuckDB cannot read the file itself."""
+        # Also None for a file whose size is not the recorded size. Our own scan reports the damage.
         if task.delete_files or task.file.file_format != FileFormat.PARQUET:
             return None
         io = self._scan.io

@@ -114,21 +114,21 @@ class Cursor:
         self._at += 1
         return unquoted(match[0])
 
-    def until(self, *words: str) -> str:
-        """Read the text up to one of these words outside of brackets, or up to the end."""
+    def until(self, *words: str, or_comma: bool = False) -> str:
+        """Read the text up to one of these words outside of brackets, or up to a comma, or up to the end."""
         begin = self._at
         depth = self._tokens[begin].depth if not self.is_at_end else 0
-        while not self.is_at_end and not (self._at > begin and self._ends(depth, words)):
+        while not self.is_at_end and not (self._at > begin and self._ends(depth, words, or_comma)):
             self._at += 1
         return self._between(begin, self._at)
 
-    def _ends(self, depth: int, words: tuple[str, ...]) -> bool:
-        """Whether the next token is one of these words, outside of brackets and not in a condition."""
+    def _ends(self, depth: int, words: tuple[str, ...], or_comma: bool) -> bool:
+        """Whether the next token is one of these words or a comma, outside of brackets and not in a condition."""
         token = self._tokens[self._at]
         is_distinct = token.word == "FROM" and self.peek_word(-1) == "DISTINCT"
         if token.depth > depth or is_distinct:
             return False
-        return token.word in words
+        return token.word in words or (or_comma and self.sign == ",")
 
     def in_brackets(self) -> list[str]:
         """Read the text in the next brackets, and return it split at commas."""
@@ -159,16 +159,10 @@ class Cursor:
             if self.sign != "=":
                 raise self.unexpected("expected =")
             self._at += 1
-            begin = self._at
-            depth = self._tokens[begin].depth if not self.is_at_end else 0
-            while not self.is_at_end:
-                is_comma = self.sign == "," and self._tokens[self._at].depth <= depth
-                if is_comma or self._ends(depth, until):
-                    break
-                self._at += 1
+            value = self.until(*until, or_comma=True)
             if column in found:
                 raise InvalidArgument(f"{shortened(self.sql)}: column {column} is set twice")
-            found[column] = self._between(begin, self._at)
+            found[column] = value
             if self.sign != ",":
                 return found
             self._at += 1

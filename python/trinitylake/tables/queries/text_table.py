@@ -52,7 +52,6 @@ def text_table(preview: Preview, width: int | None = None, *, one_by_one: bool =
     """The rows as a text table, with their number.
 
     Args:
-        preview: the rows.
         width: maximum width of a line. Cells are cut so that rows fit. If rows still do not fit, each value is printed
             on its own line.
         one_by_one: whether to print each value on its own line in any case.

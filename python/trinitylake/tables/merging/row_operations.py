@@ -1,4 +1,7 @@
-"""Comparison of rows, nested columns included: nulls equal nulls, NaN equals NaN, -0.0 is not 0.0."""
+"""Operations on rows of two tables: comparison, nested columns included, and selection by row numbers.
+
+In a comparison nulls equal nulls, NaN equals NaN, and -0.0 is not 0.0.
+"""
 
 from __future__ import annotations
 
@@ -86,3 +89,26 @@ def _can_cast(array: pa.Array, kind: pa.DataType) -> bool:
 def _numpy(values: pa.Array) -> Mask:
     result: Mask = values.to_numpy(zero_copy_only=False).astype(bool)
     return result
+
+
+def take_rows(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
+    """The rows with the given numbers, in the order of the numbers.
+
+    If a column has several chunks, Arrow's `take` copies all of its strings, even for few rows. So the rows are taken
+    from each batch separately.
+    """
+    if rows.num_columns == 0 or all(column.num_chunks <= 1 for column in rows.columns) or not len(numbers):
+        return rows.take(pa.array(numbers, pa.int64()))
+    batches = rows.to_batches()
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    order = np.argsort(numbers, kind="stable")
+    ascending = numbers[order]
+    ends = np.searchsorted(ascending, starts)
+    parts = [
+        batch.take(pa.array(ascending[first:last] - start))
+        for batch, start, first, last in zip(batches, starts, ends, ends[1:], strict=False)
+        if last > first
+    ]
+    back = np.empty(len(order), dtype=np.int64)
+    back[order] = np.arange(len(order))
+    return pa.Table.from_batches(parts, schema=rows.schema).combine_chunks().take(pa.array(back))
