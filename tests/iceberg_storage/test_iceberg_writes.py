@@ -4,13 +4,17 @@ transaction.
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.table import StaticTable
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 import trinitylake as tl
@@ -141,3 +145,21 @@ def test_a_transaction_that_has_ended_is_not_written_by_its_id(lake: tl.Lakehous
     with pytest.raises(tl.ObjectNotFound, match="ended"):
         MORE.sink_iceberg("a.t", mode="append", catalog=catalog)
     assert lake.version == 1
+
+
+@pytest.mark.parametrize("name", ["Größe", "名", "x y", "d€"])
+def test_names_of_partition_fields_in_manifests_are_avro_names(tmp_path: Path, name: str) -> None:
+    """The manifests of a table that was partitioned by `Größe` had this name. Avro's specification allows ASCII only,
+    and DuckDB ended its process when it opened the table."""
+    lake = tl.create(tmp_path / "other", durability="none")
+    lake.create_namespace("a")
+    table = lake.create_table("a.t", {"id": "int", name: "varchar"}, partition_spec=[f'"{name}"'])
+    table.append({"id": [1, 2], name: ["a", "b"]})
+    [manifest] = table.iceberg.inspect.manifests()["path"].to_pylist()
+    with AvroFile[Record](table.iceberg.io.new_input(manifest)) as file:
+        names = re.findall(r'"name": "([^"]*)"', file.header.meta["avro.schema"])
+    assert len(names) > 20
+    assert [one for one in names if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", one, re.ASCII) is None] == []
+    table.delete(f"\"{name}\" = 'a'")
+    rows = StaticTable.from_metadata(lake.table("a.t").iceberg.metadata_location).scan().to_arrow()
+    assert rows.to_pylist() == [{"id": 2, name: "b"}]

@@ -7,6 +7,7 @@ in memory have the fields of format version 3, also if the file has an earlier v
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -267,9 +268,15 @@ def _entry_writer(partition_type: StructType, version: TableVersion) -> tuple[st
     # Partition values of type `fixed` are stored as Avro's `bytes`, because Iceberg 1.11 for Java expects a length
     # before the value even if the schema says `fixed`. `equality_ids` are stored as `int`, as in the specification;
     # Java cannot read PyIceberg's `long`.
+    # Names of partition fields are in ASCII, as Avro requires: DuckDB ends its process for other letters.
     partition_type = StructType(
         *(
-            field.model_copy(update={"field_type": BinaryType()}) if isinstance(field.field_type, FixedType) else field
+            field.model_copy(
+                update={
+                    "name": re.sub("[^\\x00-\\x7f]", lambda found: f"_x{ord(found[0]):X}", field.name),
+                    "field_type": BinaryType() if isinstance(field.field_type, FixedType) else field.field_type,
+                }
+            )
             for field in partition_type.fields
         )
     )
