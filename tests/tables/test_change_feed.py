@@ -191,6 +191,22 @@ def test_unsuitable_arguments_are_refused(lake: tl.Lakehouse) -> None:
         table.changes(0, names="delta")  # type: ignore[arg-type]
 
 
+def test_columns_are_those_of_the_last_version_also_under_a_former_name(lake: tl.Lakehouse) -> None:
+    """Of a table that was renamed after both bounds, the feed had the columns of the latest version: a consumer that
+    begins with an empty interval created a target with a column that none of its rows has."""
+    lake.create_namespace("n")
+    lake.create_table("n.t", {"id": "bigint"})
+    created = lake.version
+    lake.rename_table("n.t", "n.u")
+    renamed = lake.version
+    table = lake.table("n.u")
+    with table.update_schema() as update:
+        update.add_column("e", "varchar")
+    for until in (created, renamed):
+        assert table.changes(created, until).schema.names[:2] == ["id", "_change_type"]
+    assert table.changes(created, lake.version).schema.names[:2] == ["id", "e"]
+
+
 def test_names_of_iceberg(lake: tl.Lakehouse) -> None:
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint", "x": "bigint"}, primary_key=["id"])

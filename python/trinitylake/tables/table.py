@@ -45,6 +45,7 @@ from trinitylake.tables.change_feed.table_versions import (
     TableName,
     TableState,
     net_step_of_table,
+    state_in,
     state_of,
     steps_of_table,
 )
@@ -326,7 +327,7 @@ class Table(ABC):
         last = newest if until is None else find_version(core, until)
         check_order(first.number, last.number)
         key = TableName(self._namespace, self._name)
-        then, now = (state_of(version, key, self.id) for version in (first, last))
+        then, now = state_of(first, key, self.id), state_in(core, self.id, key, last, newest)
         feed = self._change_feed(core, first.number, now, columns, names, then)
         find = net_step_of_table if net else steps_of_table
         return feed.reader(find(core, self.id, key, first, last))

@@ -72,6 +72,16 @@ def state_of(version: _core.Version, key: TableName, id: str | None = None) -> T
     return TableState(version.number, key, definition) if id in (None, definition.id) else None
 
 
+def state_in(
+    core: _core.Lakehouse, id: str, key: TableName, version: _core.Version, newest: _core.Version
+) -> TableState | None:
+    """The state of a table in a version, in which it may have had another name than `key` in the newest version."""
+    if (found := state_of(version, key, id)) is not None:
+        return found
+    changed = next(steps_of_table(core, id, key, version, newest), None)
+    return None if changed is None else changed.before
+
+
 def steps_of_table(
     core: _core.Lakehouse, id: str, key: TableName, since: _core.Version, until: _core.Version
 ) -> Iterator[TableStep]:
