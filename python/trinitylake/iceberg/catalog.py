@@ -30,7 +30,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.types import transform_dict_value_to_str
 
 from trinitylake.definitions import EXTERNAL, MANAGED, TableDef, parse_table_def
-from trinitylake.errors import CorruptFile, NamespaceNotEmpty
+from trinitylake.errors import NamespaceNotEmpty
 from trinitylake.iceberg import table_writing
 from trinitylake.iceberg.bound_catalog import names_checked
 from trinitylake.iceberg.namespaces import (
@@ -51,11 +51,11 @@ from trinitylake.iceberg_storage.external_tables import load_external
 from trinitylake.iceberg_storage.federated_tables import open_federated
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.iceberg_storage.initial_metadata import new_metadata
-from trinitylake.iceberg_storage.metadata import metadata_folder, read_metadata
+from trinitylake.iceberg_storage.metadata import metadata_folder
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.lakehouse.transaction import Transaction
-from trinitylake.tables.table_definition import metadata_path
+from trinitylake.tables.frozen_table import metadata_of
 
 
 class TrinityLakeCatalog(ViewCatalog):
@@ -146,13 +146,8 @@ class TrinityLakeCatalog(ViewCatalog):
             staged = source._staged_tables.open(namespace, name, data)._open_staged()
             table = CatalogTable(identifier, staged.metadata, staged.table.metadata_location, staged.io, self)
         else:
-            io, path = self.file_io(), metadata_path(definition, f"{namespace}.{name}")
-            uri = io.uri_of(path)
-            try:
-                metadata = read_metadata(io, uri, table_id=definition.id)
-            except FileNotFoundError as error:
-                name = f"{namespace}.{name}"
-                raise CorruptFile(f"{path}: the metadata file of table {name} is missing", path=path) from error
+            io = self.file_io()
+            uri, metadata = metadata_of(io, definition, f"{namespace}.{name}")
             table = CatalogTable(identifier, metadata, uri, io, self)
         if isinstance(source, LakehouseVersion):
             return ReadOnlyTable(identifier, table.metadata, table.metadata_location, table.io, self)
@@ -171,12 +166,7 @@ class TrinityLakeCatalog(ViewCatalog):
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Whether the table exists. Reads only the tree, not the definition or metadata."""
-        try:
-            namespace, name = object_name(identifier, NoSuchTableError)
-            with names_checked(NoSuchTableError):
-                return self.state().exists("table", namespace, name)
-        except NoSuchTableError:
-            return False
+        return self._exists("table", identifier)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """The tables directly in a namespace, sorted. Raises `NoSuchNamespaceError`."""

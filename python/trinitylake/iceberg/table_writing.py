@@ -65,12 +65,8 @@ def commit_table(
     at every isolation level. `base` is the table that the writer saw, if known: if the branch has changed since then,
     an append is applied again. `incoming` are the paths of all files in new snapshots, if they were already checked.
 
-    Raises:
-        NoSuchTableError: the table does not exist, and the requirements do not contain `assert-create`.
-        CommitFailedException: a requirement does not hold, or the updates do not fit the changed table.
-        ValidationException: new rows may lack a column that has become required.
-        ValueError: an update refers to something that the table does not have.
-        InvalidLocation, InvalidArgument: an update breaks a rule of managed tables, or the table is external.
+    Raises as `TrinityLakeCatalog.commit_table` does, and `ValueError` if an update refers to something that the table
+    does not have.
     """
     definition = transaction._state().open_table(namespace, name)
     is_creation = any(isinstance(requirement, AssertCreate) for requirement in requirements)
@@ -143,14 +139,8 @@ def register_table(
     A table whose metadata file is below the root becomes managed; any other becomes external, which is read-only. The
     file access `io`, by default a new one, reads the metadata.
 
-    Raises:
-        NoSuchNamespaceError: the namespace does not exist.
-        TableAlreadyExistsError: a table with this name exists, and `overwrite` is False; or a view with this name
-            exists.
-        InvalidLocation: the metadata is in the lakehouse and the data is not.
-        CorruptFile: the file is not table metadata.
-        FileNotFoundError: the file does not exist.
-        TransactionExpired: a file of the table does not exist, or a garbage collection may delete it now.
+    Raises as `TrinityLakeCatalog.register_table` does, and `TransactionExpired` if a file of the table does not exist,
+    or a garbage collection may delete it now.
     """
     core = transaction._state()
     materialize_namespace(transaction, namespace)

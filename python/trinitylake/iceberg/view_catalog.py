@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pyarrow as pa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
 from pyiceberg.io import load_file_io
@@ -102,12 +104,7 @@ class ViewCatalog(BoundCatalog):
 
     def view_exists(self, identifier: str | Identifier) -> bool:
         """Whether the view exists."""
-        try:
-            namespace, name = object_name(identifier, NoSuchViewError)
-            with names_checked(NoSuchViewError):
-                return self.state().exists("view", namespace, name)
-        except NoSuchViewError:
-            return False
+        return self._exists("view", identifier)
 
     def list_views(self, namespace: str | Identifier) -> list[Identifier]:
         """The views directly in a namespace, sorted. Raises `NoSuchNamespaceError`."""
@@ -142,6 +139,14 @@ class ViewCatalog(BoundCatalog):
         with pyiceberg_errors(taken=ViewAlreadyExistsError):
             self.write(statement)
         return View(object_tuple(namespace, name), metadata)
+
+    def _exists(self, kind: Literal["table", "view"], identifier: str | Identifier) -> bool:
+        try:
+            namespace, name = object_name(identifier, NoSuchViewError)
+            with names_checked(NoSuchViewError):
+                return self.state().exists(kind, namespace, name)
+        except NoSuchViewError:
+            return False
 
     def _list(self, kind: str, identifier: str | Identifier) -> list[Identifier]:
         namespace = namespace_name(identifier)

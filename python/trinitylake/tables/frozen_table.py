@@ -62,14 +62,7 @@ class FrozenTable(Table):
     def _open_managed(self) -> IcebergTable:
         check_kept = None if self._version is None else partial(self._storage.check_retained, self._version)
         io = LakehouseFileIO(self._storage, check_kept=check_kept)
-        path = metadata_path(self._definition, self.name)
-        uri = io.uri_of(path)
-        if cache.get(cache_key(io, uri)) is None:
-            io.begin_to_fetch(self._definition.format_properties.get(MANIFEST_LIST, ""))
-        try:
-            metadata = read_metadata(io, uri, table_id=self._definition.id)
-        except FileNotFoundError as error:
-            raise CorruptFile(f"{path}: the metadata file of table {self.name} is missing", path=path) from error
+        uri, metadata = metadata_of(io, self._definition, self.name, reads_rows=True)
         return self._handle((*self._namespace.split("."), self._name), metadata, uri, io)
 
     def _handle(
@@ -86,6 +79,23 @@ class FrozenTable(Table):
         raise InvalidArgument(
             f"table {self.name} is read-only here: it belongs to version {self._version}; write in a transaction"
         )
+
+
+def metadata_of(
+    io: LakehouseFileIO, definition: TableDef, name: str, *, reads_rows: bool = False
+) -> tuple[str, TableMetadata]:
+    """URI and content of the metadata file of a managed table. With `reads_rows`, the manifest list is fetched too.
+
+    Raises `CorruptFile` if the definition names no metadata file, or if the file is damaged or missing.
+    """
+    path = metadata_path(definition, name)
+    uri = io.uri_of(path)
+    if reads_rows and cache.get(cache_key(io, uri)) is None:
+        io.begin_to_fetch(definition.format_properties.get(MANIFEST_LIST, ""))
+    try:
+        return uri, read_metadata(io, uri, table_id=definition.id)
+    except FileNotFoundError as error:
+        raise CorruptFile(f"{path}: the metadata file of table {name} is missing", path=path) from error
 
 
 def table_of_state(storage: _core.Storage, state: TableState) -> IcebergTable:
