@@ -29,6 +29,7 @@ from trinitylake.tables.queries.prepared import PreparedQuery, QueryLimits, Quer
 from trinitylake.tables.queries.query import Query
 from trinitylake.tables.queries.running import interruptible
 from trinitylake.tables.queries.source import PlannedRows, TableSource
+from waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -629,7 +630,7 @@ class _Connection:
         self.has_ended = threading.Event()
 
     def compute(self) -> None:
-        self.has_ended.wait()
+        self.has_ended.wait(PATIENCE_SECONDS)
 
     def interrupt(self) -> None:
         signal.raise_signal(signal.SIGINT)

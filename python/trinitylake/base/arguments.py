@@ -72,11 +72,7 @@ def flag(value: Any, what: str) -> bool:
 
 def texts(values: Any, what: str) -> tuple[str, ...]:
     """One string or several, as a tuple. Raises `InvalidArgument`."""
-    if isinstance(values, str):
-        return (text(values, what),)
-    if isinstance(values, Mapping) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"{what} must be a string or several strings, got {_shown(values)}")
-    return tuple(text(value, what) for value in values)
+    return tuple(text(value, what) for value in _several(values, what, "a string or several strings"))
 
 
 def text_mapping(values: Any, what: str) -> dict[str, str]:
@@ -106,11 +102,7 @@ def metadata_uri(value: Any, what: str) -> str:
 
 def locations(values: Any, what: str) -> tuple[str, ...]:
     """One or several URIs or paths, as a tuple of strings. Raises `InvalidArgument` and `InvalidLocation`."""
-    if isinstance(values, str | os.PathLike):
-        return (location(values, what),)
-    if isinstance(values, Mapping) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"{what} must be paths or URIs, got {_shown(values)}")
-    return tuple(location(value, what) for value in values)
+    return tuple(location(value, what) for value in _several(values, what, "paths or URIs"))
 
 
 def version_number(value: Any, what: str) -> int:
@@ -212,11 +204,15 @@ def _decimal(value: Decimal) -> Decimal | float:
 
 def several(values: Any, what: str) -> tuple[Any, ...]:
     """One name or several, as a tuple. The caller checks the names. Raises `InvalidArgument`."""
-    if isinstance(values, str):
+    return tuple(_several(values, what, "names"))
+
+
+def _several(values: Any, what: str, form: str) -> Iterable[Any]:
+    if isinstance(values, str | os.PathLike):
         return (values,)
     if isinstance(values, Mapping) or not isinstance(values, Iterable):
-        raise InvalidArgument(f"{what} must be names, got {_shown(values)}")
-    return tuple(values)
+        raise InvalidArgument(f"{what} must be {form}, got {_shown(values)}")
+    return values
 
 
 def options(values: Any, what: str) -> dict[str, str]:

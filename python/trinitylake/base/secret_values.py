@@ -14,25 +14,9 @@ from pathlib import Path
 from trinitylake.errors import InvalidArgument
 
 #: An option is a secret if its name, without separators, contains one of these words.
-_SECRET_NAMES = (
-    "accesskey",
-    "accountkey",
-    "apikey",
-    "authorization",
-    "connectionstring",
-    "credential",
-    "customerkey",
-    "cryptionkey",
-    "passphrase",
-    "passwd",
-    "password",
-    "privatekey",
-    "saskey",
-    "secret",
-    "sessionkey",
-    "sharedkey",
-    "signature",
-    "ssekey",
+_SECRET_NAME = re.compile(
+    "accesskey|accountkey|apikey|authorization|connectionstring|credential|customerkey|cryptionkey|passphrase"
+    "|passwd|password|privatekey|saskey|secret|sessionkey|sharedkey|signature|ssekey"
 )
 _PASSWORD_IN_URI = re.compile(r"://[^/?#@\s]*:[^/?#@\s]+@")
 _SEPARATORS = str.maketrans("", "", "_-.")
@@ -49,7 +33,7 @@ def is_secret_name(name: str) -> bool:
         any(part.translate(_SEPARATORS).endswith("token") for part in name.split("."))
         or letters == "sig"
         or name.startswith("x-amz-")
-        or any(secret in letters for secret in _SECRET_NAMES)
+        or _SECRET_NAME.search(letters) is not None
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -46,10 +47,7 @@ _KEYWORDS = (
     *("LIMIT", "MATCHED", "MERGE", "NOT", "NULL", "OFFSET", "ON", "OR", "ORDER", "REPLACE", "RIGHT", "SCHEMA"),
     *("SELECT", "SET", "TABLE", "THEN", "UNION", "UPDATE", "USING", "VALUES", "VIEW", "WHEN", "WHERE", "WITH"),
 )
-_COMMANDS = (
-    *(".at", ".begin", ".commit", ".help", ".mode", ".output", ".quit", ".read", ".rollback", ".schema", ".tables"),
-    *(".timing", ".version"),
-)
+_COMMANDS = sorted(set(re.findall(r"\.[a-z]+", HELP)))
 #: Other spellings of commands.
 _ALIASES = {
     "exit": ".quit",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
@@ -126,16 +126,8 @@ def log_entry(info: VersionInfo) -> LogEntry:
         created_at=time_of(info.created_at_millis),
         rollback_from=info.rollback_from,
         transactions=tuple(
-            CommittedTransaction(
-                id=transaction.id,
-                isolation=transaction.isolation,
-                message=transaction.message,
-                author=transaction.author,
-                began_at_version=transaction.began_at_version,
-                properties=dict(transaction.properties),
-                summary=transaction.summary,
-            )
-            for transaction in info.transactions
+            CommittedTransaction(**{field.name: getattr(one, field.name) for field in fields(CommittedTransaction)})
+            for one in info.transactions
         ),
         problem=info.problem or "",
     )

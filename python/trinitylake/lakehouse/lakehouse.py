@@ -566,19 +566,10 @@ class Lakehouse(Statements):
         Raises `RegistrationFailed` with all objects that cannot be read, and otherwise as `register` does.
         """
         from trinitylake.lakehouse.bulk.catalog_import import import_catalog
+        from trinitylake.lakehouse.bulk.registration import RegistrationOptions
 
-        return import_catalog(
-            self._handle,
-            catalog,
-            namespaces=namespaces,
-            existing=existing,
-            message=message,
-            author=author,
-            dry_run=dry_run,
-            engine=engine,
-            file_io_properties=file_io_properties,
-            progress=progress,
-        )
+        options = RegistrationOptions(message, author, existing == "replace", dry_run, file_io_properties or {})
+        return import_catalog(self._handle, catalog, options, namespaces, existing, engine, progress)
 
     # Implementations of the abstract methods of `Reader` and `Statements`
 

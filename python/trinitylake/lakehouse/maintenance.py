@@ -147,7 +147,7 @@ class LakehouseMaintenance:
         if policy.vacuum:
             vacuumed = self.vacuum(grace=policy.grace, dry_run=dry_run, progress=progress, engine=engine, **log)
         return MaintenanceReport(
-            policy, tables.compacted, tables.snapshots_expired, tables.skipped, tree, expired, vacuumed
+            tables.compacted, tables.snapshots_expired, tables.skipped, policy, tree, expired, vacuumed
         )
 
     def last_steps(self) -> list[LastStep]:

@@ -111,26 +111,35 @@ class TreeCompaction:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceReport:
-    """Result of maintenance, also of a dry run.
-
-    With `dry_run` nothing is compacted and nothing expires, so `vacuumed` does not count files that become unreachable
-    by these steps. `tree`, `expired` and `vacuumed` are None if the policy turns the step off.
+class MaintainedTables:
+    """Result of the maintenance of tables, also of a dry run, in which nothing is compacted and nothing expires.
 
     Attributes:
-        policy: the policy of the lakehouse.
         compacted: the result for each table that was compacted.
         snapshots_expired: for each table, the number of Iceberg snapshots that expired; empty in a dry run.
         skipped: tables that could not be maintained, and why.
+    """
+
+    compacted: dict[str, CompactResult]
+    snapshots_expired: dict[str, int]
+    skipped: dict[str, Skipped]
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport(MaintainedTables):
+    """Result of maintenance: that of the tables, and of the other steps.
+
+    `tree`, `expired` and `vacuumed` are None if the policy turns the step off. In a dry run `vacuumed` does not count
+    files that become unreachable by the other steps.
+
+    Attributes:
+        policy: the policy of the lakehouse.
         tree: the compaction of the tree.
         expired: the deleted versions.
         vacuumed: the deleted files.
     """
 
     policy: Policy
-    compacted: dict[str, CompactResult]
-    snapshots_expired: dict[str, int]
-    skipped: dict[str, Skipped]
     tree: TreeCompaction | None
     expired: Expired | None
     vacuumed: Vacuumed | None
@@ -153,15 +162,6 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
         vacuum=flags[VACUUM],
         grace=given[GRACE] or None,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class MaintainedTables:
-    """The part of a `MaintenanceReport` about tables, with the same attributes."""
-
-    compacted: dict[str, CompactResult]
-    snapshots_expired: dict[str, int]
-    skipped: dict[str, Skipped]
 
 
 def maintain_tables(

@@ -7,9 +7,9 @@ with `existing="replace"` moves external tables to their newest metadata. Views 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
@@ -61,15 +61,11 @@ class CatalogImport:
 def import_catalog(
     lake: Handle,
     catalog: Catalog,
-    *,
-    namespaces: Iterable[Identifier] | None = None,
-    existing: Existing = "fail",
-    message: str = "",
-    author: str = "",
-    dry_run: bool = False,
-    engine: SparkSession | None = None,
-    file_io_properties: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    options: RegistrationOptions,
+    namespaces: Iterable[Identifier] | None,
+    existing: Existing,
+    engine: SparkSession | None,
+    progress: Progress | None,
 ) -> CatalogImport:
     """Run `Lakehouse.import_catalog`; `progress` is called with the numbers of read objects and of all objects."""
     if existing not in ("fail", "skip", "replace"):
@@ -85,13 +81,11 @@ def import_catalog(
         version = register(
             lake,
             pa.Table.from_pylist([row._asdict() for row in rows], schema=SCHEMA),
-            RegistrationOptions(
-                message=message or f"import of the catalog {catalog.name}",
-                author=author,
-                replace=existing == "replace",
-                dry_run=dry_run,
+            replace(
+                options,
+                message=options.message or f"import of the catalog {catalog.name}",
                 # The storage properties of the catalog are used for reading, and never stored.
-                file_io_properties={**catalog.properties, **(file_io_properties or {})},
+                file_io_properties={**catalog.properties, **options.file_io_properties},
             ),
             engine,
         ).version

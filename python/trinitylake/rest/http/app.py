@@ -6,6 +6,7 @@ Paths are matched before percent-decoding, so that a name that contains `/` stay
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,13 +25,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trinitylake.errors import TrinityLakeError
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.lakehouse.lakehouse import Lakehouse
+from trinitylake.page import HEADERS, NOT_BUILT, Asset, assets, index_of_server, is_built
 from trinitylake.rest import limits
 from trinitylake.rest.catalog.oldest_version import OldestVersion
 from trinitylake.rest.catalog.plan_cache import PlanCache
 from trinitylake.rest.errors import RestError, cut_off, error_response, response_of, too_large, unavailable
 from trinitylake.rest.files.delegation import S3Delegation
 from trinitylake.rest.handlers.ingestion import ARROW_TYPE, content_type
-from trinitylake.rest.http.assets import asset_responders
 from trinitylake.rest.http.observation import REQUEST_ID, ROUTE, Observer
 from trinitylake.rest.http.routes import CATALOG, SIGN, Endpoint, all_endpoints, by_path
 from trinitylake.rest.maintenance.estimates import MaintenanceEstimates
@@ -122,9 +123,9 @@ class App:
             lifespan=self._lifespan,
         )
         probes: dict[str, ASGIApp] = {"/healthz": Response("ok\n", media_type="text/plain"), "/readyz": self._is_ready}
-        assets = asset_responders() if options.has_page else {}
+        responders = _asset_responders() if options.has_page else {}
         self._guarded = Observer(
-            Guard(self._routed, bearers, probes | assets, options.is_read_only), self.service.metrics
+            Guard(self._routed, bearers, probes | responders, options.is_read_only), self.service.metrics
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -314,6 +315,30 @@ async def _watched(request: Request) -> AsyncIterator[Callable[[], bool]]:
         yield lambda: not is_gone.is_set()
     finally:
         watching.cancel()
+
+
+def _asset_responders() -> dict[str, ASGIApp]:
+    """ASGI applications by path: `/` for the page, `/ui/…` for its parts. In a build without the page, `/` is a 404."""
+    if not is_built():
+        return {"/": Response(f"{NOT_BUILT}\n", 404, HEADERS, "text/plain")}
+    index = index_of_server()
+    paths = {"/": index, "/ui/": index, **{f"/{one.path}": one for one in assets()}}
+    return {path: _asset_responder(asset) for path, asset in paths.items()}
+
+
+def _asset_responder(asset: Asset) -> ASGIApp:
+    tag = f'"{hashlib.sha256(asset.content).hexdigest()[:32]}"'
+    # Browsers revalidate each file, so that all files are of the same build.
+    headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
+
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        if any(name == b"if-none-match" and value.decode("latin-1") == tag for name, value in scope["headers"]):
+            response = Response(status_code=304, headers=headers)
+        else:
+            response = Response(asset.content, headers=headers, media_type=asset.media_type)
+        await response(scope, receive, send)
+
+    return respond
 
 
 async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:

@@ -17,8 +17,15 @@ from trinitylake.base.timestamps import millis_of
 from trinitylake.errors import VersionExpired, VersionNotFound
 from trinitylake.lakehouse.history import CommittedTransaction, LogEntry, log_entry, rollback_target, tags_by_version
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.page import visibility
-from trinitylake.rest.page.answers import answer, has_workers, require_something, whole_number, work
+from trinitylake.rest.page.answers import (
+    answer,
+    has_workers,
+    reads_everything,
+    require_something,
+    visible_changes,
+    whole_number,
+    work,
+)
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 from trinitylake.rest.workers.page_jobs import DifferenceJob
@@ -50,7 +57,7 @@ def log(call: Call) -> Response:
     size = max(whole_number(call, "size", 50, MAX_SHOWN), 1)
     wanted = call.query.get("search", "").casefold()
     # The name of a tag may describe objects that the principal cannot see.
-    names = tags_by_version(lake._core) if visibility.reads_everything(call.principal) else {}
+    names = tags_by_version(lake._core) if reads_everything(call.principal) else {}
     shown_entries: list[dict[str, Any]] = []
     following: int | None = None
     deadline = time.monotonic() + SECONDS
@@ -82,9 +89,9 @@ def diff(call: Call) -> Response:
     before = whole_number(call, "from", max(after - 1, 0), newest)
     start = whole_number(call, "start", 0, newest)
     with call.service.long_requests.lease(call.principal.name):
-        if visibility.reads_everything(call.principal):
+        if reads_everything(call.principal):
             rows, n_rows = _difference(call, before, after, start, MAX_DIFFERENCES, by_transaction=False)
-            changes = visibility.visible_changes(call.principal, rows)
+            changes = visible_changes(call.principal, rows)
         else:
             seen = _seen_differences(call, before, after)
             changes, n_rows = seen[start : start + MAX_DIFFERENCES], len(seen)
@@ -98,7 +105,7 @@ def _seen_differences(call: Call, before: int, after: int) -> list[dict[str, Any
     start, n_rows = 0, 1
     while start < n_rows and call.is_wanted():
         rows, n_rows = _difference(call, before, after, start, MAX_COMPARED, by_transaction=False)
-        seen += visibility.visible_changes(call.principal, rows)
+        seen += visible_changes(call.principal, rows)
         start += MAX_COMPARED
     return seen
 
@@ -127,12 +134,12 @@ def _entries(call: Call, before: int, size: int) -> Iterator[LogEntry]:
 
 def _visible(call: Call, entry: LogEntry) -> dict[str, Any] | None:
     """The visible part of an entry of the log; None if nothing is visible."""
-    everything = visibility.reads_everything(call.principal)
+    everything = reads_everything(call.principal)
     rows = _changes(call, entry, everything)
     transactions = []
     for position, transaction in enumerate(entry.transactions):
         mine = None if rows is None else [row for row in rows if row["transaction"] == position]
-        changes = None if mine is None else visibility.visible_changes(call.principal, mine)
+        changes = None if mine is None else visible_changes(call.principal, mine)
         if everything or changes:
             is_whole = everything or (mine is not None and changes is not None and len(mine) == len(changes))
             transactions.append(_transaction(transaction, changes, is_whole))

@@ -12,8 +12,8 @@ from trinitylake.lakehouse.reader import Kind
 from trinitylake.lakehouse.transactions import SavedTransaction
 from trinitylake.rest.catalog.warehouses import prefix_of
 from trinitylake.rest.handlers import transactions
-from trinitylake.rest.page import rows, visibility
-from trinitylake.rest.page.answers import answer, require_something, version_of
+from trinitylake.rest.page import rows
+from trinitylake.rest.page.answers import answer, reads_everything, require_everything, require_something, version_of
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.transactions.ownership import OWNER_PROPERTY
 
@@ -25,7 +25,7 @@ def describe(call: Call) -> Response:
     """The lakehouse, its latest version, and the rights of the principal."""
     require_something(call)
     lake, principal = call.service.lake, call.principal
-    everything = visibility.reads_everything(principal)
+    everything = reads_everything(principal)
     newest = lake.at()
     document: dict[str, Any] = {
         "name": lake.name,
@@ -62,7 +62,7 @@ def resolve(call: Call) -> Response:
 
 def counts(call: Call) -> Response:
     """Number of objects of each kind in a version, at most `MAX_COUNTED`."""
-    visibility.require_everything(call, "the number of objects")
+    require_everything(call, "the number of objects")
     state = version_of(call)._state()
     kinds: tuple[Kind, ...] = "namespace", "table", "view"
     found = {f"{kind}s": state.list(kind, None, MAX_COUNTED + 1).num_rows for kind in kinds}

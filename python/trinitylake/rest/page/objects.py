@@ -19,8 +19,7 @@ from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.snapshot_counts import count_in, live_rows, summary_of
 from trinitylake.lakehouse.object_history import changes_of_object
 from trinitylake.rest.handlers.external_tables import with_deadline
-from trinitylake.rest.page import visibility
-from trinitylake.rest.page.answers import answer, require_something, version_of
+from trinitylake.rest.page.answers import answer, parts_of, require_something, sees, version_of
 from trinitylake.rest.request.call import Call
 
 #: Number of snapshots of a table in the response, newest first.
@@ -59,7 +58,7 @@ def totals(call: Call) -> Response:
     deadline = time.monotonic() + _TOTALS_SECONDS
 
     def of(parts: list[str]) -> dict[str, Any] | None:
-        if time.monotonic() > deadline or len(parts) < 2 or not visibility.sees(call.principal, "table", tuple(parts)):
+        if time.monotonic() > deadline or len(parts) < 2 or not sees(call.principal, "table", tuple(parts)):
             return None
         try:
             table = view.table((".".join(parts[:-1]), parts[-1]))
@@ -85,8 +84,8 @@ def history(call: Call) -> Response:
     with call.service.long_requests.lease(call.principal.name):
         try:
             for change in changes_of_object(call.service.lake._core, identifier):
-                name = visibility.parts_of(change.kind, *_split(change.name, identifier))
-                if len(entries) == _MAX_HISTORY or not visibility.sees(call.principal, change.kind, name):
+                name = parts_of(change.kind, *_split(change.name, identifier))
+                if len(entries) == _MAX_HISTORY or not sees(call.principal, change.kind, name):
                     break
                 entries.append(
                     {

@@ -20,8 +20,15 @@ from trinitylake.iceberg.namespaces import object_name
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 from trinitylake.rest.errors import bad_request
 from trinitylake.rest.handlers.external_tables import with_deadline
-from trinitylake.rest.page import visibility
-from trinitylake.rest.page.answers import answer, has_workers, version_of, whole_number, work
+from trinitylake.rest.page.answers import (
+    answer,
+    has_workers,
+    parts_of,
+    require_everything,
+    version_of,
+    whole_number,
+    work,
+)
 from trinitylake.rest.request.call import Call
 from trinitylake.rest.security.authorization import Role, forbidden
 from trinitylake.rest.security.locations import has_role_on_files, is_own, path_of_object
@@ -65,7 +72,7 @@ def rows(call: Call) -> Response:
                 )
             changes = work(call, RowChangesJob(storage, view.version, name, limit, folder, since))
             former = changes.pop("former-name")
-            if former is not None and not call.principal.may(Role.READER, visibility.parts_of("table", *former)):
+            if former is not None and not call.principal.may(Role.READER, parts_of("table", *former)):
                 raise forbidden("the table had another name in the earlier version, whose rows you may not read")
             return answer(changes)
 
@@ -87,7 +94,7 @@ def can_query(call: Call) -> bool:
 
 def query_rows(call: Call) -> Response:
     """The first rows of a query over one version. Values are strings or null."""
-    visibility.require_everything(call, "a query")
+    require_everything(call, "a query")
     if not can_query(call):
         raise forbidden(
             "this server runs no queries: --page-rows is off, DuckDB is not installed, or its lakehouse is in memory"

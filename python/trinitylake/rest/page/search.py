@@ -14,8 +14,7 @@ from starlette.responses import Response
 
 from trinitylake.rest.catalog.listing import names_with
 from trinitylake.rest.errors import bad_request
-from trinitylake.rest.page import visibility
-from trinitylake.rest.page.answers import answer, require_something, version_of, whole_number
+from trinitylake.rest.page.answers import answer, parts_of, require_something, sees, version_of, whole_number
 from trinitylake.rest.request.call import Call
 
 #: Limits of one request: results, keys that it reads, and its duration.
@@ -44,8 +43,8 @@ def search(call: Call) -> Response:
         state = version_of(call)._state()
         for page in names_with(state, text, call.query.get("namespace"), None if token is None else decrypted(token)):
             for one in page.found:
-                name = visibility.parts_of(one.kind, one.namespace, one.name)
-                if visibility.sees(call.principal, one.kind, name):
+                name = parts_of(one.kind, one.namespace, one.name)
+                if sees(call.principal, one.kind, name):
                     found.append({"kind": one.kind, "name": list(name)})
                     if len(found) == size:
                         following = one.position

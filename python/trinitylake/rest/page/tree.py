@@ -16,8 +16,7 @@ from trinitylake import core
 from trinitylake.definitions import LakehouseDef, parse_lakehouse_def
 from trinitylake.lakehouse.lakehouse_version import LakehouseVersion
 from trinitylake.rest.errors import RestError, bad_request
-from trinitylake.rest.page import visibility
-from trinitylake.rest.page.answers import answer, version_of
+from trinitylake.rest.page.answers import answer, parts_of, require_everything, version_of
 from trinitylake.rest.request.call import Call
 
 #: Maximum number of children, keys and messages of a node in the response.
@@ -30,7 +29,7 @@ _RECORD = "E==="
 
 def node(call: Call) -> Response:
     """A node of the tree of a version. The parameter `at` is its address, "" for the root."""
-    visibility.require_everything(call, "the tree")
+    require_everything(call, "the tree")
     way = call.query.get("at", "")
     if way and not _WAY.fullmatch(way):
         raise bad_request("a node is addressed by numbers of children, separated by dots")
@@ -86,7 +85,7 @@ def _names(keys: pa.Array, definition: LakehouseDef) -> list[dict[str, Any]]:
     for key, is_one in zip(keys.to_pylist(), is_object, strict=True):
         if is_one:
             one = next(objects)
-            named.append({"kind": one["kind"], "name": list(visibility.parts_of(*one.values()))})
+            named.append({"kind": one["kind"], "name": list(parts_of(*one.values()))})
         else:
             named.append({"kind": "transaction", "name": [key.removeprefix(_RECORD).strip()]})
     return named

@@ -67,10 +67,6 @@ class Tokens:
         """Names of the principals."""
         return frozenset(principal.name for _, principal in self._principals)
 
-    def known(self, token: bytes) -> Principal | None:
-        """The same as `principal`, for the interface of `Bearers`."""
-        return self.principal(token)
-
     def principal(self, token: bytes) -> Principal | None:
         """The principal of a token, or None. Compares in constant time."""
         given = _digest(token)
@@ -79,6 +75,9 @@ class Tokens:
             if hmac.compare_digest(given, digest):
                 found = principal
         return found
+
+    #: The same, for the interface of `Bearers`.
+    known = principal
 
 
 def _is_credential(path: Path) -> bool:
