@@ -19,14 +19,14 @@ from trinitylake import _core
 from trinitylake.iceberg_storage.data_files import bloom_filters
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
-from trinitylake.tables.merging import candidate_files
+from trinitylake.tables.merging import matching
 
 ENABLED = "write.parquet.bloom-filter-enabled.column."
 
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tl.Lakehouse:
-    monkeypatch.setattr(candidate_files, "_SMALL_SIZE_BYTES", 0)
+    monkeypatch.setattr(matching, "_SMALL_SIZE_BYTES", 0)
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("a")
     return lake
@@ -130,7 +130,7 @@ def test_many_keys_ask_no_filter(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyP
     table = lake.create_table("a.t", {"key": "bigint", "n": "int"}, properties={ENABLED + "key": "true"})
     table.append([{"key": n, "n": n} for n in range(0, 4000, 2)])
     asked: list[object] = []
-    monkeypatch.setattr(candidate_files, "may_hold", lambda *arguments: asked.append(arguments) or True)
+    monkeypatch.setattr(matching, "may_hold", lambda *arguments: asked.append(arguments) or True)
     table.upsert([{"key": n, "n": 0} for n in range(bloom_filters.MAX_KEYS + 1)], on=["key"])
     assert asked == []
     table.upsert([{"key": n, "n": 1} for n in range(bloom_filters.MAX_KEYS)], on=["key"])

@@ -24,7 +24,7 @@ from trinitylake.errors import InvalidLocation, PermissionDenied, StorageError
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadOnlyCatalog
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO, canonical_uri
 from trinitylake.iceberg_storage.metadata import read_metadata
-from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
+from trinitylake.iceberg_storage.table_file_io import PickledIO, pickled, unpickled
 
 
 class ExternalTable(StaticTable):

@@ -1,18 +1,20 @@
-"""File access restricted to the folder of one table.
+"""File access restricted to the folder of one table, and pickling of PyIceberg's own file access.
 
 A client that writes to a table writes its manifests, and can name any file of the lakehouse in them. So a server or an
 operator that reads the table for other principals uses `TableFileIO`. Otherwise a client could read the rows of a table
-that it may not see.
+that it may not see. The properties of PyIceberg's `FileIO` classes may be credentials.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
+from trinitylake.base.pickling import PickledOption, pickled_options, unpickled_options
 from trinitylake.errors import InvalidLocation
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
 
@@ -83,3 +85,22 @@ def own_file_check(io: FileIO, metadata: TableMetadata) -> Callable[[str], bool]
             return False
 
     return is_own
+
+
+@dataclass(frozen=True)
+class PickledIO:
+    """Pickled form of file access outside of a lakehouse."""
+
+    kind: type[FileIO]
+    properties: dict[str, PickledOption]
+
+
+def pickled(io: FileIO) -> FileIO | PickledIO:
+    """The pickled form. Raises `InvalidArgument` for a secret that must not be in a pickle (`base/pickling.py`)."""
+    if isinstance(io, LakehouseFileIO):
+        return io
+    return PickledIO(type(io), pickled_options({name: str(value) for name, value in io.properties.items()}))
+
+
+def unpickled(io: FileIO | PickledIO) -> FileIO:
+    return io.kind(unpickled_options(io.properties)) if isinstance(io, PickledIO) else io

@@ -19,8 +19,8 @@ from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, no
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.iceberg_storage.extended_pyiceberg.scan import ReadAheadScan
 from trinitylake.iceberg_storage.filter_text import filter_text
-from trinitylake.iceberg_storage.pickled_io import PickledIO, pickled, unpickled
 from trinitylake.iceberg_storage.pyiceberg_patches import variants_in
+from trinitylake.iceberg_storage.table_file_io import PickledIO, pickled, unpickled
 from trinitylake.tables.row_result import RowResult
 from trinitylake.tables.table_html import scan_html
 

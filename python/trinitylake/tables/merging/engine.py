@@ -26,10 +26,9 @@ from trinitylake.iceberg_storage.data_files.written_values import defaulted
 from trinitylake.iceberg_storage.extended_pyiceberg.rows_read import RowCounts, key_filter
 from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTransaction
 from trinitylake.tables.declared_limits import Limits
-from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.file_rewrite import FileRewrite, Rewritten, completed
-from trinitylake.tables.merging.matching import find_matches
+from trinitylake.tables.merging.matching import candidate_files, find_matches
 
 #: Maximum number of rows that are inserted at once.
 _INSERTED_ROWS = 500_000

@@ -30,11 +30,10 @@ from trinitylake.iceberg_storage.extended_pyiceberg.transaction import StagedTra
 from trinitylake.iceberg_storage.pyiceberg_patches import without_variants
 from trinitylake.tables.declared_limits import Limits
 from trinitylake.tables.input_rows import conform
-from trinitylake.tables.merging.candidate_files import candidate_files
 from trinitylake.tables.merging.clauses import Clause, Clauses
 from trinitylake.tables.merging.engine import commit_files
 from trinitylake.tables.merging.file_rewrite import FileRewrite, Rewritten
-from trinitylake.tables.merging.matching import Hits
+from trinitylake.tables.merging.matching import Hits, candidate_files
 from trinitylake.tables.sql_sandbox import quoted
 
 #: Function from the columns of the table to key values of some of these columns, or to None for no keys.
