@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trinitylake.iceberg_storage.data_files.arrow_schema import has_part
 from trinitylake.printable import printable_json
 
 _ZERO_FRACTION = re.compile(r"\.0+$")
@@ -34,7 +35,8 @@ _INFINITE = {32: 2**31 - 1, 64: 2**63 - 1}
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    if not _has_nanoseconds(column.type):
+    # For nanoseconds, Arrow would use pandas if it is installed.
+    if not has_part(column.type, lambda part: getattr(part, "unit", "") == "ns"):
         try:
             return column.to_pylist()  # type: ignore[no-any-return]
         except (OverflowError, ValueError):
@@ -145,13 +147,6 @@ def _is_beyond_arrow(moments: pa.Array | pa.ChunkedArray) -> bool:
 
 def json_text(value: Any) -> str | None:
     return None if value is None else json.dumps(json_value(value), ensure_ascii=False)
-
-
-def _has_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether a type has nanoseconds, for which Arrow would use pandas if it is installed."""
-    return getattr(kind, "unit", "") == "ns" or any(
-        _has_nanoseconds(kind.field(number).type) for number in range(kind.num_fields)
-    )
 
 
 def _value(scalar: pa.Scalar) -> Any:

@@ -27,7 +27,14 @@ from trinitylake.definitions.arrow_types import type_text
 from trinitylake.definitions.schema import refuse_objects
 from trinitylake.definitions.sql_type_grammar import MAX_DEPTH
 from trinitylake.errors import InvalidArgument
-from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema, cast_parts, no_rows, nulls, requires_parts
+from trinitylake.iceberg_storage.data_files.arrow_schema import (
+    arrow_schema,
+    cast_parts,
+    has_part,
+    no_rows,
+    nulls,
+    requires_parts,
+)
 from trinitylake.iceberg_storage.data_files.written_values import check_columns, check_values, defaulted, leaf_arrays
 from trinitylake.iceberg_storage.errors import translated
 from trinitylake.tables.declared_limits import NO_LIMITS, Limits, check_limit
@@ -163,15 +170,9 @@ def _maps_of(schema: Callable[[], Schema] | None) -> _Maps:
     @cache
     def maps() -> dict[str, pa.DataType]:
         fields = () if schema is None else arrow_schema(schema())
-        return {field.name: field.type for field in fields if _has_map(field.type)}
+        return {field.name: field.type for field in fields if has_part(field.type, pa.types.is_map)}
 
     return maps
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return True
-    return any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _taken(data: Any, maps: _Maps) -> pa.Table | pa.RecordBatchReader:
@@ -271,7 +272,7 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
 def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Convert the values of a map column to Arrow."""
     # The data decides the types of keys and values. With the types of the column, Arrow would convert 1.5 to 1.
-    if not _has_map(kind):
+    if not has_part(kind, pa.types.is_map):
         return _array("", values, dict)
     if pa.types.is_struct(kind):
         return _struct_array(values, kind)
@@ -432,7 +433,7 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
 def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(values.type):
         return nulls(len(values), kind)
-    if pa.types.is_nested(values.type) or _is_encoded(values.type):
+    if pa.types.is_nested(values.type) or has_part(values.type, _is_encoded):
         values = decoded(values, kind)
     if has_uuids(kind):  # DuckDB returns UUIDs as strings
         values = uuids_of_texts(values, kind)
@@ -537,12 +538,9 @@ def _check_digits(values: pa.Array, made: pa.Array) -> None:
 
 
 def _is_encoded(kind: pa.DataType) -> bool:
-    """Whether a type has dictionaries, runs or list views at any depth."""
     is_ = pa.types
-    tests = (is_.is_dictionary, is_.is_run_end_encoded, is_.is_list_view, is_.is_large_list_view)
-    if any(test(kind) for test in tests):
-        return True
-    return any(_is_encoded(kind.field(number).type) for number in range(kind.num_fields))
+    tests = is_.is_dictionary, is_.is_run_end_encoded, is_.is_list_view, is_.is_large_list_view
+    return any(test(kind) for test in tests)
 
 
 def _infinities(values: pa.Array) -> int:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from trinitylake.definitions.arrow_types import is_list
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.arrow_schema import has_part
 
 #: Text of a number, as Arrow reads it.
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,17})?")
@@ -118,9 +119,7 @@ _Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def has_uuids(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.UuidType):
-        return True
-    return any(has_uuids(kind.field(number).type) for number in range(kind.num_fields))
+    return has_part(kind, lambda part: isinstance(part, pa.UuidType))
 
 
 def uuids_of_texts(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -52,6 +52,11 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
     return pa.array([None] * count, _stored(kind)).cast(kind)
 
 
+def has_part(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type, or a part of it at any depth, passes a test."""
+    return test(kind) or any(has_part(kind.field(number).type, test) for number in range(kind.num_fields))
+
+
 def requires_parts(kind: pa.DataType) -> bool:
     """Whether a nested type has a required part, at any depth."""
     return any(not part.nullable or requires_parts(part.type) for part in _parts(kind))
