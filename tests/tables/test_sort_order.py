@@ -67,3 +67,16 @@ def test_an_update_and_a_compaction_keep_the_order(tmp_path: Path) -> None:
     assert _stored(lake.table("n.t")) == [[1, 2, 3, 5]]
     lake.sql("UPDATE n.t SET v = 9 WHERE v = 1")
     assert _stored(lake.table("n.t")) == [[2, 3, 5, 9]]
+
+
+def test_a_field_of_a_struct_with_a_dot_in_its_name_partitions_and_sorts_rows(lake: tl.Lakehouse) -> None:
+    """The name of the partition source `"a.b"."c"` was split at its dots, so the table accepted no rows."""
+    lake.create_namespace("n")
+    columns = pa.schema([("id", pa.int64()), ("a.b", pa.struct([("c", pa.int32()), ("d", pa.int32())]))])
+    table = lake.create_table("n.t", columns, partition_spec=['"a.b"."c"'], sort_order=['"a.b"."d"'])
+    table.append(
+        pa.table({"id": [1, 2, 3], "a.b": [{"c": 1, "d": 2}, {"c": 2, "d": 1}, {"c": 1, "d": 1}]}, schema=columns)
+    )
+    assert sorted(lake.table("n.t").scan('"a.b"."c" = 1').to_arrow()["id"].to_pylist()) == [1, 3]
+    table.maintenance.compact(sort_by='"a.b"."d"')
+    assert lake.table("n.t").scan('"a.b"."c" = 1').to_arrow()["id"].to_pylist() == [3, 1]

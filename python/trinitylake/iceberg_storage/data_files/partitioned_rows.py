@@ -34,7 +34,15 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, IcebergType, TimestampNanoType, TimestamptzNanoType, UUIDType
+from pyiceberg.types import (
+    DecimalType,
+    IcebergType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UUIDType,
+)
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from trinitylake.iceberg_storage.column_summary import scaled
@@ -78,7 +86,7 @@ def rows_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> It
             types.append(None)
             continue
         kind = schema.find_field(field.source_id).field_type
-        source = column_of(rows, schema.find_column_name(field.source_id) or "")
+        source = column_of(rows, schema, field.source_id)
         values.append(transformed(source, field.transform, kind))
         types.append(kind if isinstance(field.transform, IdentityTransform) else None)
     names = [str(number) for number in range(len(values))]
@@ -263,12 +271,19 @@ def _equals(column: str, value: Any) -> BooleanExpression:
     return IsNaN(term=term) if _spelled(value) == "NaN" else EqualTo(term=term, value=value)
 
 
-def column_of(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column, or a part of a column, by a name with dots."""
-    if name in rows.column_names:
-        return rows[name]
-    first, *inner = name.split(".")
-    return reduce(lambda column, part: pc.struct_field(column, [part]), inner, rows[first])
+def column_of(rows: pa.Table, schema: Schema, id: int) -> pa.ChunkedArray:
+    """A column, or a field of a struct, by its id. Rows have the names of the schema, which may contain dots."""
+    first, *inner = _path(schema.fields, id)
+    return reduce(lambda column, name: pc.struct_field(column, [name]), inner, rows[first])
+
+
+def _path(fields: Iterable[NestedField], id: int) -> tuple[str, ...]:
+    for field in fields:
+        if field.field_id == id:
+            return (field.name,)
+        if isinstance(field.field_type, StructType) and (inner := _path(field.field_type.fields, id)):
+            return field.name, *inner
+    return ()
 
 
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:

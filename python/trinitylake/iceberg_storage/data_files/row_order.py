@@ -21,8 +21,8 @@ class RowOrder:
     """Sorts rows in memory by the fields of a sort order. `schema` is the schema of the rows."""
 
     def __init__(self, fields: Sequence[SortField], schema: Schema) -> None:
-        columns = [str(schema.find_column_name(field.source_id)) for field in fields]
-        self._keys = [(column, field, schema.find_type(column)) for column, field in zip(columns, fields, strict=True)]
+        self._schema = schema
+        self._keys = [(field, schema.find_type(field.source_id)) for field in fields]
 
     @classmethod
     def of(cls, order: SortOrder, schema: Schema) -> RowOrder | None:
@@ -42,8 +42,8 @@ class RowOrder:
             sort_keys.append((str(len(columns)), "ascending" if ascending else "descending"))
             columns[str(len(columns))] = values
 
-        for column, field, type in self._keys:
-            values = transformed(column_of(rows, column), field.transform, type)
+        for field, type in self._keys:
+            values = transformed(column_of(rows, self._schema, field.source_id), field.transform, type)
             ascending = field.direction == SortDirection.ASC
             # Arrow sorts nulls and NaN to the end, so additional sort columns decide their position.
             add(pc.is_null(values), ascending=field.null_order != NullOrder.NULLS_FIRST)
