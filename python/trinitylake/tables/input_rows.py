@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, partial
 from itertools import chain
 from typing import Any, TypeAlias
@@ -64,6 +64,7 @@ BATCH_ROWS = 100_000
 #: Maximum relative error of a number within the digits that its type represents, by the bits of the type.
 _ERRORS = {16: 1e-3, 32: 1e-6, 64: 1e-15}
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPECTED = (
     "expected Arrow data (pyarrow, polars, pandas, duckdb, a dict of columns, a list of dicts, an iterator of "
     "record batches or dicts), got {}"
@@ -255,27 +256,59 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
     first = next((value for value in values if value is not None), None)
     try:
         if isinstance(first, Mapping | list | tuple) and name in maps():
-            return _map_array(values, maps()[name])
+            return _array_by_parts(values, maps()[name], pa.types.is_map)
         try:
             made = pa.array(values)
         except (pa.ArrowNotImplementedError, OverflowError):  # a nested UUID, or an integer beyond 64 bits
             made = pa.array(simple_values(values))
-        if pa.types.is_date32(made.type) and any(isinstance(value, datetime) for value in values):
-            # Arrow converts all values to dates if the first value is a date.
-            moments = (datetime.combine(value, time()) if type(value) is date else value for value in values)
-            made = pa.array(moments, pa.timestamp("us"))
-        return made
+        if pa.types.is_nested(made.type) and has_part(made.type, _is_moment):
+            return _array_by_parts(values, made.type, _is_moment)
+        return _moments(values, made) if _is_moment(made.type) else made
     except (InvalidArgument, pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise InvalidArgument(f"column {name}: {error}" if name else str(error)) from error
 
 
-def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Convert the values of a map column to Arrow."""
-    # The data decides the types of keys and values. With the types of the column, Arrow would convert 1.5 to 1.
-    if not has_part(kind, pa.types.is_map):
+def _is_moment(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date32(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind))
+
+
+def _moments(values: Sequence[Any], made: pa.Array) -> pa.Array:
+    """Dates and times of Python, from which Arrow made `made`. Raises `InvalidArgument` for a zone of a time of day.
+
+    Arrow takes the type of the first value: it cuts datetimes to dates and times of day, makes datetimes with and
+    without a zone equal, and cuts the nanoseconds of pandas. A datetime without a zone next to others is in UTC.
+    """
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {date} or not all(issubclass(kind, date | time) for kind in kinds):
+        return made
+    present = [value if value == value else None for value in values]  # pandas.NaT does not equal itself
+    moments = [value for value in present if isinstance(value, datetime)]
+    zones = {value.tzinfo is not None for value in present if isinstance(value, datetime | time)}
+    if pa.types.is_time(made.type):
+        if moments or True in zones:
+            raise InvalidArgument("a time of day has neither a date nor a time zone")
+        return made
+    has_nanoseconds = any(getattr(value, "nanosecond", 0) for value in moments)
+    if len(zones) < 2 and not has_nanoseconds and date not in kinds:
+        return made
+
+    def number(value: Any) -> int:
+        moment = datetime.combine(value, time()) if type(value) is date else value
+        micros: int = (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
+        return micros * 1000 + getattr(value, "nanosecond", 0) if has_nanoseconds else micros
+
+    numbers = [None if value is None else number(value) for value in present]
+    kind = pa.timestamp("ns" if has_nanoseconds else "us", "UTC" if True in zones else None)
+    return pa.array(numbers, pa.int64()).cast(kind)
+
+
+def _array_by_parts(values: Sequence[Any], kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> pa.Array:
+    """Convert nested values to Arrow part by part, where a part of the type `kind` passes a test."""
+    # The data decides the types of the parts. With the types of the column, Arrow would convert 1.5 to 1.
+    if not pa.types.is_nested(kind) or not has_part(kind, test):
         return _array("", values, dict)
     if pa.types.is_struct(kind):
-        return _struct_array(values, kind)
+        return _struct_array(values, kind, test)
     offsets: list[int | None] = []
     flat: list[Any] = []
     for value in values:
@@ -283,14 +316,14 @@ def _map_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         flat.extend(() if value is None else value.items() if isinstance(value, Mapping) else value)
     places = pa.array([*offsets, len(flat)], pa.int32())
     if not pa.types.is_map(kind):
-        return pa.ListArray.from_arrays(places, _map_array(flat, kind.value_type))
+        return pa.ListArray.from_arrays(places, _array_by_parts(flat, kind.value_type, test))
     if any(not isinstance(pair, tuple) or len(pair) != 2 or pair[0] is None for pair in flat):
         raise InvalidArgument("a map is a dictionary, or pairs of a key and a value, and no key is null")
     keys, items = ([pair[place] for pair in flat] for place in (0, 1))
-    return pa.MapArray.from_arrays(places, _array("", keys, dict), _map_array(items, kind.item_type))
+    return pa.MapArray.from_arrays(places, _array("", keys, dict), _array_by_parts(items, kind.item_type, test))
 
 
-def _struct_array(values: Sequence[Any], kind: pa.StructType) -> pa.Array:
+def _struct_array(values: Sequence[Any], kind: pa.StructType, test: Callable[[pa.DataType], bool]) -> pa.Array:
     if any(value is not None and not isinstance(value, Mapping) for value in values):
         return _array("", values, dict)
     names = list(dict.fromkeys(name for value in values if value is not None for name in value))
@@ -298,7 +331,8 @@ def _struct_array(values: Sequence[Any], kind: pa.StructType) -> pa.Array:
     for name in names:
         part = [None if value is None else value.get(name) for value in values]
         number = kind.get_field_index(name)
-        parts.append(_array(name, part, dict) if number < 0 else _map_array(part, kind.field(number).type))
+        inner = None if number < 0 else kind.field(number).type
+        parts.append(_array(name, part, dict) if inner is None else _array_by_parts(part, inner, test))
     return pa.StructArray.from_arrays(parts, names, mask=pa.array([value is None for value in values]))
 
 
@@ -444,6 +478,8 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         raise InvalidArgument(
             "the column has no time zone, so convert the instants first, in SQL with: AT TIME ZONE 'UTC'"
         )
+    if any(pa.types.is_timestamp(given) and pa.types.is_time(target) for given, target in leaves):
+        raise InvalidArgument("a time of day has no date: convert the timestamps first, in SQL with: CAST(… AS TIME)")
     if any(is_parsed(given, target) for given, target in leaves):
         values = with_parts(values, kind, parsed)
     decimals = [given for given, target in leaves if pa.types.is_decimal(target)]
