@@ -208,7 +208,7 @@ class SqlShell:
             case ".mode" if argument in list(Format):
                 self._printer.format = Format(argument)
             case ".mode":
-                raise InvalidArgument(f".mode takes {', '.join(Format)}; it is {self._printer.format}")
+                raise InvalidArgument(f".mode takes {', '.join(Format)}; the current mode is {self._printer.format}")
             case ".expanded":
                 is_line = self._printer.format is Format.LINE
                 self._printer.format = Format.TABLE if is_line else Format.LINE

@@ -255,7 +255,7 @@ def successor(prefix: Any) -> Any:
 
 
 def _begin_of(transform: Transform[Any, Any], source: iceberg.IcebergType) -> Callable[[int], int] | None:
-    """Function that maps the number of a year, month, day or hour since 1970 to its first source value."""
+    """Function from a partition value (years, months, days or hours since 1970) to the smallest source value."""
     per_day = _PER_DAY.get(source.__class__)
     if per_day is None:
         return None

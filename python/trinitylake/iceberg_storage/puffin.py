@@ -1,4 +1,4 @@
-"""Puffin files of deletion vectors: writes them, and reads or replaces the paths of data files in their footers."""
+"""Writes Puffin files of deletion vectors. Reads and replaces the paths of data files that Puffin footers contain."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class ObjectCopier:
     """Copies from one root to another.
 
     Attributes:
-        source, target: the storages of both roots, with their options; these are also pickled.
+        source, target: the storages of both roots. A pickled copier contains their options, too.
         keeps_history: whether all snapshots of tables are copied, instead of only the current and named ones.
         is_resumed: whether an earlier, interrupted export may have copied any of the files.
         is_same_store: whether both roots are in one store, so that the store can copy files.

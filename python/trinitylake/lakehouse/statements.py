@@ -59,8 +59,9 @@ class Statements(Reader):
             statement: the statement; it runs again on a newer version if the commit of its own transaction conflicts.
             note: commit message and author for the log.
             base: version on which the statement's own transaction begins, to save a request for the latest version.
-                Only for a statement whose result is valid if the commit succeeds. If the statement fails, and `base` is
-                no longer the latest version, the statement runs again on the latest version.
+                Only for a statement that writes: its commit finds conflicts with later versions, while a read would
+                return old rows. If the statement fails, and `base` is no longer the latest version, the statement runs
+                again on the latest version.
 
         Raises `InvalidArgument` for a note within a transaction, because the transaction has its own message and
         author.

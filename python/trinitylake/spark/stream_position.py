@@ -178,7 +178,7 @@ class _Trail:
     table: Table | None = None
 
     def starts_at(self, position: Position) -> bool:
-        """Forget the steps before a position; returns False if the position is not on the trail."""
+        """Drop the steps before a position. False, without a change, if the position is not among the steps."""
         if position == self.begin:
             return True
         for number, step in enumerate(self.steps):

@@ -98,7 +98,7 @@ def plain_numbers(texts: pa.Array) -> pa.Array:
 
 
 def _plain_number(text: str) -> str:
-    """Rewrite a number without an exponent. Raises `InvalidArgument` if no decimal can hold it."""
+    """Rewrite a number so that it has no exponent. Raises `InvalidArgument` if no decimal can hold it."""
     if not _NUMBER.fullmatch(text):
         raise InvalidArgument(f"{text[:_SHOWN_CHARACTERS]!r} is not a number")
     number = Decimal(text)

@@ -157,7 +157,7 @@ pub fn does_not_ascend(key: &str) -> Error {
     ))
 }
 
-/// Merges two sorted runs. For a key in both, takes the location of `right`, unless `on_duplicate` fails.
+/// Merges two sorted runs. For a key in both, takes the location of `right`, or returns the error of `on_duplicate`.
 pub fn merge_runs(
     left: (&StringArray, &StringArray),
     right: (&StringArray, &StringArray),

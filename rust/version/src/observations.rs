@@ -19,7 +19,8 @@ use trinitylake_storage::response_dates::StoreMoment;
 pub(crate) struct Observation {
     /// Time before the request, by the clocks of this machine.
     pub asked: Moment,
-    /// Time of the answer by the clock of the store, if the observation certainly held when the store answered.
+    /// Time of the answer by the clock of the store. `None` if the time is unknown, or if the observation may have been
+    /// outdated by then.
     pub answered: Option<StoreMoment>,
 }
 

@@ -173,7 +173,7 @@ class RowDeletes:
     """Collects rows to delete by position, and files to remove because all of their rows are deleted.
 
     Attributes:
-        deletes: the positions that are already deleted, by the path of the data file.
+        deletes: the positions that earlier snapshots deleted, by the path of the data file.
         removed: data files without remaining rows, and delete files that are replaced or obsolete.
     """
 

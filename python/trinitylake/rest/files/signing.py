@@ -77,7 +77,7 @@ def check(request: SignRequest, store: S3Store, scope: Scope) -> bool:
         if request.method == "GET" and operation >= _LIST_NEEDS and operation <= _LIST_NEEDS | _LIST_MAY:
             _require_inside(query["prefix"], scope, is_prefix=True)
             return False
-        raise forbidden("for the bucket itself only lists of the files of the table are signed")
+        raise forbidden("the only request on the bucket itself that is signed lists the files of the table")
     _require_inside(_unescaped(escaped), scope)
     if any(not _VALUES[name].fullmatch(query[name]) for name in operation & _VALUES.keys()):
         raise forbidden("a query with an invalid value is not signed")

@@ -31,7 +31,7 @@ _SHARED = "shared-with"
 
 
 def children(call: Call, parent: tuple[str, ...]) -> list[tuple[str, ...]] | None:
-    """The transactions below a namespace; None for another namespace."""
+    """The transactions below a namespace; None for a namespace of the lakehouse."""
     if not call.is_reserved(parent):
         return None
     return [(*PARENT, id) for id in transactions.visible_ids(call)] if parent == PARENT else []

@@ -181,7 +181,7 @@ class _Server(uvicorn.Server):
 
 
 class RestServer:
-    """Iceberg REST catalog server over one lakehouse, from `serve`. Listens at once.
+    """Iceberg REST catalog server over one lakehouse, as `serve` creates it. Listens at once.
 
     As a context manager it runs in a separate thread until the block ends, and returns its URL.
 
@@ -197,10 +197,10 @@ class RestServer:
         certificate_file: certificate for TLS, in PEM.
         key_file: private key of the certificate, in PEM.
         behind_proxy: a proxy in front of the server terminates TLS.
-        options: limits and choices.
+        options: limits and optional features.
 
     Raises:
-        InvalidArgument: for an invalid token or certificate, a port that is in use, contradictory choices, and an
+        InvalidArgument: for an invalid token or certificate, a port that is in use, contradictory options, and an
             address that other machines can reach without both tokens and TLS (or `behind_proxy`).
     """
 

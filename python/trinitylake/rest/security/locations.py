@@ -162,7 +162,7 @@ class LocationGate:
         """Check a new location of a view. Raises `InvalidLocation` and `RestError` as `new_object`."""
         path = self._path(location)
         if path != self._io.path_of(present.rstrip("/")) and not self._reads_everything:
-            raise forbidden("only a reader of * may choose the location of a view: leave it unchanged")
+            raise forbidden("only a reader of * may choose the location of a view: leave the location unchanged")
 
     def table_change(self, change: Change, present: str | None) -> None:
         """Check the locations in a commit to a table. `present` is the table's location; None if it does not exist.

@@ -1,7 +1,7 @@
-"""Bearer tokens from a file or an argument. Only their hashes are kept, and compared in constant time.
+"""Bearer tokens from a file or an argument. The server keeps only their hashes, and compares these in constant time.
 
-The functions of `trinitylake token` create a token file, and list and revoke its tokens. The file stores only hashes of
-new tokens.
+The functions of `trinitylake token` create a token file, and list and revoke its tokens. For a token that they create,
+the file contains the hash and not the token.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _first_rows(prepared: PreparedQuery) -> FirstRows:
 
 
 def _document_of(found: FirstRows, types: Sequence[str]) -> dict[str, Any]:
-    """Rows as JSON, each value as text, within `MAX_VALUE_LENGTH` and `MAX_TEXTS_LENGTH`."""
+    """Rows as JSON, each value as text. Rows beyond `MAX_TEXTS_LENGTH` characters are left out."""
     room = MAX_TEXTS_LENGTH
     columns = [texts_of(column) for column in found.rows.columns]
     lines: list[list[str | None]] = []

@@ -136,9 +136,10 @@ class ChangeFeed:
         schema: the columns of the result, with the primary key.
         columns: names of the columns of the table to return; None for all.
         names: names of the columns that follow the columns of the table.
-        kept: number of a version that needs the files, for the error if it has expired.
+        kept: number of a version that references the files. If a file is missing, the error says that this version has
+            expired.
         folder: path of the only folder in which files may be read; None for no limit.
-        listed: metadata of the table that lists most snapshots of the versions.
+        listed: the snapshots in one metadata file of the table, so that no other metadata file is read for them.
 
     Raises `InvalidArgument` for an unknown column, and if a column of the table has the name of a column of the feed.
     """

@@ -169,7 +169,7 @@ class Staged:
         duplicates: writes whose sequence numbers the table already had.
         rejected: the number of rejected rows of each write.
         advanced: the new sequence number of each producer.
-        newest, compacted: sequence numbers as in `sequence_numbers`, after the commit.
+        newest, compacted: Iceberg sequence numbers of the newest snapshot and of the last compaction, after the commit.
     """
 
     failed: dict[Write, TrinityLakeError] = field(default_factory=dict)

@@ -191,7 +191,7 @@ def find_matches(
 def _looked_up(
     live: LiveRows, tasks: Sequence[FileScanTask], source: pa.Table, key: str, dense: DenseKeys, clauses: Clauses
 ) -> Matches:
-    """Like `find_matches`, by look-up of unique keys of the source, for clauses without SQL."""
+    """Like `find_matches`, but looks up target keys in the source. Requires unique source keys and no SQL."""
     # Each row of the table matches at most one source row. Without conditions, the first clause applies to every pair.
     matches = Matches(np.zeros(source.num_rows, dtype=bool))
     types = pa.schema([clauses.target.field(key)])

@@ -133,7 +133,7 @@ fn azure(root: &RootUri, settings: &Settings, reach: Arc<Reach>) -> object_store
     client!(builder, settings, reach)
 }
 
-/// Whether an endpoint starts with `http://`, which allows HTTP unless `allow_http` says otherwise.
+/// Whether to allow HTTP because an endpoint starts with `http://`. A value of `allow_http` takes precedence.
 fn wants_http(settings: &Settings) -> bool {
     !settings.values.contains_key("allow_http")
         && ENDPOINTS.iter().filter_map(|key| settings.values.get(*key)).any(|endpoint| endpoint.starts_with("http://"))

@@ -38,8 +38,8 @@ use crate::version::root_metadata::CommittedTransaction;
 /// Maximum total size of the intents that one leader takes: of their rows, and of their log entries.
 const MAX_SIZE_BYTES: usize = 32 << 20;
 const MAX_LOG_SIZE_BYTES: usize = 256 << 10;
-/// A leader waits at most for the duration of this number of requests for new intents of the processes whose appends
-/// the latest version contains. These processes first have to notice that version.
+/// Longest time that a leader waits for new intents, in durations of one request. It waits only for processes whose
+/// appends are in the latest version: they have to notice that version before they write their next intents.
 const GATHER_REQUESTS: u64 = 3;
 /// Number of polls for further intents per duration of one request.
 const LOOKS_PER_REQUEST: u64 = 8;
