@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import trinitylake as tl
+from trinitylake.cli import sql_shell
 from trinitylake.cli.app import app
 from trinitylake.cli.sql_results import ResultPrinter
 from trinitylake.cli.sql_shell import SqlShell, split_statements
@@ -340,6 +341,38 @@ def test_statements_of_arguments_and_files_may_be_one_transaction(root: str, tmp
     assert lake.version == 7
     run("--root", root, input="BEGIN; DELETE FROM shop.items; ROLLBACK; BEGIN;\nDELETE FROM shop.items;COMMIT;")
     assert lake.version == 8
+
+
+def test_a_second_ctrl_c_does_not_end_the_shell(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key that repeats sent Ctrl-C again while the shell handled the first one. The shell ended, and its transaction
+    was neither committed nor rolled back.
+    """
+    lines = iter([".begin", "^C", "SELECT 42 AS answer;"])
+    interrupts = [KeyboardInterrupt()]
+
+    def read(prompt: str) -> str:
+        line = next(lines, None)
+        if line is None:
+            raise EOFError
+        if line == "^C":
+            raise KeyboardInterrupt
+        return line
+
+    def interrupted_print(*values: object, **options: object) -> None:
+        if not values and interrupts:
+            raise interrupts.pop()
+        print(*values, **options)
+
+    monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setattr(sql_shell, "print", interrupted_print, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", root)
+    SqlShell(tl.open(root), ResultPrinter()).run_interactively()
+    shown = capsys.readouterr()
+    assert not interrupts
+    assert "42" in shown.out
+    assert "the open transaction was rolled back" in shown.err
 
 
 def test_shell_survives_every_error_with_its_transaction(

@@ -154,9 +154,24 @@ class SqlShell:
             self.run(pending)
 
     def run_interactively(self) -> None:
-        """Read statements from the terminal until it is closed. An error ends only its statement."""
+        """Read statements from the terminal until it is closed. An error or Ctrl-C ends only its statement."""
+        # After Ctrl-C during the import of NumPy, no later statement of the process could import it.
+        import_module("numpy")
         self._prepare_line()
         print("TrinityLake: .help for help, .quit to leave")
+        is_open = True
+        try:
+            while is_open:
+                try:
+                    self._read_statements()
+                    is_open = False
+                except KeyboardInterrupt:  # a second Ctrl-C, while the first one was handled
+                    continue
+        finally:
+            self._roll_back()
+            self._keep_history()
+
+    def _read_statements(self) -> None:
         pending, entered = "", ""
         while True:
             try:
@@ -170,14 +185,12 @@ class SqlShell:
                 print()
                 pending = entered = ""
             except (EOFError, SystemExit):
-                break
+                return
             except Exception as error:
                 emit_failure("unexpected", f"{type(error).__name__}: {error}", False, {})
                 pending = ""
             if not pending:
                 self._remember(entered)
-        self._roll_back()
-        self._keep_history()
 
     def _prompt(self, pending: str) -> str:
         if pending:
