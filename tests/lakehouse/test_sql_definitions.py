@@ -130,6 +130,19 @@ def test_another_width_of_a_transform_replaces_the_partition_field(shop: tl.Lake
     assert ("id_bucket_2", "bucket[2]") in live
 
 
+def test_a_quoted_name_partitions_and_sorts_by_its_own_column(shop: tl.Lakehouse) -> None:
+    """In SET PARTITIONED BY, a double quote in a quoted name became a backtick, so that the table was partitioned by
+    another column, whose name has a backtick there.
+    """
+    shop.create_table("shop.quoted", {'q"q': "int", "q`q": "int", "a b": "int"})
+    shop.sql("""ALTER TABLE shop.quoted SET PARTITIONED BY (bucket(2, "q""q"), "a b")""")
+    shop.sql("""ALTER TABLE shop.quoted SET SORTED BY ("q`q", "q""q" DESC)""")
+    iceberg = shop.table("shop.quoted").iceberg
+    quote, backtick, blank = (iceberg.schema().find_field(name).field_id for name in ('q"q', "q`q", "a b"))
+    assert [field.source_id for field in iceberg.spec().fields] == [quote, blank]
+    assert [field.source_id for field in iceberg.sort_order().fields] == [backtick, quote]
+
+
 def test_sort_order_changes_as_in_ducklake(shop: tl.Lakehouse) -> None:
     shop.sql('ALTER TABLE shop.orders SET SORTED BY ("n" DESC, day(ts), id ASC NULLS LAST)')
     table = shop.table("shop.orders")

@@ -462,7 +462,7 @@ def _sorted_by(expressions: list[str]) -> Change:
     def change(transaction: Definitions, name: tuple[str, ...]) -> None:
         table = transaction.table(name)
         schema = table.iceberg.schema()
-        order = sort_order(_with_backticks(expressions), schema)
+        order = sort_order(expressions, schema)
         with translated(), table.iceberg.update_sort_order() as update:
             for field in order.fields:
                 add = update.desc if field.direction == SortDirection.DESC else update.asc
@@ -478,11 +478,7 @@ def _live_fields(table: Table) -> list[PartitionField]:
 
 
 def _fields(table: Table, expressions: list[str]) -> tuple[PartitionField, ...]:
-    return partition_spec(_with_backticks(expressions), table.iceberg.schema()).fields
-
-
-def _with_backticks(expressions: list[str]) -> list[str]:
-    return [one.replace('"', "`") for one in expressions]
+    return partition_spec(expressions, table.iceberg.schema()).fields
 
 
 def _term(field: PartitionField) -> tuple[int, str]:
