@@ -520,6 +520,28 @@ def test_query_runs_without_a_serialized_plan(shop: tl.Lakehouse) -> None:
     assert shop.sql("SELECT '101'::BIT").fetchall() == [("101",)]
 
 
+def test_no_value_changes_on_its_way_from_duckdb_to_arrow(shop: tl.Lakehouse) -> None:
+    """DuckDB exports integers from 2^127 to Arrow as negative numbers, such as half of all MD5 numbers, bits with its
+    inner encoding, and times without their zone. `to_arrow` returned, and tables stored, these other values.
+    """
+    largest = f"{2**127}::UHUGEINT"
+    two_hours = dt.timezone(dt.timedelta(hours=2))
+    for sql, value in [
+        (largest, 2**127),
+        (f"[{largest}]", [2**127]),
+        ("'101'::BIT", "101"),
+        ("'12:00:00+02'::TIMETZ", dt.time(12, tzinfo=two_hours)),
+    ]:
+        query = shop.sql(f"SELECT 1 AS number, {sql} AS value")
+        assert query.fetchall() == [(1, value)]
+        with pytest.raises(tl.InvalidArgument, match=r"DECIMAL\(38,0\)|cast it"):
+            query.to_arrow()
+        with pytest.raises(tl.InvalidArgument, match=r"DECIMAL\(38,0\)|cast it"):
+            shop.create_table("shop.values", query).append(query)
+    small = shop.sql(f"SELECT {{'UHUGEINT': 5::UHUGEINT, 'a BIT,': [{10**37}::UHUGEINT]}} AS value").to_arrow()
+    assert small.to_pylist() == [{"value": {"UHUGEINT": 5, "a BIT,": [10**37]}}]
+
+
 @pytest.mark.parametrize("column", ["l", "m", "s"])
 def test_is_null_of_nested_columns(lake: tl.Lakehouse, column: str) -> None:
     """Queries can filter by `IS NULL` of lists and maps, also for files that the library's own scan reads."""

@@ -213,7 +213,7 @@ class DifferenceJob(PageJob):
 
 
 def _first_rows(prepared: PreparedQuery) -> FirstRows:
-    with prepared.running(is_shown=True) as running:
+    with prepared.running(exports="text") as running:
         reader = running.to_arrow_reader(MAX_ROWS + 1)
         schema = reader.schema
         parts, n_rows = [], 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -45,7 +46,25 @@ OWN_NAME = "trinitylake_"
 _DESCRIBE = "DESCRIBE "
 #: Types that only DuckDB has. It exports them to Arrow as bytes, without zone, or as months, days and nanoseconds.
 _TYPES_OF_DUCKDB = frozenset({"BIGNUM", "BIT", "INTERVAL", "TIME WITH TIME ZONE"})
+#: A quoted name of a field, or a type that DuckDB exports to Arrow with other values. A space follows names of fields.
+_LOST_IN_ARROW = re.compile(r'"(?:[^"]|"")*"|\b(BIGNUM|BIT|TIME WITH TIME ZONE|UHUGEINT)(?=[,)[]|$)')
 _QUOTED_LINE = "LINE 1: "
+
+
+def _shown_cast(type: str) -> str:
+    return "::VARCHAR" if type in _TYPES_OF_DUCKDB else ""
+
+
+def _arrow_cast(name: str, type: str) -> str:
+    """Cast of a column for Arrow; "" for none. DuckDB exports a UHUGEINT of 2^127 or more as a negative number."""
+    lost = {found[1] for found in _LOST_IN_ARROW.finditer(type) if found[1]}
+    if not lost:
+        return ""
+    if lost == {"UHUGEINT"}:
+        return "::" + _LOST_IN_ARROW.sub(lambda found: "DECIMAL(38, 0)" if found[1] else found[0], type)
+    raise InvalidArgument(
+        f"column {name!r} of the query has the type {type}, which Arrow does not have: cast it, for example to text"
+    )
 
 
 @dataclass(frozen=True)
@@ -139,10 +158,11 @@ class PreparedQuery:
         return self._pushed[table].filter if table in self._pushed else AlwaysTrue()
 
     @contextmanager
-    def running(self, *, is_shown: bool = False) -> Iterator[RunningQuery]:
+    def running(self, *, exports: Literal["arrow", "python", "text"] = "arrow") -> Iterator[RunningQuery]:
         """Context manager: run the query. Errors are raised at the start and while its rows are read.
 
-        With `is_shown`, columns with types that only DuckDB has are converted to strings.
+        Columns with types that only DuckDB has become strings in `text`. For `arrow` they raise `InvalidArgument`, as
+        does an unsigned integer with more than 38 digits.
         """
         planned = {name: table.planned(self._pushed.get(name)) for name, table in self._tables().items()}
         files = [path for rows in planned.values() for path in rows.files]
@@ -155,20 +175,22 @@ class PreparedQuery:
             try:
                 with self._refusals(planned):
                     self._create(connection, planned)
-                    yield RunningQuery(connection, self._with_texts() if is_shown else self.sql, self._parameters)
+                    yield RunningQuery(connection, self._converted(exports), self._parameters)
             finally:
                 connection.close()
 
-    def _with_texts(self) -> str:
-        if not any(type in _TYPES_OF_DUCKDB for _, type in self.columns):
+    def _converted(self, exports: Literal["arrow", "python", "text"]) -> str:
+        """The query with casts of columns whose types Arrow lacks."""
+        if exports == "python":
+            return self.sql
+        casts = [_shown_cast(type) if exports == "text" else _arrow_cast(name, type) for name, type in self.columns]
+        if not any(casts):
             return self.sql
         places = [f"c{place}" for place in range(len(self.columns))]
-        shown = (
-            f"{place}{'::VARCHAR' if type in _TYPES_OF_DUCKDB else ''} AS {quoted(name)}"
-            for place, (name, type) in zip(places, self.columns, strict=True)
-        )
+        names = [quoted(name) for name, _ in self.columns]
+        cast = [f"{place}{cast} AS {name}" for place, cast, name in zip(places, casts, names, strict=True)]
         query = self.sql.rstrip("; \n\t\r")
-        return f"SELECT {', '.join(shown)} FROM ({query}\n) AS {OWN_NAME}shown({', '.join(places)})"
+        return f"SELECT {', '.join(cast)} FROM ({query}\n) AS {OWN_NAME}cast({', '.join(places)})"
 
     @contextmanager
     def _refusals(self, planned: Mapping[NameOf, PlannedRows] | None = None) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ class Query(RowResult):
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _batches(self, is_shown: bool) -> Iterator[Any]:
-        with self._prepared.running(is_shown=is_shown) as rows:
+        with self._prepared.running(exports="text" if is_shown else "arrow") as rows:
             reader = rows.to_arrow_reader(BATCH_ROWS)
             yield reader.schema
             yield from reader
@@ -76,13 +77,13 @@ class Query(RowResult):
     @checked
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as tuples of Python values."""
-        with self._prepared.running() as rows:
+        with self._rows_for_python() as rows:
             return _arrow_rows(rows, None) if self._is_without_pytz else rows.fetchall()
 
     @checked
     def fetchone(self) -> tuple[Any, ...] | None:
         """The first row, or None if there is none."""
-        with self._prepared.running() as rows:
+        with self._rows_for_python() as rows:
             return next(iter(_arrow_rows(rows, 1) if self._is_without_pytz else rows.fetchmany(1)), None)
 
     @checked
@@ -97,14 +98,17 @@ class Query(RowResult):
         return text_table(self._preview(limit), width, one_by_one=one_by_one)
 
     def _preview(self, limit: int) -> Preview:
-        with self._prepared.running(is_shown=True) as rows:
+        with self._prepared.running(exports="text") as rows:
             found = _arrow_rows(rows, limit + 1)
         return Preview(self.columns, found[:limit], has_more=len(found) > limit)
+
+    def _rows_for_python(self) -> AbstractContextManager[RunningQuery]:
+        return self._prepared.running(exports="arrow" if self._is_without_pytz else "python")
 
     @property
     def _is_without_pytz(self) -> bool:
         """Whether DuckDB needs the package pytz to make Python values of these types, but it is not installed."""
-        return any("TIME ZONE" in type for type in self.types) and find_spec("pytz") is None
+        return any("TIMESTAMP WITH TIME ZONE" in type for type in self.types) and find_spec("pytz") is None
 
     def __repr__(self) -> str:
         return self._text()
