@@ -91,7 +91,8 @@ def taken(
     """
     with translated(f"cannot read {type(data).__name__} as Arrow"):
         rows = _taken(data, _maps_of(schema))
-        _check_depth(rows.schema)
+        for column in rows.schema:
+            _check_depth(column.type, f"column {column.name}: ")
         if isinstance(rows, pa.RecordBatchReader):
             rows = pa.RecordBatchReader.from_batches(rows.schema, map(partial(_with_columns_of, rows.schema), rows))
         if joined_with is not None and isinstance(rows, pa.RecordBatchReader):
@@ -105,14 +106,13 @@ def taken(
             rows.close()
 
 
-def _check_depth(schema: pa.Schema) -> None:
-    """Raise `InvalidArgument` for types that are nested more deeply than a table permits."""
-    for column in schema:
-        level, depth = [column.type], 0
-        while level := [kind.field(number).type for kind in level for number in range(kind.num_fields)]:
-            depth += 1
-            if depth > 2 * MAX_DEPTH:  # a map has two levels in Arrow
-                raise InvalidArgument(f"column {column.name}: types are nested in at most {MAX_DEPTH} levels")
+def _check_depth(kind: pa.DataType, place: str = "") -> None:
+    """Raise `InvalidArgument` for a type that is nested more deeply than a table permits."""
+    level, depth = [kind], 0
+    while level := [kind.field(number).type for kind in level for number in range(kind.num_fields)]:
+        depth += 1
+        if depth > 2 * MAX_DEPTH:  # a map has two levels in Arrow
+            raise InvalidArgument(f"{place}types are nested in at most {MAX_DEPTH} levels")
 
 
 def _with_columns_of(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -261,8 +261,10 @@ def _array(name: str, values: Sequence[Any], maps: _Maps) -> pa.Array:
             made = pa.array(values)
         except (pa.ArrowNotImplementedError, OverflowError):  # a nested UUID, or an integer beyond 64 bits
             made = pa.array(simple_values(values))
-        if pa.types.is_nested(made.type) and has_part(made.type, _is_moment):
-            return _array_by_parts(values, made.type, _is_moment)
+        if pa.types.is_nested(made.type):
+            _check_depth(made.type)
+            if has_part(made.type, _is_moment):
+                return _array_by_parts(values, made.type, _is_moment)
         return _moments(values, made) if _is_moment(made.type) else made
     except (InvalidArgument, pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise InvalidArgument(f"column {name}: {error}" if name else str(error)) from error
