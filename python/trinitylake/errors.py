@@ -136,7 +136,7 @@ class RegistrationFailed(TrinityLakeError):
 
 
 class CommitStateUnknown(TrinityLakeError):
-    """The outcome of the commit is unknown, and nothing was deleted. Read the log before a retry."""
+    """The outcome of the commit is unknown, and nothing was deleted. Look for it in `lake.log()` before a retry."""
 
     kind = "commit_state_unknown"
 

@@ -42,7 +42,7 @@ class Checks(Generic[Subject]):
         self._checks.append(check)
 
     def names(self) -> list[str]:
-        """Names of the checks, to save them with the transaction. Raises `InvalidArgument` for a local function."""
+        """Names to import the checks by, saved with the transaction. Raises `InvalidArgument` for a local function."""
         return [_name(check) for check in self._checks]
 
     def require_allowed(self, transaction_id: str) -> None:

@@ -104,7 +104,7 @@ class Part(NamedTuple):
         return full_name(namespace, name) in self.tables
 
     def text(self) -> str:
-        """The form that the property `trinitylake.exported-part` stores; "" for all objects."""
+        """This part as the text of the property `trinitylake.exported-part`; "" for the whole lakehouse."""
         return "" if self.is_all else json.dumps({"namespaces": self.namespaces, "tables": self.tables})
 
 

@@ -66,9 +66,9 @@ class Transaction(Definitions, Protocol):
 
 
 class StatementDone(Query):
-    """Result of a writing statement, as a query with one row: how many rows changed, and the version.
+    """Result of a statement that writes. As a query it has one row: how many rows changed, and the version.
 
-    It is printed as a sentence.
+    `print` shows it as a sentence.
 
     Args:
         done: how many rows were changed; None for a statement that changes no rows.

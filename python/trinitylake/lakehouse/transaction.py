@@ -257,8 +257,7 @@ class Transaction(OpenTransaction):
         Args:
             timeout_seconds: how long to retry while other writers are faster or change the same tables, or the store
                 fails; 120 if not given.
-            max_attempts: the largest number of attempts, of rebases of tables, and of runs of the checks; 200 if not
-                given.
+            max_attempts: the limit for each of: attempts, rebases of tables, and runs of the checks; 200 if not given.
             coordination: "none", or "queue": if another process commits first, wait in a queue with other processes,
                 one of which commits for all. By default the lakehouse's property `commit.coordination`, or else "none".
 

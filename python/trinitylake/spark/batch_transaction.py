@@ -88,7 +88,9 @@ def foreach_batch(
             raise InvalidArgument("foreach_batch needs a session whose driver is this process; Spark Connect has none")
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
-            raise InvalidArgument("foreach_batch is for writeStream.foreachBatch: Spark names no streaming query")
+            raise InvalidArgument(
+                "foreach_batch works only inside writeStream.foreachBatch: no streaming query is running"
+            )
         lake = open_lakehouse(root, **how)
         id = f"spark-{query}-{number}"
         transaction = lake.begin(

@@ -50,7 +50,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 class Options:
     """Options of a reader, writer or stream; `docs/spark.md` describes them.
 
-    The driver's machine resolves the values `@FILE` and `env:NAME` of `storage`, which is sent to executors and never
+    The driver replaces `@FILE` and `env:NAME` in `storage` by their values. Executors get the values, which are never
     stored.
     """
 

@@ -223,7 +223,7 @@ class TableHistory:
         return self._lake.at().table(self._options.table_name)
 
     def steps(self, start: Position) -> Iterator[Step]:
-        """The snapshots with files from `start` on, beginning with the snapshot of `start` if it has undelivered files.
+        """The snapshots from position `start` on that have files to deliver.
 
         Versions are read as the iterator advances, up to the latest version or the end of the history.
 

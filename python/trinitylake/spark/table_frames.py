@@ -178,7 +178,7 @@ def _has_ever_same_names(metadata: TableMetadata) -> bool:
 
 
 def _may_have_nan(tasks: list[FileScanTask], schema: Schema) -> bool:
-    """Whether a column may have a NaN: the greatest number in Spark, but not included in the bounds of files."""
+    """Whether a column may have a NaN. Spark sorts NaN above all numbers, but the bounds of files leave it out."""
     floating = [field.field_id for field in schema.fields if isinstance(field.field_type, FloatType | DoubleType)]
     counts = [task.file.nan_value_counts or {} for task in tasks]
     return any(count.get(id) != 0 for count in counts for id in floating)

@@ -27,7 +27,7 @@ class AutocommitCatalog(KeepsOldMetadata, NoopCatalog):
     nothing.
 
     Args:
-        commit: commits requirements and updates to the table as its writer saw it. Returns the staged table.
+        commit: commits updates with their requirements, for the table as the writer read it. Returns the staged table.
         newest: returns the PyIceberg table in the latest version. Raises `ObjectNotFound`.
         identifier: namespace parts and name of the table.
     """

@@ -41,7 +41,8 @@ pub struct Rows {
     pub changed: u64,
 }
 
-/// Change of a table, described by the layer above, e.g. `append` with 3000 rows, or `schema` with tail `+1 column`.
+/// Change of a table, described by the layer above: an operation with a number of rows, such as `append` with 3000, or
+/// with a text after it, such as `schema` with `+1 column`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableChange {
     pub verb: String,

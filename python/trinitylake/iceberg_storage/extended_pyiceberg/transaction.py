@@ -501,7 +501,7 @@ class SchemaUpdate(UpdateSchema):
 
 
 def set_and_remove(table: Table, properties: Mapping[str, str], removed: Iterable[str]) -> None:
-    """Set and remove properties of a table in one commit. Properties that the table lacks are not removed."""
+    """Set and remove properties of a table in one commit. A property to remove may be missing."""
     present = [name for name in dict.fromkeys(removed) if name in table.metadata.properties]
     if properties or present:
         with table.transaction() as change:

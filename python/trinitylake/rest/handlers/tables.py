@@ -242,7 +242,7 @@ def unregister(call: Call) -> Response:
 
 
 def load_credentials(call: Call) -> Response:
-    """Temporary credentials for the files of a table; an empty list without access."""
+    """Temporary credentials for the files of a table; an empty list for a caller without access to them."""
     identifier = call.identifier("table")
     with call.catalog() as catalog:
         table = load_response(call, catalog, identifier)

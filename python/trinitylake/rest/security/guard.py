@@ -107,7 +107,7 @@ class Guard:
 
 
 def _is_no_other_page(headers: list[tuple[bytes, bytes]], host: str) -> bool:
-    """Whether the headers that all browsers send exclude a page of another origin."""
+    """Whether the request is not from a page of another origin, by headers that all browsers send."""
     origins = {value.decode("latin-1").lower() for name, value in headers if name == b"origin"}
     sites = {value for name, value in headers if name == b"sec-fetch-site"}
     own = {f"{scheme}://{host.lower()}" for scheme in ("http", "https")}

@@ -156,7 +156,7 @@ impl MutableNode {
     }
 
     /// Applies messages to a leaf: a set inserts or replaces a row, a delete removes it. Messages in the leaf's own
-    /// buffer, which only other writers create, are older and applied first.
+    /// buffer, which only other implementations of the format create, are older and applied first.
     pub fn apply_to_leaf(&mut self, messages: Vec<Message>) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.extend(messages);

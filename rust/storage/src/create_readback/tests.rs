@@ -152,7 +152,7 @@ async fn a_denial_does_not_settle_an_earlier_request() {
     assert_eq!(race.content().unwrap(), "mine");
 }
 
-/// After an error that proves nothing the outcome is unknown: "not retryable" does not mean "certainly not written".
+/// If an error proves nothing about the write, its outcome is unknown: "not retryable" does not mean "certainly not written".
 #[tokio::test]
 async fn an_error_that_is_not_retryable_leaves_the_outcome_unknown() {
     for action in [Action::BreakBefore, Action::BreakAfter] {

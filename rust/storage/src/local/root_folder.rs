@@ -18,7 +18,7 @@ use trinitylake_base::root_uri::{RootUri, check_path};
 /// Maximum number of folders that a handle remembers as checked. A full set is emptied.
 const MAX_KNOWN_FOLDERS: usize = 16_384;
 
-/// Set of relative folders that have a property which holds until a folder is removed, e.g. "its entry is durable".
+/// Relative paths of folders for which a fact is known, e.g. "its entry is durable", until the folder is removed.
 #[derive(Debug, Default)]
 pub(super) struct KnownFolders(Mutex<HashSet<String>>);
 

@@ -15,8 +15,9 @@ use crate::transaction::saved::list::is_alive;
 /// Prefix of files in the root folder.
 const ROOT_FOLDER: &str = "_";
 
-/// Returns the folders to search, in reverse order: saved transactions are searched first, because they reference
-/// files, then intents, the hashed folders by their first four bits, and the root folder.
+/// Returns the folders to search; the last one is searched first. The search begins with saved transactions, because
+/// the files that they reference must be known first. Intents, the hashed folders by their first four bits, and the
+/// root folder follow.
 pub(super) fn folders() -> Vec<String> {
     let hashed = (0..16).map(|bits| format!("{bits:04b}/"));
     [ROOT_FOLDER.to_string()]

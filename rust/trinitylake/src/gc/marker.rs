@@ -1,13 +1,15 @@
 //! Marker file of a running garbage collection (`version::gc_markers`).
 //!
 //! Invariants:
-//! - The marker exists from before the fence until the store has answered all deletions. If the collector dies or the
-//!   outcome of a deletion is unknown, the marker stays, because the store may delete later.
-//! - A later collection removes the marker if it deletes at least as much, has read the whole listing, and recognised
-//!   every file as the lakehouse's own: no file remains that the dead collector wanted to delete. An unrecognised file
-//!   prevents this, because it may be in the folder of a table that only the dead collector knew.
-//! - A collection removes only markers that it has listed before its mark, because a collection that begins during the
-//!   mark may know of an expiry that this one does not know.
+//! - The marker exists from before the version of the collection is published until the store has answered all
+//!   deletions. If the collector dies or the outcome of a deletion is unknown, the marker stays, because the store may
+//!   delete later.
+//! - A later collection removes the marker of a dead collector if no file is left that the dead collector wanted to
+//!   delete. It has to delete all files that the dead collector would have deleted, to read the whole listing, and to
+//!   recognise every file as the lakehouse's own: an unrecognised file may be in the folder of a table that only the
+//!   dead collector knew.
+//! - A collection removes only markers that it listed before it marked the referenced files. A collection that begins
+//!   later may know of an expiry of which the first one does not know.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@
 //!
 //! Invariants:
 //! - If a request was sent that could commit the transaction, a commit ends as `Committed`, as `NotCommitted` with a
-//!   proof, or as `Unknown`. An error alone does not decide this; [`Failure`] does.
+//!   proof, or as `Unknown`. [`Failure`] decides which of them, not the error alone.
 //! - `in_flight_until` is the last version that such a request may still create. The request is in flight until the
 //!   owner has validated that version, or until no version can admit the transaction any more.
 //! - Another process may commit the transaction if it was saved or if a request is in flight. Only the record of its id

@@ -104,8 +104,8 @@ async fn mode_24_write_skew_is_allowed_under_snapshot_and_refused_under_serializ
     assert_conflict(write_skew(Serializable).await, "table a.x");
 }
 
-/// Opening a table is not a read of its rows, but finding no table is a read. Otherwise two appends to one table would
-/// conflict, because each of them opens the table.
+/// Opening a table is not a read of its rows: two appends to one table would conflict, because each of them opens the
+/// table. Finding no table is a read.
 #[tokio::test]
 async fn opening_a_table_is_not_a_read_but_its_absence_is() {
     let lakehouse = lake().await;
