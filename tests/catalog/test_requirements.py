@@ -38,7 +38,7 @@ def require(txn: tl.Transaction, name: str, *requirements: TableRequirement) -> 
 
 
 def excluding(lake: tl.Lakehouse, required: str, changed: str, isolation: str = "snapshot") -> tl.Transaction:
-    """A transaction that appends a row to one table and requires that nobody changes the other table."""
+    """A transaction that appends a row to one table and requires that the other table is unchanged."""
     txn = lake.begin(isolation=isolation)
     require(txn, required, head(txn, required))
     txn.table(changed).append(ROWS)

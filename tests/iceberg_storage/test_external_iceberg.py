@@ -149,7 +149,7 @@ def test_properties_that_load_code_or_are_reserved_are_refused() -> None:
 
 
 class Peer(ThreadingHTTPServer):
-    """A server of somebody else, which records the headers of requests."""
+    """A server outside of the lakehouse, which records the headers of requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answering)

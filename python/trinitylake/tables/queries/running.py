@@ -129,7 +129,7 @@ def interruptible(connection: Any, work: Callable[[], Result]) -> Result:
     """Run `work`, a computation of a DuckDB connection, and return its result.
 
     An exception that the handler of Ctrl-C raises meanwhile is raised when the computation has ended. If it were raised
-    between any two instructions, such as while the thread starts, the thread would go on with nobody to interrupt it.
+    between any two instructions, such as while the thread starts, the thread would continue after the statement ended.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
