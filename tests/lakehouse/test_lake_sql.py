@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -400,6 +401,15 @@ def test_parameters_and_rows_are_given_by_name(shop: tl.Lakehouse) -> None:
     ).fetchall() == [("n",)]
     with pytest.raises(tl.ObjectNotFound, match="new"):
         shop.sql(sql)
+
+
+@pytest.mark.parametrize("value", [pd.Timestamp(7200000000001), [pd.Timestamp(1, tz="UTC")], pd.Timedelta(1001)])
+def test_a_parameter_with_nanoseconds_is_refused(shop: tl.Lakehouse, value: object) -> None:
+    """An update with a timestamp of pandas stored it without its nanoseconds, because DuckDB cut them."""
+    with pytest.raises(tl.InvalidArgument, match="nanoseconds"):
+        shop.sql("SELECT ?", [value])
+    micros = pd.Timestamp(7200000001000)
+    assert shop.sql("SELECT ?", [micros]).fetchall() == [(micros.to_pydatetime(),)]
 
 
 def test_names_that_differ_only_in_case_are_distinguished_or_refused(lake: tl.Lakehouse) -> None:

@@ -7,9 +7,11 @@ import pytest
 
 from trinitylake.definitions.schema import to_iceberg_schema
 from trinitylake.errors import InvalidArgument
-from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order
+from trinitylake.tables.partitioning_and_sorting import partition_spec, sort_order, split_expressions
 
-SCHEMA = to_iceberg_schema(pa.schema({"id": pa.int64(), "ts": pa.timestamp("us"), "s": pa.string(), "a b": pa.int64()}))
+SCHEMA = to_iceberg_schema(
+    pa.schema({"id": pa.int64(), "ts": pa.timestamp("us"), "s": pa.string(), "a b": pa.int64(), "x,(y": pa.int64()})
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,7 @@ SCHEMA = to_iceberg_schema(pa.schema({"id": pa.int64(), "ts": pa.timestamp("us")
         ("identity(s)", "identity", "s"),
         ("`a b`", "identity", "a b"),
         ('truncate("a b", 4)', "truncate[4]", "a b"),
+        ('bucket(4, "x,(y")', "bucket[4]", "x,(y"),
     ],
 )
 def test_spellings_of_iceberg_and_spark_mean_the_same_transform(expression: str, transform: str, column: str) -> None:
@@ -55,3 +58,8 @@ def test_spellings_of_iceberg_and_spark_mean_the_same_transform(expression: str,
 def test_unreadable_expression_is_an_invalid_argument(expression: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         partition_spec(expression, SCHEMA)
+
+
+def test_a_comma_in_a_quoted_name_does_not_split_expressions() -> None:
+    expressions = ["bucket(4, id)", '"x,(y"', 'truncate("x,(y", 4)', "`a b`"]
+    assert split_expressions(", ".join(expressions)) == expressions

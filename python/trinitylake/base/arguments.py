@@ -188,6 +188,8 @@ def _parameter(value: Any, what: str) -> Any:
         return [_parameter(one, what) for one in value]
     if isinstance(value, dict):
         return {key: _parameter(one, what) for key, one in value.items()}
+    if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # of pandas; DuckDB would cut them
+        raise InvalidArgument(f"{what} has nanoseconds: pass text, and cast it in the query, as in ?::TIMESTAMP_NS")
     if value is None or isinstance(value, _PARAMETER_TYPES):
         return value
     raise InvalidArgument(f"{what} has a type that queries do not support: {_shown(value)}")

@@ -27,9 +27,10 @@ from trinitylake.iceberg_storage.data_files.row_order import RowOrder, by_column
 #: Transforms without a width, and further spellings.
 _PLAIN = ("identity", "year", "month", "day", "hour")
 _SPELLINGS = {"date": "day", "date_hour": "hour"}
+_QUOTED = r"\"[^\"]*\"|`[^`]*`"
 _CALL = re.compile(
     r"(?P<transform>\w+)\s*(?:\[\s*(?P<bracketed>\d+)\s*\])?\s*"
-    r"\(\s*(?:(?P<first>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*(?:,\s*(?P<last>\d+)\s*)?\)"
+    rf"\(\s*(?:(?P<first>\d+)\s*,\s*)?(?P<column>(?:{_QUOTED}|[^(),])+?)\s*(?:,\s*(?P<last>\d+)\s*)?\)"
 )
 #: A quoted part of a name, in backticks or double quotes. A doubled quote stands for one quote.
 _NAME = re.compile(r"([`\"])((?:(?!\1).|\1\1)+)\1")
@@ -64,8 +65,11 @@ def partition_spec(spec: PartitionSpec | str | Iterable[str] | None, schema: Sch
 
 
 def split_expressions(text: str) -> list[str]:
-    """Split a list of expressions at commas: `"bucket(4, id), day"` becomes `["bucket(4, id)", "day"]`."""
-    return [part.strip() for part in re.split(r",(?![^(]*\))", text)]
+    """Split a list of expressions at commas: `"bucket(4, id), day"` becomes `["bucket(4, id)", "day"]`.
+
+    A comma in parentheses, or in a quoted name, does not separate expressions.
+    """
+    return [part.strip() for part in re.findall(rf"(?:{_QUOTED}|\((?:{_QUOTED}|[^)])*\)|[^,])+", text)]
 
 
 def partition_expressions(spec: PartitionSpec, schema: Schema) -> list[str]:
