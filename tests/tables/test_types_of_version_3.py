@@ -114,6 +114,16 @@ def test_a_column_of_nulls_has_an_unknown_type_in_version_3(lake: tl.Lakehouse) 
         lake.create_table("ns.second", rows)
 
 
+def test_sql_writes_null_to_a_column_of_an_unknown_type(lake: tl.Lakehouse) -> None:
+    """`INSERT … VALUES (2, NULL)` failed, because DuckDB gives NULL the type INTEGER."""
+    lake.create_table("ns.t", pa.table({"id": [1], "u": pa.nulls(1)}), properties=V3)
+    lake.sql("INSERT INTO ns.t VALUES (2, NULL)")
+    lake.sql("UPDATE ns.t SET u = NULL WHERE id = 2")
+    assert lake.table("ns.t").to_arrow().to_pylist() == [{"id": 2, "u": None}]
+    with pytest.raises(InvalidArgument, match="column u: cannot cast"):
+        lake.sql("INSERT INTO ns.t VALUES (3, 5)")
+
+
 def test_a_schema_of_pyiceberg_keeps_its_default_values(lake: tl.Lakehouse) -> None:
     """`create_table` keeps the default values of a PyIceberg schema."""
     lake.create_namespace("n")

@@ -467,7 +467,8 @@ def _cast(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.ChunkedArra
 
 
 def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_null(values.type):
+    # DuckDB gives NULL the type INTEGER, also for a column of the type unknown.
+    if pa.types.is_null(values.type) or (pa.types.is_null(kind) and values.null_count == len(values)):
         return nulls(len(values), kind)
     if pa.types.is_nested(values.type) or has_part(values.type, _is_encoded):
         values = decoded(values, kind)
