@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -20,6 +21,7 @@ from rest.client import TOKEN, Client, connect, running
 from rest.shop import with_tables
 from s3_server import S3Server
 from trinitylake.rest import RestServer
+from trinitylake.rest.workers import pool
 
 RITA, WALT, ROOT = (f"the-token-of-{name}-0123456789" for name in ("rita", "walt", "root"))
 
@@ -88,6 +90,38 @@ def lake_on_s3(s3: S3Server) -> tl.Lakehouse:
     root = f"s3://{s3.new_bucket()}/the/lake"
     lake = tl.create(root, name="on s3", order=5, storage_options=s3.storage_options)
     return with_tables(lake, "shop.orders", "payroll.orders")
+
+
+@pytest.fixture(scope="session")
+def _idle_workers() -> Iterator[list[Any]]:
+    idle: list[Any] = []
+    yield idle
+    for worker in idle:
+        worker.end()
+
+
+@pytest.fixture
+def reused_workers(_idle_workers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle worker processes of a server that ends serve the next one. A start takes a second of processor time."""
+    start, close = pool._Worker, pool.WorkerPool.close
+
+    def closed(ended: pool.WorkerPool) -> None:
+        with ended._lock:
+            _idle_workers.extend(ended._idle)
+            ended._workers -= set(ended._idle)
+            ended._idle.clear()
+        close(ended)
+
+    def taken() -> Any:
+        while _idle_workers:
+            worker = _idle_workers.pop()
+            if worker.is_alive:
+                return worker
+            worker.end()
+        return start()
+
+    monkeypatch.setattr(pool, "_Worker", taken)
+    monkeypatch.setattr(pool.WorkerPool, "close", closed)
 
 
 @pytest.fixture

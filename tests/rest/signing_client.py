@@ -9,15 +9,12 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.io.fsspec import FsspecFileIO, S3V4RestSigner
-
-P = ParamSpec("P")
-Result = TypeVar("Result")
 
 #: Without this setting, fsspec shares one file system and signer between all tables with the same settings
 #: (docs/guide/rest.md).
@@ -33,15 +30,13 @@ NO_CREDENTIALS = {
 }
 
 
-def in_its_own_process(
-    environment: dict[str, str], function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
-) -> Result:
-    """Call a function of this module in a new process with these environment variables. Returns its result."""
-    with (
-        mock.patch.dict(os.environ, {**NO_CREDENTIALS, **environment}),
-        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
-    ):
-        return pool.submit(function, *args, **kwargs).result()
+@contextmanager
+def own_process(environment: dict[str, str]) -> Iterator[Callable[..., Any]]:
+    """A new process with these environment variables, which calls functions of this module."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with mock.patch.dict(os.environ, {**NO_CREDENTIALS, **environment}):
+            pool.submit(os.getpid).result()
+        yield lambda function, *args: pool.submit(function, *args).result()
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from trinitylake.rest import limits, metadata_limits
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
 from waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("reused_workers")
 PATH = "/v1/namespaces/shop/tables/outside"
 
 

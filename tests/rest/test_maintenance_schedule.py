@@ -25,6 +25,7 @@ from trinitylake.rest.workers import maintenance_jobs
 from trinitylake.rest.workers.pool import WorkerPool
 from waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.usefixtures("reused_workers")
 TICK_SECONDS = 0.01
 
 

@@ -99,20 +99,20 @@ FILTERS: list[BooleanExpression] = [
 ]
 
 
-@pytest.mark.parametrize("filter", FILTERS, ids=str)
 @pytest.mark.parametrize("spec", [None, "id", "bucket(3, id)", ["truncate(4, id)", "x"]], ids=str)
-def test_a_plan_has_all_files_with_matching_rows(lake: tl.Lakehouse, filter: BooleanExpression, spec: Any) -> None:
+def test_a_plan_has_all_files_with_matching_rows(lake: tl.Lakehouse, spec: Any) -> None:
     lake.create_namespace("shop")
     rows = pa.table({"id": pa.array(range(10), pa.int64()), "x": pa.array(range(10), pa.int64())})
     table = lake.create_table("shop.t", rows, partition_spec=spec)
     table.append(rows.slice(0, 5))
     table.append(rows.slice(5))
-    scan = table.iceberg.scan(row_filter=filter)
-    planned = {task.file.file_path for task in scan.plan_files()}
-    theirs = DataScan(table.iceberg.metadata, table.iceberg.io, row_filter=filter)
-    assert planned <= {task.file.file_path for task in theirs.plan_files()}
-    matches = RowFilter.of(filter, table.iceberg.schema())
-    assert sorted(scan.to_arrow()["id"].to_pylist()) == matches.matching(rows)["id"].to_pylist()
+    for filter in FILTERS:
+        scan = table.iceberg.scan(row_filter=filter)
+        planned = {task.file.file_path for task in scan.plan_files()}
+        theirs = DataScan(table.iceberg.metadata, table.iceberg.io, row_filter=filter)
+        assert planned <= {task.file.file_path for task in theirs.plan_files()}, filter
+        matches = RowFilter.of(filter, table.iceberg.schema())
+        assert sorted(scan.to_arrow()["id"].to_pylist()) == matches.matching(rows)["id"].to_pylist(), filter
 
 
 def test_a_plan_with_too_many_evaluations_is_refused(shop: tl.Lakehouse) -> None:
@@ -133,8 +133,7 @@ def any_of(n: int) -> dict[str, Any]:
     return {"type": "or", "left": any_of(n // 2), "right": any_of(n - n // 2)}
 
 
-@pytest.mark.parametrize("make", [in_json, any_of])
-@pytest.mark.parametrize("span", [False, True])
+@pytest.mark.parametrize(("make", "span"), [(in_json, False), (in_json, True), (any_of, True)])
 def test_a_filter_that_is_too_large_is_400(http_client: Client, shop: tl.Lakehouse, make: Any, span: bool) -> None:
     table = shop.create_table("shop.orders", ROWS)
     table.append(ROWS)

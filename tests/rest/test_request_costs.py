@@ -177,11 +177,11 @@ def test_a_body_counts_until_its_request_ends(
 
 @pytest.fixture
 def many(lake: tl.Lakehouse) -> tl.Lakehouse:
-    """Three thousand views in two namespaces, in a tree with small leaves."""
+    """800 views in two namespaces, in a tree with small leaves."""
     with lake.transaction() as txn:
         for namespace in ("shop", "shop2"):
             txn.create_namespace(namespace)
-            for number in range(1500):
+            for number in range(400):
                 txn.create_view(f"{namespace}.v{number:04d}", "SELECT 1")
     return lake
 
@@ -220,12 +220,12 @@ def test_a_page_of_tables_reads_few_more_keys_than_it_returns(
     """A page of a list reads only few more keys than it returns, in the latest version and in transactions. If each
     page read the whole list, all pages of a hundred thousand names would take a thousand times as long as one list."""
     prefix = "latest"
-    expected = [f"v{number:04d}" for number in range(1500)]
+    expected = [f"v{number:04d}" for number in range(400)]
     if state == "transaction":
         id = http_client("POST", "/trinitylake/v1/transactions", {}).body["id"]
         prefix = f"txn~{id}"
-        assert http_client("DELETE", f"/v1/{prefix}/namespaces/shop/views/v0777").code == 204
-        expected.remove("v0777")
+        assert http_client("DELETE", f"/v1/{prefix}/namespaces/shop/views/v0177").code == 204
+        expected.remove("v0177")
     names, costs = [], []
     for page in pages(http_client, f"/v1/{prefix}/namespaces/shop/views", 100):
         names += [one["name"] for one in page]
@@ -270,7 +270,7 @@ def test_a_page_of_namespaces_reads_few_more_keys_than_it_returns(
         keys_read.clear()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_pages_of_namespaces_list_each_once(http_client: Client, lake: tl.Lakehouse, seed: int) -> None:
     """In the order of keys `a!b` is between `a` and `a.b`, and a namespace that only has nested ones has no key.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rest import signing_client
 from rest.client import Answer, Client, running
 from rest.conftest import RITA, ROOT, WALT
 from rest.shop import ROWS
-from rest.signing_client import ONE_FILE_SYSTEM_EACH, in_its_own_process
+from rest.signing_client import ONE_FILE_SYSTEM_EACH, own_process
 from s3_server import SECRET_KEY, S3Server
 from trinitylake.rest import RestServer, S3Access, ServerOptions
 from trinitylake.rest.files.s3_store import S3Store
@@ -64,54 +64,57 @@ def sign(signing: RestServer, lake_on_s3: tl.Lakehouse, s3: S3Server) -> Signer:
     return Signer(signing, lake_on_s3, s3)
 
 
-def test_pyiceberg_reads_and_writes_with_signatures_alone(signing: RestServer, lake_on_s3: tl.Lakehouse) -> None:
-    """PyIceberg reads and writes with signatures only. It runs in its own process: in this process, one of its requests
-    reached the store unsigned.
-    """
-    properties = in_its_own_process({}, signing_client.properties, signing.url, WALT, "shop.orders")
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Callable[..., Any]]:
+    """A process for PyIceberg: in this process, one of its requests reached the store unsigned."""
+    with own_process(ONE_FILE_SYSTEM_EACH) as call:
+        yield call
+
+
+def test_pyiceberg_reads_and_writes_with_signatures_alone(
+    signing: RestServer, lake_on_s3: tl.Lakehouse, elsewhere: Callable[..., Any]
+) -> None:
+    properties = elsewhere(signing_client.properties, signing.url, WALT, "shop.orders")
     assert properties["class"] == "FsspecFileIO"
     assert "s3.access-key-id" not in properties
     row = pa.table({"id": pa.array([4], pa.int64())})
-    before, after = in_its_own_process(
-        ONE_FILE_SYSTEM_EACH, signing_client.append, signing.url, WALT, "shop.orders", row
-    )
-    assert (before, after) == ([1, 2, 3], [1, 2, 3, 4])
+    assert elsewhere(signing_client.append, signing.url, WALT, "shop.orders", row) == ([1, 2, 3], [1, 2, 3, 4])
     assert lake_on_s3.table("shop.orders").scan().to_arrow().num_rows == 4
 
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_pyiceberg_creates_a_table_with_signatures_alone(
-    signing: RestServer, lake_on_s3: tl.Lakehouse, staged: bool
+    signing: RestServer, lake_on_s3: tl.Lakehouse, elsewhere: Callable[..., Any], staged: bool
 ) -> None:
-    rows = in_its_own_process(
-        ONE_FILE_SYSTEM_EACH, signing_client.create, signing.url, WALT, "shop.new", ROWS, staged=staged
-    )
-    assert rows == [1, 2, 3]
+    assert elsewhere(signing_client.create, signing.url, WALT, "shop.new", ROWS, staged) == [1, 2, 3]
     assert lake_on_s3.table("shop.new").scan().to_arrow().num_rows == 3
 
 
-def test_pyiceberg_with_a_reader_s_token_cannot_write(signing: RestServer, lake_on_s3: tl.Lakehouse) -> None:
+def test_pyiceberg_with_a_reader_s_token_cannot_write(
+    signing: RestServer, lake_on_s3: tl.Lakehouse, elsewhere: Callable[..., Any]
+) -> None:
     with pytest.raises(SignError):
-        in_its_own_process(ONE_FILE_SYSTEM_EACH, signing_client.append, signing.url, RITA, "shop.orders", ROWS)
+        elsewhere(signing_client.append, signing.url, RITA, "shop.orders", ROWS)
     assert lake_on_s3.table("shop.orders").scan().to_arrow().num_rows == 3
 
 
-def test_pyiceberg_reads_two_tables_in_turn(signing: RestServer, lake_on_s3: tl.Lakehouse) -> None:
+def test_pyiceberg_reads_two_tables_in_turn(
+    signing: RestServer, lake_on_s3: tl.Lakehouse, elsewhere: Callable[..., Any]
+) -> None:
     with lake_on_s3.transaction() as txn:
         txn.create_table("shop.returns", ROWS).append(ROWS.slice(1))
-    found = in_its_own_process(
-        ONE_FILE_SYSTEM_EACH, signing_client.read_in_turn, signing.url, WALT, "shop.orders", "shop.returns"
-    )
+    found = elsewhere(signing_client.read_in_turn, signing.url, WALT, "shop.orders", "shop.returns")
     assert found == [[1, 2, 3], [2, 3], [1, 2, 3]]
 
 
-def test_file_systems_of_pyiceberg_share_their_signer_unless_told_otherwise() -> None:
+def test_file_systems_of_pyiceberg_share_their_signer_by_default(elsewhere: Callable[..., Any]) -> None:
     """The reason for an advice in docs/guide/rest.md, which can be removed if this test fails. fsspec gives all threads
     and tables with the same settings one `S3FileSystem`, and in each thread PyIceberg replaces its signer
     (apache/iceberg-python#3896). Between removing and adding a signer, requests are not signed, and later ones are
     signed for the last table."""
-    assert in_its_own_process({}, signing_client.signers_of_two_tables) == ["second", "second"]
-    assert in_its_own_process(ONE_FILE_SYSTEM_EACH, signing_client.signers_of_two_tables) == ["first", "second"]
+    with own_process({}) as call:
+        assert call(signing_client.signers_of_two_tables) == ["second", "second"]
+    assert elsewhere(signing_client.signers_of_two_tables) == ["first", "second"]
 
 
 def test_signing_is_off_by_default(lake_on_s3: tl.Lakehouse, tokens: Path, s3: S3Server) -> None:
