@@ -152,11 +152,15 @@ impl Transaction {
 
     /// Like [`Transaction::record_chosen_id`], for a commit that is validated against all versions after `version`.
     /// Called for a companion once per transaction that tries to commit it, because these begin at different versions.
+    ///
+    /// The id is never looked up in a version before the base of this transaction: if this commit fails, the
+    /// transaction may commit alone, and it is then validated only against versions after its base.
     pub(crate) async fn record_chosen_id_after(&mut self, version: &Arc<Version>) -> Result<Option<u64>, Failure> {
         if !self.saved.has_record {
             return Ok(None);
         }
         let key = self.record_key()?;
+        let version = if version.number < self.base.number { &self.base.clone() } else { version };
         let record = recorded(&self.lakehouse, version, &self.info.id).await?;
         match self.saved.of_this_attempt(record) {
             Some(Record::Committed { location, .. }) => {

@@ -80,6 +80,22 @@ async fn a_companion_with_a_chosen_id_commits_once() {
     assert_eq!(outcome, TransactionOutcome::Committed(Some(2)));
 }
 
+/// Two processes that began one id committed it in two versions. The base of the second transaction contained the id,
+/// but it was looked up only in the older base of the leader, which then lost a race, so the second one committed alone.
+#[tokio::test]
+async fn a_companion_that_began_after_its_leader_finds_its_id_in_its_own_base() {
+    let (_, lakehouse) = start().await;
+    let mut leader = creating(&lakehouse, "n").await;
+    let [Owned(mut first)] = chosen(&lakehouse);
+    assert_eq!(commit(&mut first).await.unwrap(), 2);
+    let mut second = chosen(&lakehouse);
+    let result = leader.commit_with(&mut second, None, false, LIMITS).await;
+    assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
+    let [Owned(mut second)] = second;
+    assert_eq!(commit(&mut second).await.unwrap(), 2, "it finds the first commit");
+    assert_eq!(lakehouse.latest().await.unwrap().number, 2);
+}
+
 fn chosen(lakehouse: &Arc<Lakehouse>) -> [Owned; 1] {
     let options = TransactionOptions { id: Some("mine".into()), ..TransactionOptions::default() };
     [Owned(lakehouse.begin(lakehouse.known(), options).unwrap())]
