@@ -1,6 +1,6 @@
 """Fixtures of all tests, and the selection of the tests of a run.
 
-A test with other parameters than `root` runs half of its cases in memory and the other half on disk (decision 0102).
+A test with other parameters than `root` runs half of its cases in memory and the other half on disk (decision 0025).
 `TRINITYLAKE_DEEP=1`, or a case that is named on the command line, runs all cases on both.
 
 Tests in a *lane* need a process of their own, for example a Spark session with other jars. Every run collects them, so
