@@ -15,7 +15,8 @@ from rest.client import Answer, Client, running
 from rest.conftest import RITA, ROOT, WALT
 from trinitylake.rest import RestServer
 from trinitylake.rest.handlers.ingestion import ARROW_TYPE
-from waiting import in_threads, wait_until
+from trinitylake.tables.ingestion.table_writer import TableWriter
+from waiting import PATIENCE_SECONDS, in_threads, wait_until
 
 PATH = "/ingest/shop/events"
 COLUMNS = {"id": "bigint", "name": "varchar", "price": "decimal(20, 10)"}
@@ -163,8 +164,26 @@ def test_bytes_after_an_arrow_stream_are_refused(http_client: Client, shop: tl.L
     assert (again.code, again.body["duplicate"], shop.table("shop.events").count()) == (200, False, 2)
 
 
-def test_stream_of_many_nulls_is_refused(http_client: Client, shop: tl.Lakehouse) -> None:
-    answer = post(http_client, arrow(pa.table({"id": pa.nulls(5_000_000)})), content_type=ARROW_TYPE)
+_LISTED_NULLS = pa.ListArray.from_arrays(pa.array([0, 5_000_000], pa.int32()), pa.nulls(5_000_000))
+
+
+@pytest.mark.parametrize(
+    ("column", "dead_letters"),
+    [
+        (pa.nulls(5_000_000), ""),
+        (_LISTED_NULLS, ""),
+        (pa.StructArray.from_arrays([_LISTED_NULLS], ["a"]), ""),
+        (pa.FixedSizeListArray.from_arrays(pa.nulls(5_000_000), 5_000_000), ""),
+        (pa.nulls(300_000), "?dead-letter-table=shop.dead"),
+    ],
+)
+def test_stream_of_many_nulls_is_refused(
+    http_client: Client, shop: tl.Lakehouse, column: pa.Array, dead_letters: str
+) -> None:
+    """A body of 336 bytes, one list of many nulls, stopped the server for minutes and filled its memory."""
+    body = arrow(pa.table({"id": column}))
+    assert len(body) < 2000
+    answer = http_client("POST", PATH + dead_letters, body, headers={"Content-Type": ARROW_TYPE})
     assert answer.code == 413
 
 
@@ -231,7 +250,46 @@ def test_idle_writers_are_closed_and_a_stopping_server_commits_what_it_has(shop:
         answers: list[int] = []
         thread = threading.Thread(target=lambda: answers.append(post(client, lines({"id": 3})).code))
         thread.start()
-        wait_until(lambda: any(writer._buffer for writer, _ in writers._writers.values()) or bool(answers))
+        wait_until(lambda: any(shared.writer._buffer for shared in writers._writers.values()) or bool(answers))
     thread.join()
     assert answers == [200]
     assert ids(shop) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_request_that_waits_for_the_buffer_keeps_its_writer(
+    shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, is_dropped: bool
+) -> None:
+    """Valid rows were answered with 400, `the writer is closed`, if their request waited for a full buffer longer than
+    writers may be idle. A client does not send rows again after that answer.
+    """
+    entered, leave = threading.Event(), threading.Event()
+    written, answers = TableWriter.write, list[int]()
+
+    def waiting(writer: TableWriter, *given: Any, **options: Any) -> Any:
+        entered.set()
+        leave.wait(PATIENCE_SECONDS)
+        return written(writer, *given, **options)
+
+    monkeypatch.setattr(TableWriter, "write", waiting)
+    with running(shop) as server:
+        writers = server._app.service.writers
+        thread = threading.Thread(target=lambda: answers.append(post(Client(server), lines({"id": 1})).code))
+        thread.start()
+        entered.wait(PATIENCE_SECONDS)
+        if is_dropped:
+            writers.forget((("shop", "events"), None))
+        else:
+            writers.close_idle(0.0)
+        leave.set()
+        thread.join()
+    assert (answers, ids(shop)) == ([200], [1])
+
+
+def test_an_error_that_no_client_waits_for_does_not_end_the_check_for_idle_writers(shop: tl.Lakehouse) -> None:
+    """The error was raised again when the writer was closed, and ended the server's task that ends what is idle."""
+    with running(shop) as server:
+        writers = server._app.service.writers
+        writers.write((("shop", "events"), None), [{"id": "no number"}], None, None)
+        writers.close_idle(0.0)
+        assert not writers._writers

@@ -93,7 +93,8 @@ def _rows(call: Call) -> object:
     type = content_type(call.headers)
     if type == ARROW_TYPE:
         try:
-            return _arrow_rows(call.body)
+            # Rows for a dead-letter table become Python objects, as those of JSON are.
+            return _arrow_rows(call.body, MAX_VALUES if "dead-letter-table" in call.query else _MAX_ARROW_VALUES)
         except (pa.ArrowException, OSError, struct.error) as error:
             raise bad_request(f"the body is not an Arrow IPC stream: {error}") from error
     if type in _JSON_TYPES:
@@ -105,7 +106,7 @@ def _rows(call: Call) -> object:
     )
 
 
-def _arrow_rows(body: bytes) -> pa.Table:
+def _arrow_rows(body: bytes, max_values: int) -> pa.Table:
     """The rows of an Arrow IPC stream.
 
     Raises:
@@ -131,16 +132,29 @@ def _arrow_rows(body: bytes) -> pa.Table:
     batches: list[pa.RecordBatch] = []
     n_values = 0
     for batch in reader:
-        n_values += batch.num_rows * max(batch.num_columns, 1)
-        if n_values > _MAX_VALUES:
-            raise too_large(f"the request exceeds the limit of {_MAX_VALUES:,} values: send fewer rows")
+        n_values += batch.num_rows + sum(map(_count_values, batch.columns))
+        if n_values > max_values:
+            raise too_large(f"the request exceeds the limit of {max_values:,} values: send fewer rows")
         batch.validate(full=True)
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)
 
 
 #: Larger than the limit for JSON, because Arrow values are not Python objects.
-_MAX_VALUES = 16 * MAX_VALUES
+_MAX_ARROW_VALUES = 16 * MAX_VALUES
+
+
+def _count_values(values: pa.Array) -> int:
+    """The number of values at all levels. Nulls and empty structs take no bytes, so the body does not limit it."""
+    is_, kind = pa.types, values.type
+    parts: list[pa.Array] = []
+    if is_.is_struct(kind):
+        parts = [values.field(number) for number in range(kind.num_fields)]
+    elif is_.is_map(kind):
+        parts = [values.keys, values.items]
+    elif is_.is_nested(kind):
+        parts = [values.values]
+    return len(values) + sum(map(_count_values, parts))
 
 
 def _is_encoded(kind: pa.DataType) -> bool:

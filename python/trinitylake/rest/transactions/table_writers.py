@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from trinitylake.base.commit_info import CommitInfo
 from trinitylake.base.pickling import StorageForTasks
 from trinitylake.base.qualified_names import full_name
-from trinitylake.errors import InvalidArgument
+from trinitylake.errors import InvalidArgument, TrinityLakeError
 from trinitylake.lakehouse.lakehouse import Lakehouse
 from trinitylake.rest.workers.maintenance_jobs import PATIENCE_SECONDS, MaintenanceJob
 from trinitylake.rest.workers.pool import WorkerPool
@@ -26,6 +28,19 @@ IDLE_SECONDS = 60.0
 Key = tuple[tuple[str, str], tuple[str, str] | None]
 
 
+@dataclass
+class _SharedWriter:
+    """A writer, the number of requests that add rows to it now, and when the last one ended (`time.monotonic`)."""
+
+    writer: TableWriter
+    users: int = 0
+    used: float = 0.0
+
+    def close(self) -> None:
+        with suppress(TrinityLakeError):  # of rows whose client did not wait for the answer
+            self.writer.close()
+
+
 class TableWriters:
     """The open writers of a server.
 
@@ -36,31 +51,45 @@ class TableWriters:
         self._lake = lake
         self._workers = workers
         self._lock = threading.Lock()
-        self._writers: dict[Key, tuple[TableWriter, float]] = {}
+        self._writers: dict[Key, _SharedWriter] = {}
 
     def write(self, key: Key, data: object, producer: str | None, sequence: int | None) -> Acknowledgement:
-        """Add rows to a table.
+        """Add rows to a table. Waits while the buffer of its writer is full.
 
         Raises `ObjectNotFound` if the table, or the namespace of the dead-letter table, does not exist, and
         `InvalidArgument` if the table is not managed or as `TableWriter.write` does.
         """
         with self._lock:
-            writer, _ = self._writers.get(key) or (self._opened(key), 0.0)
-            self._writers[key] = writer, time.monotonic()
-        return writer.write(data, sequence=sequence, producer=producer)
+            shared = self._writers.get(key) or _SharedWriter(self._opened(key))
+            self._writers[key] = shared
+            shared.users += 1
+        try:
+            return shared.writer.write(data, sequence=sequence, producer=producer)
+        finally:
+            with self._lock:
+                shared.users -= 1
+                shared.used = time.monotonic()
+                is_forgotten = not shared.users and self._writers.get(key) is not shared
+            if is_forgotten:
+                shared.close()
 
     def forget(self, key: Key) -> None:
-        """Close the writer of a table that was dropped, so that the next request opens another one."""
+        """Let the next request open another writer, because the table was dropped.
+
+        The last request that adds rows to the present writer closes it.
+        """
         with self._lock:
-            writer, _ = self._writers.pop(key, (None, 0.0))
-        if writer is not None:
-            writer.close()
+            shared = self._writers.pop(key, None)
+            is_unused = shared is not None and not shared.users
+        if shared is not None and is_unused:
+            shared.close()
 
     def close_idle(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        """Close the writers that had no request for `idle_seconds`."""
+        """Close the writers that had no request for `idle_seconds`. A request that waits for the buffer is one."""
         with self._lock:
-            idle = [key for key, (_, used) in self._writers.items() if time.monotonic() - used >= idle_seconds]
-            writers = [self._writers.pop(key)[0] for key in idle]
+            now = time.monotonic()
+            idle = [key for key, one in self._writers.items() if not one.users and now - one.used >= idle_seconds]
+            writers = [self._writers.pop(key) for key in idle]
         for writer in writers:
             writer.close()
 
