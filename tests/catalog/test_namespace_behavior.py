@@ -44,10 +44,10 @@ def test_a_namespace_is_created_once(catalog: Catalog) -> None:
     assert sorted(catalog.list_namespaces()) == [("costs",), ("sales",)]
 
 
-@pytest.mark.parametrize("empty", ["", (), ("", ""), " ", ("sales", " ")])
-def test_a_namespace_has_a_name(catalog: Catalog, empty: str | tuple[str, ...]) -> None:
-    with pytest.raises(NoSuchNamespaceError):
-        catalog.create_namespace(empty)
+def test_a_namespace_has_a_name(catalog: Catalog) -> None:
+    for empty in ["", (), ("", ""), " ", ("sales", " ")]:
+        with pytest.raises(NoSuchNamespaceError):
+            catalog.create_namespace(empty)
 
 
 def test_a_property_has_a_name_and_a_value(catalog: Catalog) -> None:

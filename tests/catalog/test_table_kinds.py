@@ -221,14 +221,12 @@ def test_a_commit_to_a_federated_table_creates_no_version(federated: TrinityLake
 # Rules of managed tables
 
 
-@pytest.mark.parametrize("location", ["", "/", "/_txn/x", "/_expired/x", "/a/../../x", "/a//b", "/a/./b", "-sibling/x"])
-def test_a_managed_table_stays_in_its_part_of_the_lakehouse(
-    catalog: TrinityLakeCatalog, lake: tl.Lakehouse, location: str
-) -> None:
-    uri = lake.uri.rstrip("/") + location
-    with pytest.raises(tl.InvalidLocation):
-        catalog.create_table(TABLE, SCHEMA, location=uri)
-    assert not catalog.table_exists(TABLE)
+def test_a_managed_table_stays_in_its_part_of_the_lakehouse(catalog: TrinityLakeCatalog, lake: tl.Lakehouse) -> None:
+    for location in ["", "/", "/_txn/x", "/_expired/x", "/a/../../x", "/a//b", "/a/./b", "-sibling/x"]:
+        uri = lake.uri.rstrip("/") + location
+        with pytest.raises(tl.InvalidLocation):
+            catalog.create_table(TABLE, SCHEMA, location=uri)
+        assert not catalog.table_exists(TABLE), location
 
 
 def test_a_table_cannot_move(catalog: TrinityLakeCatalog, lake: tl.Lakehouse) -> None:

@@ -171,23 +171,18 @@ def test_stats_and_tree_show_the_tree(root: str) -> None:
     assert "root" in run("tree", "--root", root).stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "kind"),
-    [
+def test_errors_have_an_exit_code_and_are_json_on_standard_error(root: str) -> None:
+    for arguments, code, kind in [
         (["show", "nyc.none"], 4, "object_not_found"),
         (["ls", "--at", "99"], 4, "version_not_found"),
         (["ls", "missing"], 4, "object_not_found"),
         (["show", "with space "], 2, "invalid_name"),
         (["create"], 1, "object_already_exists"),
-    ],
-)
-def test_errors_have_an_exit_code_and_are_json_on_standard_error(
-    root: str, arguments: list[str], code: int, kind: str
-) -> None:
-    result = run(*arguments, "--root", root, "--json", code=code)
-    assert result.stdout == ""
-    assert json.loads(result.stderr)["error"]["kind"] == kind
-    assert kind in run(*arguments, "--root", root, code=code).stderr
+    ]:
+        result = run(*arguments, "--root", root, "--json", code=code)
+        assert result.stdout == ""
+        assert json.loads(result.stderr)["error"]["kind"] == kind
+        assert kind in run(*arguments, "--root", root, code=code).stderr
 
 
 def test_a_missing_lakehouse_is_not_found_and_a_corrupt_one_is_corrupt(root: str, tmp_path: Path) -> None:
@@ -227,9 +222,11 @@ def test_a_secret_comes_from_a_file_or_a_variable(root: str, tmp_path: Path, mon
         assert "secret_access_key" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "secret"),
-    [
+def test_names_of_secrets_are_recognized_in_every_spelling() -> None:
+    """Names of secrets are recognised in every spelling, also the key of an Azure account, which Spark does not
+    recognise.
+    """
+    for name, secret in [
         ("adls.auth.shared-key.account.key", True),
         ("adls.sas-token.account.dfs.core.windows.net", True),
         ("adls.connection-string.account", True),
@@ -243,13 +240,8 @@ def test_a_secret_comes_from_a_file_or_a_variable(root: str, tmp_path: Path, mon
         ("adls.auth.shared-key.account.name", True),
         ("token-refresh-enabled", False),
         ("signing_region", False),
-    ],
-)
-def test_names_of_secrets_are_recognized_in_every_spelling(name: str, secret: bool) -> None:
-    """Names of secrets are recognised in every spelling, also the key of an Azure account, which Spark does not
-    recognise.
-    """
-    assert is_secret_name(name) is secret
+    ]:
+        assert is_secret_name(name) is secret, name
 
 
 def test_unknown_commands_and_options_are_usage_errors(root: str) -> None:

@@ -248,9 +248,10 @@ def test_commands_that_take_an_author_take_a_message() -> None:
     assert lacking == ["log", "erase"], "the author of `log` is a filter, and --reason of `erase` is the message"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_plain_values_are_converted_as_by_typer(root: str) -> None:
+    """Simple option values are converted as by typer, without pydantic; all other values are passed to typer, for its
+    error messages."""
+    for arguments, words in [
         (["log", "-n", "0"], ""),
         (["log", "-n", "-1"], "'--limit' / '-n'"),
         (["log", "-n", "two"], "a whole number"),
@@ -258,14 +259,10 @@ def test_commands_that_take_an_author_take_a_message() -> None:
         (["log", "-n", "99999999999999999999"], "at most"),
         (["ls", "shop", "--option", "a=1", "--option", "b=2"], "`a` is not a known storage option"),
         (["tag", "ls", "--no-such"], "no-such"),
-    ],
-)
-def test_plain_values_are_converted_as_by_typer(root: str, arguments: list[str], words: str) -> None:
-    """Simple option values are converted as by typer, without pydantic; all other values are passed to typer, for its
-    error messages."""
-    done = CliRunner().invoke(app, [*arguments, "--root", root])
-    assert done.exit_code == (2 if words else 0), done.output
-    assert words in done.output
+    ]:
+        done = CliRunner().invoke(app, [*arguments, "--root", root])
+        assert done.exit_code == (2 if words else 0), done.output
+        assert words in done.output
 
 
 def test_importing_the_package_loads_the_errors_alone() -> None:
@@ -281,19 +278,19 @@ def test_summary_of_each_command_fits_into_its_line_of_the_help(group: list[str]
     assert [line for line in shown.splitlines() if line.endswith("...") and not line.startswith("Usage")] == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_list_of_commands_has_the_summary_of_each_command(name: str) -> None:
+def test_list_of_commands_has_the_summary_of_each_command() -> None:
     """The summaries in the list of commands equal the help of the commands, which are not imported for the list."""
-    said = " ".join(loaded(name).help.split())
-    assert said.startswith(COMMANDS[name].help.rstrip(".")[:20])
+    for name in COMMANDS:
+        said = " ".join(loaded(name).help.split())
+        assert said.startswith(COMMANDS[name].help.rstrip(".")[:20]), name
 
 
 # How it fails
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "kind"),
-    [
+def test_every_error_has_one_shape_under_json(root: str) -> None:
+    """With `--json` every error is JSON of the same form, also an error about options."""
+    for arguments, code, kind in [
         (["log", "--limit", "many"], 2, "usage"),
         (["lgo"], 2, "usage"),
         (["ls", "--no-such-option"], 2, "usage"),
@@ -301,17 +298,13 @@ def test_list_of_commands_has_the_summary_of_each_command(name: str) -> None:
         (["head", "shop.none"], 4, "object_not_found"),
         (["load", "none.csv", "shop.orders"], 2, "invalid_argument"),
         (["ls", "--at", "99"], 4, "version_not_found"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
-)
-def test_every_error_has_one_shape_under_json(root: str, arguments: list[str], code: int, kind: str) -> None:
-    """With `--json` every error is JSON of the same form, also an error about options."""
-    result = run(*arguments, "--json", code=code, env={"TRINITYLAKE_ROOT": root})
-    assert result.stdout == ""
-    error = json.loads(result.stderr)["error"]
-    assert (error["kind"], bool(error["message"])) == (kind, True)
-    plain = run(*arguments, code=code, env={"TRINITYLAKE_ROOT": root})
-    assert plain.stderr.startswith(f"{kind}: ")
+    ]:
+        result = run(*arguments, "--json", code=code, env={"TRINITYLAKE_ROOT": root})
+        assert result.stdout == ""
+        error = json.loads(result.stderr)["error"]
+        assert (error["kind"], bool(error["message"])) == (kind, True)
+        plain = run(*arguments, code=code, env={"TRINITYLAKE_ROOT": root})
+        assert plain.stderr.startswith(f"{kind}: ")
 
 
 def test_unexpected_exception_is_printed_as_an_error(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

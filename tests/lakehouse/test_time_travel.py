@@ -254,17 +254,24 @@ def test_default_retention_keeps_young_and_newest_versions(lake: tl.Lakehouse) -
     assert lake.maintenance.expire() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("reference", "version"),
-    [(1, 1), (-1, 1), ("1", 1), ("-1", 1), ("-2", 0), (None, 2), ("tag:first", 1), (" 2 ", 2), ("1 ms ago", 2)],
-)
-def test_version_references_have_one_syntax(reference: int | str | None, version: int) -> None:
+def test_version_references_have_one_syntax() -> None:
     """References to versions have the same syntax in Python, on the command line and in its shell."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     lake.create_namespace("a")
     lake.tags.create("first")
     time.sleep(0.01)
-    assert lake.at(reference).version == version
+    for reference, version in [
+        (1, 1),
+        (-1, 1),
+        ("1", 1),
+        ("-1", 1),
+        ("-2", 0),
+        (None, 2),
+        ("tag:first", 1),
+        (" 2 ", 2),
+        ("1 ms ago", 2),
+    ]:
+        assert lake.at(reference).version == version, reference
 
 
 @pytest.mark.parametrize("reference", ["2 hours ago", "2000-01-01"])

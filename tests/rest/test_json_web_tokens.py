@@ -134,9 +134,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield Client(server)
 
 
-@pytest.mark.parametrize("kind", TOKENS)
-def test_an_invalid_token_is_refused(client: Client, kind: str) -> None:
-    assert client("GET", "/v1/namespaces", token=TOKENS[kind]()).code == 401
+def test_an_invalid_token_is_refused(client: Client) -> None:
+    for kind in TOKENS:
+        assert client("GET", "/v1/namespaces", token=TOKENS[kind]()).code == 401, kind
 
 
 @pytest.mark.parametrize("right", [{}, {"aud": ["other", "lake"]}, {"sub": "ana maria|1@example"}], ids=str)
@@ -155,15 +155,13 @@ def test_a_document_without_keys_is_no_key_set(tmp_path: Path, document: bytes) 
         FileKeySet(tmp_path / "keys")
 
 
-@pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
-@pytest.mark.parametrize("value", [10**400, -(10**400), "x", [], {}, 1e308], ids=lambda value: str(value)[:5])
-def test_a_token_with_an_odd_time_is_no_error_of_the_server(
-    client: Client, caplog: pytest.LogCaptureFixture, claim: str, value: Any
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        answer = client("GET", "/v1/namespaces", token=signed(**{claim: value}))
-    assert answer.code == 401 or (answer.code == 200 and (claim != "exp" or value in (1e308, 10**400)))
-    assert not [record for record in caplog.records if record.exc_info]
+def test_a_token_with_an_odd_time_is_no_error_of_the_server(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    for claim in ["exp", "nbf", "iat"]:
+        for value in [10**400, -(10**400), "x", [], {}, 1e308]:
+            with caplog.at_level(logging.WARNING):
+                answer = client("GET", "/v1/namespaces", token=signed(**{claim: value}))
+            assert answer.code == 401 or (answer.code == 200 and (claim != "exp" or value in (1e308, 10**400)))
+            assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_a_token_has_the_rights_of_its_grants(client: Client) -> None:

@@ -252,12 +252,12 @@ def file_in(lake: tl.Lakehouse, **changes: Any) -> DataFile:
     )
 
 
-@pytest.mark.parametrize("what", BAD_FILES)
-def test_file_that_contradicts_itself_is_refused(events: tl.Lakehouse, http_client: Client, what: str) -> None:
-    changes, message = BAD_FILES[what]
-    version = events.version
-    assert message in committed(events, http_client, file_in(events, **changes)).bad_request
-    assert events.version == version
+def test_file_that_contradicts_itself_is_refused(events: tl.Lakehouse, http_client: Client) -> None:
+    for what in BAD_FILES:
+        changes, message = BAD_FILES[what]
+        version = events.version
+        assert message in committed(events, http_client, file_in(events, **changes)).bad_request, what
+        assert events.version == version, what
 
 
 def test_file_that_a_commit_adds_twice_is_refused(events: tl.Lakehouse, http_client: Client) -> None:

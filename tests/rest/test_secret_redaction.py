@@ -34,10 +34,10 @@ ORDINARY = [
 ]
 
 
-@pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_messages_are_unchanged(text: str) -> None:
-    assert without_secrets(text) == text
-    assert without_secrets(f"400: {text}; try again") == f"400: {text}; try again"
+def test_ordinary_messages_are_unchanged() -> None:
+    for text in ORDINARY:
+        assert without_secrets(text) == text
+        assert without_secrets(f"400: {text}; try again") == f"400: {text}; try again"
 
 
 #: Texts with a token, as in headers, errors of libraries and settings.

@@ -196,8 +196,7 @@ def test_the_past_is_read_only(sign: Signer, lake_on_s3: tl.Lakehouse) -> None:
     assert sign.client("POST", path, {**body, "method": "PUT"}, token=WALT).code == 403
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE"])
-def test_a_query_that_does_something_else_is_not_signed(sign: Signer, method: str) -> None:
+def test_a_query_that_does_something_else_is_not_signed(sign: Signer) -> None:
     queries = [
         "?acl",
         "?policy",
@@ -223,9 +222,10 @@ def test_a_query_that_does_something_else_is_not_signed(sign: Signer, method: st
         "?uploadId=x&partNumber=1&acl",
     ]
     meant = {("GET", "?partNumber=1"), ("POST", "?uploadId=x"), ("DELETE", "?uploadId=x")}
-    for query in queries:
-        expected = 200 if (method, query) in meant else 400 if "+" in query or ";" in query else 403
-        assert sign(method, f"{sign.location}/data/a{query}", token=ROOT).code == expected, query
+    for method in ["GET", "PUT", "POST", "DELETE"]:
+        for query in queries:
+            expected = 200 if (method, query) in meant else 400 if "+" in query or ";" in query else 403
+            assert sign(method, f"{sign.location}/data/a{query}", token=ROOT).code == expected, query
 
 
 def test_no_signature_permits_deletion(sign: Signer, s3: S3Server) -> None:
