@@ -91,8 +91,7 @@ class Work:
 
     def latest(self) -> int:
         """Create, write and read tables at the latest version. Returns the version, which has two tables of two
-        rows.
-        """
+        rows."""
         check, run, lake = self._report.check, self._engine.run, self._lake
         self._attach("lake", "@latest")
         run(f"CREATE {self._namespace_word} lake.shop")

@@ -111,8 +111,7 @@ def cargo(work: Path, runs: list[str]) -> str | None:
 
 def pytest(work: Path, tests: list[str]) -> str | None:
     """The first of these tests that fails. Raises `Unusable` if the package cannot be imported or a test does not
-    exist.
-    """
+    exist."""
     environment = {**os.environ, "PYTHONPATH": str(work / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
     options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "check": False}
     try:

@@ -144,8 +144,7 @@ def write_lakehouse(name: str) -> dict[str, bytes]:
 
 def write_held_definitions() -> dict[str, bytes]:
     """Write a lakehouse on a remote store whose last writer died after the root, before the files of the definitions in
-    it.
-    """
+    it."""
     name = archive.HELD_DEFINITIONS
     prefix = "golden/"
     with stepped_store.running() as store:

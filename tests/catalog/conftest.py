@@ -27,8 +27,7 @@ def warehouse(tmp_path: Path) -> Path:
 @pytest.fixture(params=CATALOGS)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path, warehouse: Path) -> Iterator[Catalog]:
     """Each tested catalog, empty: a lakehouse on its latest version, a lakehouse in a transaction, and PyIceberg's
-    catalogs.
-    """
+    catalogs."""
     kind: str = request.param
     empty: Catalog
     if kind == "sql":

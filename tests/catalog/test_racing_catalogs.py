@@ -68,8 +68,7 @@ def ids(catalog: TrinityLakeCatalog) -> list[int]:
 @pytest.mark.parametrize("handles", ["own", "shared"])
 def test_appends_from_many_threads_all_land(root: str, handles: str) -> None:
     """Appends from many threads all succeed, with a separate lakehouse handle for each catalog, as in processes, and
-    with one table handle for all threads.
-    """
+    with one table handle for all threads."""
     shared = load(root).load_table(TABLE)
     tables = [shared if handles == "shared" else load(root).load_table(TABLE) for _ in range(THREADS)]
     appends = 3

@@ -148,8 +148,7 @@ def test_a_requirement_alone_makes_no_version(pair: tl.Lakehouse) -> None:
 
 def test_requirements_are_checked_again_up_to_max_attempts(pair: tl.Lakehouse) -> None:
     """Requirements are checked again at most `max_attempts` times if another writer changes the table each time in a
-    way that the requirements allow.
-    """
+    way that the requirements allow."""
     txn = excluding(pair, "a.left", "a.right")
     changes = itertools.count()
 

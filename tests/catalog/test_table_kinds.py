@@ -271,8 +271,7 @@ def test_a_creation_from_updates_alone_gets_an_id_and_a_location(
     catalog: TrinityLakeCatalog, lake: tl.Lakehouse
 ) -> None:
     """A new table whose updates contain neither an id nor a location gets both from the catalog, as for an engine
-    behind a server.
-    """
+    behind a server."""
     creation = catalog.create_table_transaction(TABLE, SCHEMA)
     kept = tuple(one for one in creation._updates if one.action not in ("assign-uuid", "set-location"))
     catalog.commit_table(creation._table, (AssertCreate(),), kept)

@@ -25,8 +25,7 @@ ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A lakehouse with two more versions: version 1 has the table `nyc.t` and the view `nyc.v`, version 2 drops the
-    view.
-    """
+    view."""
     root = str(tmp_path / "lake")
     lake = tl.create(root, name="demo", durability="none")
     with lake.transaction(message="load", author="etl") as txn:
@@ -91,7 +90,6 @@ def test_show_lists_no_removed_partition_field(root: str) -> None:
 
 
 def test_show_of_a_table_whose_summary_has_no_numbers(root: str, tmp_path: Path) -> None:
-    """`show` works for a table whose summary has no valid number, such as "²" or a word."""
     other = tl.create(tmp_path / "other")
     other.create_namespace("n")
     other.create_table("n.t", {"id": "int"}).append({"id": [1]})
@@ -224,8 +222,7 @@ def test_a_secret_comes_from_a_file_or_a_variable(root: str, tmp_path: Path, mon
 
 def test_names_of_secrets_are_recognized_in_every_spelling() -> None:
     """Names of secrets are recognised in every spelling, also the key of an Azure account, which Spark does not
-    recognise.
-    """
+    recognise."""
     for name, secret in [
         ("adls.auth.shared-key.account.key", True),
         ("adls.sas-token.account.dfs.core.windows.net", True),

@@ -87,7 +87,6 @@ def test_values_of_types_that_only_duckdb_has_are_spelled_alike(root: str) -> No
 
 
 def test_columns_of_the_same_name_are_distinct_in_json(root: str) -> None:
-    """JSON output has all columns of a query, also if two have the same name, as in joins."""
     shown = run("--root", root, "--json", "SELECT 1 AS id, 2 AS id, 3 AS id_1").stdout
     assert json.loads(shown) == [{"id": 1, "id_2": 2, "id_1": 3}]
 
@@ -220,8 +219,7 @@ def test_statements_end_at_semicolons(text: str, parts: list[str]) -> None:
 
 def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
     """The shell works on a terminal: history, a statement of two lines, an error that does not end the shell, and
-    Ctrl-C.
-    """
+    Ctrl-C."""
     main, side = pty.openpty()
     env = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "dumb"}
     process = subprocess.Popen(
@@ -296,7 +294,6 @@ def test_the_shell_talks_on_a_terminal(root: str, tmp_path: Path) -> None:
 
 
 def test_statement_records_message_and_author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statement of the command line has a message and an author in the log."""
     root = str(tmp_path / "lake")
     lake = tl.create(root)
     lake.create_namespace("a")
@@ -345,8 +342,7 @@ def test_a_second_ctrl_c_does_not_end_the_shell(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A key that repeats sent Ctrl-C again while the shell handled the first one. The shell ended, and its transaction
-    was neither committed nor rolled back.
-    """
+    was neither committed nor rolled back."""
     lines = iter([".begin", "^C", "SELECT 42 AS answer;"])
     interrupts = [KeyboardInterrupt()]
 
@@ -376,7 +372,6 @@ def test_a_second_ctrl_c_does_not_end_the_shell(
 def test_shell_survives_every_error_with_its_transaction(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error of any kind ends only the statement, not the shell or its open transaction."""
 
     class Broken(ResultPrinter):
         def show(self, query: Query) -> None:

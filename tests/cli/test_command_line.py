@@ -83,7 +83,6 @@ HEAVY = {
 
 
 def test_help_imports_neither_commands_nor_libraries() -> None:
-    """`trinitylake --help` imports no command, and so not Arrow, PyIceberg or rich."""
     modules = modules_after("--help")
     assert not modules & (HEAVY | {"rich", "trinitylake._core", "pydantic"})
     ours = {name for name in modules if name.startswith("trinitylake")}
@@ -117,7 +116,6 @@ def test_reading_rows_does_not_import_pandas_or_parsers(root: str, arguments: li
 
 
 def test_reading_rows_of_an_evolved_table_does_not_import_the_converter_of_schemas(root: str) -> None:
-    """Reading rows of a table to which a column was added takes no additional imports."""
     table = tl.open(root).table("shop.orders")
     with table.update_schema() as update:
         update.add_column("note", "varchar")
@@ -181,7 +179,6 @@ def test_first_rows_of_a_table_need_no_garbage_collection(root: str) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_command_runs_without_standard_output(root: str, closed: str) -> None:
-    """A command runs without standard output, as in daemons and cron jobs."""
     name = f"n{len(closed)}"
     statement = f"{sys.executable} -m trinitylake sql --root {root} 'CREATE SCHEMA {name}' {closed}"
     done = subprocess.run(["sh", "-c", statement], capture_output=True, text=True)
@@ -242,7 +239,6 @@ def test_mistakes_of_users_are_one_line_without_a_traceback(root: str, command: 
 
 
 def test_commands_that_take_an_author_take_a_message() -> None:
-    """Every command with `--author` has `--message`."""
     takes = {name: {option for one in loaded(name).params for option in one.opts} for name in COMMANDS}
     lacking = [name for name, options in takes.items() if "--author" in options and "--message" not in options]
     assert lacking == ["log", "erase"], "the author of `log` is a filter, and --reason of `erase` is the message"
@@ -279,7 +275,6 @@ def test_summary_of_each_command_fits_into_its_line_of_the_help(group: list[str]
 
 
 def test_list_of_commands_has_the_summary_of_each_command() -> None:
-    """The summaries in the list of commands equal the help of the commands, which are not imported for the list."""
     for name in COMMANDS:
         said = " ".join(loaded(name).help.split())
         assert said.startswith(COMMANDS[name].help.rstrip(".")[:20]), name
@@ -289,7 +284,6 @@ def test_list_of_commands_has_the_summary_of_each_command() -> None:
 
 
 def test_every_error_has_one_shape_under_json(root: str) -> None:
-    """With `--json` every error is JSON of the same form, also an error about options."""
     for arguments, code, kind in [
         (["log", "--limit", "many"], 2, "usage"),
         (["lgo"], 2, "usage"),
@@ -411,7 +405,6 @@ def test_names_and_messages_are_escaped_for_the_terminal(hostile: str, tmp_path:
 
 @pytest.mark.parametrize("name", ["shop", "x" * 90, HOSTILE], ids=["short", "long", "hostile"])
 def test_no_line_is_longer_than_a_terminal_of_80_columns(tmp_path: Path, name: str) -> None:
-    """Lines of the log and of histories fit into 80 columns."""
     root = str(tmp_path / "lake")
     lake = tl.create(root, name=name, durability="none")
     with lake.transaction(message="a message " * 20, author="somebody@example.com") as txn:
@@ -447,7 +440,6 @@ def test_console_escapes_every_kind_of_output(capsys: pytest.CaptureFixture[str]
 def test_columns_are_as_wide_as_what_is_printed_in_them(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Columns of tables are as wide as the escaped text that is printed in them."""
     monkeypatch.setenv("COLUMNS", "80")
     name = "evil\x1b\u202e\x1b\u202e"
     grid = output.grid("name")
@@ -548,8 +540,7 @@ EXACT_JSON = [
 
 def test_output_is_exact_and_alike_in_all_commands(root: str) -> None:
     """Output is exact and equal in all commands. `head` truncated timestamps, `cat` printed bytes as Python does, and
-    both printed NaN, which is not JSON.
-    """
+    both printed NaN, which is not JSON."""
     lake = tl.open(root)
     properties = {"write.metadata.metrics.default": "none"}
     lake.create_table("shop.exact", pa.table(EXACT), properties=properties).append(pa.table(EXACT))

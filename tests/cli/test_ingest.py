@@ -165,8 +165,7 @@ def test_wrong_arguments_are_usage_errors(lake: tl.Lakehouse, tmp_path: Path) ->
 
 def test_fields_of_csv_are_those_of_duckdb(tmp_path: Path) -> None:
     """Empty fields of CSV are NULL, and quoted empty fields are not, as in DuckDB. Python's csv module does not
-    distinguish them.
-    """
+    distinguish them."""
     import duckdb
 
     choose = random.Random(7)

@@ -116,8 +116,7 @@ def test_types_that_no_table_stores_name_the_file_and_the_option(loader: Loader,
 
 def test_parquet_files_that_do_not_fit_together_name_the_second_one(loader: Loader) -> None:
     """If Parquet files have contradicting types, the error names the second file and the option. It named the first of
-    all files.
-    """
+    all files."""
     paths = [str(loader.folder / f"{number}.parquet") for number in range(3)]
     for path, values in zip(paths, ([1], ["x"], [2]), strict=True):
         parquet.write_table(pa.table({"a": values}), path)
@@ -137,8 +136,7 @@ def test_long_rows_are_loaded_and_do_not_hide_other_errors(loader: Loader) -> No
 
 def test_a_line_of_excel_that_names_the_delimiter_is_no_header(loader: Loader) -> None:
     """The line `sep=;` of Excel is not a header. The error recommended `--skip 1 --no-header`, with which the header
-    would have become a row.
-    """
+    would have become a row."""
     assert "use --skip 1" in loader.load("sep=;\r\na;b\r\n1;2\r\n", code=2).stderr
     loader.load("sep=;\r\na;b\r\n1;2\r\n", "--skip", "1")
     assert loader.rows() == [{"a": 1, "b": 2}]
@@ -434,8 +432,7 @@ def test_numbers_of_json_are_texts_as_they_are(loader: Loader) -> None:
 )
 def test_json_whose_fields_are_no_columns_is_refused(loader: Loader, text: str) -> None:
     """JSON whose fields differ only in case is refused. DuckDB named the columns of `a` and `A` a and A_1, and read
-    NULL for the second one.
-    """
+    NULL for the second one."""
     refused = loader.load(text, name="rows.json", code=2).stderr
     assert "invalid_argument" in refused
     assert "LINE 1" not in refused
@@ -445,7 +442,6 @@ def test_json_whose_fields_are_no_columns_is_refused(loader: Loader, text: str) 
 
 @pytest.mark.parametrize("text", ['[{"a": 1}, {"a": 2}]', '{"a": 1}\n{"a": 2}\n'])
 def test_byte_order_mark_of_json_is_ignored(loader: Loader, text: str) -> None:
-    """A byte order mark before JSON is ignored."""
     loader.load("\ufeff" + text, name="rows.json")
     assert loader.rows() == [{"a": 1}, {"a": 2}]
 
@@ -461,7 +457,6 @@ def test_type_uuid_makes_a_column_of_uuids(loader: Loader, select: list[str]) ->
 
 
 def test_null_in_a_required_column_is_a_bad_row(loader: Loader) -> None:
-    """A null in a required column is a bad row, which the load can leave out."""
     bad = loader.folder / "bad.jsonl"
     for options in (["--primary-key", "k"], []):
         loader.load("k,v\n1,a\n,b\n3,c\n", *options, "--bad-rows", str(bad))
@@ -473,7 +468,6 @@ def test_null_in_a_required_column_is_a_bad_row(loader: Loader) -> None:
 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_value_beyond_a_declared_limit_is_a_bad_row(loader: Loader, format: str) -> None:
-    """A value beyond its declared limit is a bad row with its line, which the load can leave out."""
     loader.lake.create_namespace("shop")
     loader.lake.create_table("shop.t", {"k": "smallint", "v": "varchar(3)"})
     values = [(1, "äöü"), (2, "abcd"), (70000, "a"), (4, "ok")]
@@ -526,7 +520,6 @@ def test_long_integers_in_nested_json_are_exact_or_refused(loader: Loader) -> No
 
 @pytest.mark.parametrize("number", ["1234567890123456.7891", "-0.1", "1.10", "1e-10", "9" * 28 + "." + "9" * 10])
 def test_decimals_and_texts_in_nested_json_are_exact(loader: Loader, number: str) -> None:
-    """Decimals in nested JSON are exact, and strings unchanged."""
     loader.lake.create_namespace("shop")
     fields = '"x DOUBLE" decimal(38, 10), double double, name varchar'
     loader.lake.create_table("shop.t", {"id": "int", "s": f"row({fields})", "l": "array(decimal(38, 10))"})
@@ -662,7 +655,6 @@ def test_detected_type_accepts_after_the_sample_what_it_accepts_in_it(loader: Lo
 
 @pytest.mark.parametrize(("type", "exact", "rounded"), [("double", 2**53, 2**53 + 1), ("real", 2**24, 2**24 + 1)])
 def test_integer_in_a_column_of_floats_is_exact(loader: Loader, type: str, exact: int, rounded: int) -> None:
-    """An integer in a column with fractions is exact: 9007199254740993 does not become 9007199254740992."""
     files = loader.file(f"a\n{rounded}\n", "one.csv"), loader.file("a\n1.5\n", "two.csv")
     if type == "double":
         loader.run(*files, "shop.texts", "--create")

@@ -68,7 +68,6 @@ def test_since_a_time_before_the_first_version_chooses_all(shop: tl.Lakehouse) -
 def test_rollback_prints_what_it_undoes_before_and_after(
     shop: tl.Lakehouse, objects: tuple[str, ...], versions: int
 ) -> None:
-    """A rollback prints the authors and times of the versions that it undoes, before and after."""
     before, target = shop.version, shop.version - 6
     undoes = f"undoes {versions} versions by cron"
     assert undoes in run(shop, "rollback", str(target), *objects, "--dry-run")

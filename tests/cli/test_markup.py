@@ -48,8 +48,7 @@ class Page(HTMLParser):
 
 def test_a_hostile_text_becomes_no_element_and_no_attribute() -> None:
     """A hostile text adds no element or attribute to the page. A notebook that listed tables executed a table's name,
-    `<script>…`.
-    """
+    `<script>…`."""
     for place in range(len(HOSTILE)):
         text = HOSTILE[place]
         source = framed(table([text], [[text]], caption=text), pairs([(text, text)]), element("p", text, title=text))

@@ -146,8 +146,7 @@ def test_arguments_of_wrong_types_raise_invalid_argument(
     kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arguments of wrong types raise `InvalidArgument`. Most of them raised errors of Python, such as `OverflowError:
-    can't convert negative int to unsigned` for the version -1.
-    """
+    can't convert negative int to unsigned` for the version -1."""
     monkeypatch.chdir(tmp_path)
     complaints = []
     holder = HOLDERS[kind](new_lake())
@@ -273,8 +272,7 @@ def test_good_filters_are_read() -> None:
 @pytest.mark.parametrize("suffix", [".parquet", "-m0.avro", "snap-"])
 def test_the_error_for_a_missing_file_names_table_and_version(tmp_path: Path, suffix: str) -> None:
     """The error for a missing file names the table and the version. `FileNotFoundError: Failed to open local file …`
-    named neither.
-    """
+    named neither."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("a")
     lake.create_table("a.t", {"x": "bigint"}).append({"x": [1, 2]})

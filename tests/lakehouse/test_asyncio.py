@@ -122,8 +122,7 @@ def test_an_exception_rolls_back(shop: tl.Lakehouse) -> None:
 
 def test_concurrent_statements_of_a_transaction_run_one_after_the_other(shop: tl.Lakehouse) -> None:
     """Concurrent statements of a transaction run one after the other. A transaction is not thread-safe, and concurrent
-    tasks use it from several threads.
-    """
+    tasks use it from several threads."""
     inside: list[int] = []
 
     def slowly(number: int) -> Iterator[pa.RecordBatch]:
@@ -167,8 +166,7 @@ def test_an_async_iterable_is_appended_as_it_comes(shop: tl.Lakehouse) -> None:
 
 def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> None:
     """A cancelled statement rolls its transaction back. Its thread cannot be stopped, so the rollback at the end of the
-    block waits for the statement.
-    """
+    block waits for the statement."""
     begun, may_end = threading.Event(), threading.Event()
 
     def slowly() -> Iterator[pa.RecordBatch]:
@@ -195,7 +193,6 @@ def test_cancelled_statement_rolls_its_transaction_back(shop: tl.Lakehouse) -> N
 
 
 def test_outcome_of_a_cancelled_commit_is_found_by_its_id(shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cancelled commit continues in its thread. The outcome is available by the id of the transaction."""
     begun, may_end = threading.Event(), threading.Event()
     commit = tl.Transaction.commit
 

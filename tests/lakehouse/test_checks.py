@@ -68,8 +68,7 @@ def test_a_check_runs_again_when_a_table_that_it_only_read_was_changed(shop: tl.
 
 def test_checks_hold_for_the_version_that_the_root_creates(shop: tl.Lakehouse) -> None:
     """Checks hold for the committed version. Another transaction commits right after the check ran, which is the latest
-    possible time.
-    """
+    possible time."""
     check = Known()
 
     def check_and_lose(txn: tl.Transaction) -> bool:
@@ -201,8 +200,6 @@ def test_reads_of_a_check_are_not_in_the_diff(shop: tl.Lakehouse) -> None:
 
 
 def test_a_write_does_not_conflict_with_a_check_that_read_the_table(shop: tl.Lakehouse) -> None:
-    """A transaction does not conflict with a change of a table that only its check read, and does not rebase this
-    table."""
     writer = shop.begin()
     writer.alter_namespace("shop", {"open": "yes"})
     writer.alter_table("shop.customers", {"comment": "ours"})
@@ -240,8 +237,7 @@ def test_a_saved_transaction_is_checked_against_the_newest_tables(shop: tl.Lakeh
 
 def test_a_rule_over_two_tables_is_never_broken_by_writers_that_check_it(shop: tl.Lakehouse) -> None:
     """Concurrent writers that check a rule over two tables never break it (write skew). One writer deletes customers,
-    the others add orders of these customers; each writes only one table.
-    """
+    the others add orders of these customers; each writes only one table."""
     failed = []
 
     def write(change: Load) -> None:
@@ -495,7 +491,6 @@ def test_a_check_that_writes_is_refused_at_once(
 
 @pytest.mark.parametrize("n_rows", [1, 300_000])
 def test_a_check_that_writes_the_first_table_of_its_transaction_is_refused(shop: tl.Lakehouse, n_rows: int) -> None:
-    """A check cannot write, also if the transaction has opened no table before."""
     before = orders(shop)
     txn = shop.begin()
     txn.create_namespace("other")

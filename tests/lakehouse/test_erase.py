@@ -50,8 +50,7 @@ def people(*emails: str | None, first: int = 1) -> pa.Table:
 
 def holding(root: Path, value: str) -> list[str]:
     """Files and folders below a root whose name, bytes or decoded content contains a value. Uses no code of this
-    library.
-    """
+    library."""
     return sorted(
         str(path.relative_to(root))
         for path in root.rglob("*")
@@ -404,7 +403,6 @@ def test_a_tag_and_a_saved_transaction_are_named_before_anything_changes(lake: t
 def test_branches_and_tags_of_the_table_stay_without_the_rows(
     lake: tl.Lakehouse, tmp_path: Path, history: History
 ) -> None:
-    """An erasure keeps branches and tags of the table, without the rows."""
     plain(lake)
     iceberg = lake.table("raw.orders").iceberg
     iceberg.manage_snapshots().create_tag(iceberg.current_snapshot().snapshot_id, "audit").commit()

@@ -98,9 +98,8 @@ def changes(lake: tl.Lakehouse, since: int, until: int) -> list[dict[str, Any]]:
 def test_the_erasing_process_shows_and_restores_no_row_from_its_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_by: str
 ) -> None:
-    """The process that erases forgets cached metadata, also if no file could be deleted. Otherwise an earlier
-    version would still have the rows, and an append after a rollback would write them into the latest version.
-    """
+    """The process that erases forgets cached metadata, also if no file could be deleted. Otherwise an earlier version
+    would still have the rows, and an append after a rollback would write them into the latest version."""
     monkeypatch.setattr(erasure, "_COLLECTED_AFTER_SECONDS", 0)  # the files are too young to be deleted in any case
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
@@ -441,8 +440,7 @@ def test_a_copy_under_another_name_is_found_and_can_be_erased(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """An erasure finds a copy of the table that a rollback created under another name and id. The copy can be erased,
-    too.
-    """
+    too."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
     lake.create_table("raw.orders", SCHEMA).append(people("bob", ANN))

@@ -59,8 +59,7 @@ def test_external_table_reads_one_metadata_file_until_it_is_altered(nyc: tl.Lake
 
 def test_an_external_table_that_lists_no_sort_order_is_unsorted(nyc: tl.Lakehouse, catalog: SqlCatalog) -> None:
     """An external table whose metadata lists no sort order is unsorted. Metadata need not list order 0, and
-    `table.sort_order` raised StopIteration.
-    """
+    `table.sort_order` raised StopIteration."""
     given = local_path(catalog.load_table("sales.orders").metadata_location)
     odd = given.with_name("00009-odd.metadata.json")
     odd.write_text(json.dumps(json.loads(given.read_text()) | {"default-sort-order-id": 0, "sort-orders": []}))
@@ -216,9 +215,8 @@ def test_external_metadata_with_files_of_the_lakehouse_is_refused(
 def test_files_of_the_lakehouse_are_not_external_in_another_spelling(
     disk: tl.Lakehouse, catalog: SqlCatalog, spelling: str
 ) -> None:
-    """Metadata below the root cannot be registered as external in another spelling, such as with `//`. Otherwise
-    vacuum would delete its files.
-    """
+    """Metadata below the root cannot be registered as external in another spelling, such as with `//`. Otherwise vacuum
+    would delete its files."""
 
     def respelled(uri: str) -> str:
         return uri.replace("/lake/", f"/lake{spelling}", 1)
@@ -237,8 +235,7 @@ def test_fsck_reports_an_external_table_whose_files_vacuum_would_delete(
     disk: tl.Lakehouse, catalog: SqlCatalog
 ) -> None:
     """fsck reports an external table whose files vacuum would delete. An earlier release registered such a table
-    without a check.
-    """
+    without a check."""
     orders = catalog.load_table("sales.orders")
     disk.create_table("ns.orders", metadata_location=orders.metadata_location)
     assert disk.maintenance.fsck(files=True).findings == ()
@@ -252,7 +249,6 @@ def test_fsck_reports_an_external_table_whose_files_vacuum_would_delete(
 
 
 def test_an_external_table_whose_manifests_cannot_be_read_is_refused(disk: tl.Lakehouse, catalog: SqlCatalog) -> None:
-    """An external table whose manifests cannot be read is refused, because its files are unknown."""
     orders = catalog.load_table("sales.orders")
     snapshot = orders.current_snapshot()
     assert snapshot is not None

@@ -85,7 +85,6 @@ def test_stats_count_every_file_once(lake: tl.Lakehouse, root: Path) -> None:
 
 
 def test_delete_files_are_distinguished_from_data_files(lake: tl.Lakehouse) -> None:
-    """Delete files, which slow reads down, are not counted as data files."""
     lake.create_namespace("a")
     lake.create_table("a.t", ROWS.schema).append(ROWS)
     with_position_deletes(lake)

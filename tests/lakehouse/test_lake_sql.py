@@ -348,8 +348,7 @@ def test_errors_are_raised_when_the_query_is_made(shop: tl.Lakehouse) -> None:
 
 def test_error_shows_the_position_in_the_query(shop: tl.Lakehouse) -> None:
     """Errors quote the line of the user's query. They quoted a line with DESCRIBE, which this library adds to find the
-    columns of a query.
-    """
+    columns of a query."""
     with pytest.raises(tl.InvalidArgument) as caught:
         shop.sql("SELECT nothing FROM shop.orders")
     *_, line, pointer = caught.value.message.splitlines()
@@ -479,8 +478,7 @@ def test_reading_takes_no_more_memory_than_a_stream_needs(tmp_path: Path) -> Non
 
 def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> None:
     """In the first half of a recursive query, the name of the query means the table with this name, not the query's own
-    rows.
-    """
+    rows."""
     lake.create_namespace("a")
     lake.create_table("a.parts", {"id": "bigint"}).append({"id": [1]})
     lake.create_view(
@@ -490,9 +488,8 @@ def test_a_recursive_query_begins_with_what_has_its_name(lake: tl.Lakehouse) -> 
 
 
 def test_letters_beyond_ascii_are_case_sensitive(lake: tl.Lakehouse) -> None:
-    """Names with "é" and "É" are different, as in DuckDB. Otherwise a column would have a wrong name, or rows would
-    be missing.
-    """
+    """Names with "é" and "É" are different, as in DuckDB. Otherwise a column would have a wrong name, or rows would be
+    missing."""
     lake.create_namespace("a")
     lake.create_table("a.é", {"é": "bigint", "É": "bigint"}).append({"é": [1], "É": [2]})
     lake.create_table("a.É", {"x": "bigint"}).append({"x": [3]})
@@ -526,8 +523,7 @@ def test_query_runs_without_a_serialized_plan(shop: tl.Lakehouse) -> None:
 
 def test_no_value_changes_on_its_way_from_duckdb_to_arrow(shop: tl.Lakehouse) -> None:
     """DuckDB exports integers from 2^127 to Arrow as negative numbers, such as half of all MD5 numbers, bits with its
-    inner encoding, and times without their zone. `to_arrow` returned, and tables stored, these other values.
-    """
+    inner encoding, and times without their zone. `to_arrow` returned, and tables stored, these other values."""
     largest = f"{2**127}::UHUGEINT"
     two_hours = dt.timezone(dt.timedelta(hours=2))
     for sql, value in [
@@ -563,8 +559,7 @@ def test_is_null_of_nested_columns(lake: tl.Lakehouse, column: str) -> None:
 )
 def test_parts_of_structures_have_any_name(lake: tl.Lakehouse, names: list[str]) -> None:
     """Fields of structs can have any name. Files contain `A_x20b` for `A b`, and DuckDB, which finds fields by name,
-    read NULL, so an UPDATE changed wrong rows.
-    """
+    read NULL, so an UPDATE changed wrong rows."""
     lake.create_namespace("a")
     kind = pa.struct([(name, pa.int64()) for name in names])
     row = dict(zip(names, (4, 1), strict=True))
@@ -649,8 +644,7 @@ def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
 
 class _Connection:
     """A connection whose computation ends when it is interrupted. The first call of `interrupt` raises
-    KeyboardInterrupt, as after another Ctrl-C.
-    """
+    KeyboardInterrupt, as after another Ctrl-C."""
 
     def __init__(self) -> None:
         self.has_ended = threading.Event()

@@ -95,8 +95,7 @@ def test_created_tables_are_no_inputs_and_dropped_ones_are_marked(
 
 def test_reads_through_pyiceberg_are_inputs(shop: tl.Lakehouse, client: OpenLineageClient, sent: Collected) -> None:
     """Reads through PyIceberg are inputs, although an engine that uses the catalog of a transaction calls no reading
-    method of this library.
-    """
+    method of this library."""
     with recorded(shop, shop.transaction(), client, job="j") as txn:
         catalog = TrinityLakeCatalog(transaction=txn)
         rows = catalog.load_table("shop.a").scan().to_arrow()

@@ -58,7 +58,6 @@ class Tomorrow(datetime):
 def test_snapshots_within_table_retention_survive_maintenance(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Snapshot properties of a table have precedence over the retention of versions."""
     lake.alter_table("shop.as_it_is", {"history.expire.min-snapshots-to-keep": "100"})
     with lake.table("shop.orders")._writing() as iceberg:
         first = iceberg.metadata.snapshots[0].snapshot_id
@@ -174,7 +173,6 @@ def test_each_step_can_be_turned_off_and_a_misspelt_property_is_refused(lake: tl
 
 
 def test_maintenance_commits_have_author_and_message(lake: tl.Lakehouse, root: Path) -> None:
-    """The versions of maintenance have the given author and message in the log."""
     with lake.begin(id="job-1") as txn:
         txn.create_namespace("by_id")
     lake.create_namespace("after")

@@ -268,8 +268,7 @@ def test_namespace_is_altered_on_the_latest_version(tmp_path: Path) -> None:
 
 def test_namespace_is_altered_on_a_handle_with_expired_versions(tmp_path: Path) -> None:
     """A statement on a handle whose known version has expired sees the latest version, and does not undo a change of
-    another process.
-    """
+    another process."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("shop", {"first": "1"})
     other = tl.open(str(tmp_path / "lake"))

@@ -78,7 +78,6 @@ def shown(handle: Any) -> str:
 
 
 def test_a_scan_of_all_rows_says_so(lake: tl.Lakehouse) -> None:
-    """The HTML of a scan without a filter says that it has all rows, not `AlwaysTrue()`."""
     lake.create_namespace("shop")
     table = lake.create_table("shop.orders", {"id": "bigint"})
     shown = table.scan()._repr_html_()
@@ -151,7 +150,6 @@ def test_html_reprs_escape_hostile_texts(tmp_path: Path, place: int) -> None:
 
 
 def test_html_repr_of_a_deleted_lakehouse(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """The HTML of a deleted lakehouse shows the error instead of a traceback."""
     before = [*handles(lake)]
     (tmp_path / "lake").rename(tmp_path / "away")
     for handle in before:

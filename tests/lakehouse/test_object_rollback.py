@@ -21,8 +21,7 @@ ROWS = pa.table({"id": [1, 2, 3]})
 @pytest.fixture
 def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     """Version 1 has the namespace `shop` with the table `shop.t` and the view `shop.v`. Versions 2 and 3 append three
-    rows each.
-    """
+    rows each."""
     with lake.transaction(message="one", author="ann") as txn:
         txn.create_namespace("shop", {"owner": "ops"})
         txn.create_table("shop.t", ROWS)
@@ -105,8 +104,7 @@ def test_a_namespace_can_come_back_under_another_name(shop: tl.Lakehouse) -> Non
 
 def test_a_renamed_object_goes_back_under_its_present_name(shop: tl.Lakehouse) -> None:
     """A renamed object is rolled back under its present name. It is not restored under its old name as well, because
-    two tables with one id would share caches.
-    """
+    two tables with one id would share caches."""
     shop.rename_table("shop.t", "shop.u")
     assert shop.rollback(2, objects=["shop.t"]).names == ("shop.u",)
     assert (_rows(shop, "shop.u"), shop.tables("shop")) == (3, ["shop.u"])
@@ -242,7 +240,6 @@ def test_rollbacks_do_not_hide_changes(tmp_path: Path) -> None:
 
 
 def test_history_skips_versions_that_changed_other_objects(tmp_path: Path) -> None:
-    """The history of an object does not read versions that changed only other objects."""
     lake = tl.create(tmp_path / "lake", order=5, durability="none", properties={"root.buffer-size-bytes": "600"})
     for number in range(60):
         lake.create_namespace(f"m{number:03}")
@@ -318,7 +315,6 @@ def test_undrop_to_another_name_restores_the_dropped_object_not_its_successor(tm
 
 
 def test_maintenance_compacts_a_copy_that_shares_files(tmp_path: Path) -> None:
-    """Maintenance compacts a copy, although the copy names files in the folder of its origin."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("shop")
     lake.create_table("shop.t", ROWS)

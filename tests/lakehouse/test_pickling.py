@@ -78,7 +78,6 @@ def test_unpickled_lakehouse_has_the_latest_version_and_is_writable(lake: tl.Lak
 
 
 def test_pickled_handle_keeps_its_options(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pickle keeps the durability and the size of the cache."""
     asked: list[Any] = []
     real = _core.Lakehouse.open
 
@@ -230,8 +229,7 @@ def test_unpickling_a_deleted_lakehouse_raises(lake: tl.Lakehouse, tmp_path: Pat
 
 def test_a_pickle_of_another_release_is_refused_before_anything_is_opened(lake: tl.Lakehouse) -> None:
     """A pickle of another release is refused before anything is opened. A worker with an older release misinterpreted
-    the options of a newer pickle.
-    """
+    the options of a newer pickle."""
 
     class Later(pickle.Pickler):
         def reducer_override(self, one: Any) -> Any:
@@ -248,8 +246,7 @@ def test_a_pickle_of_another_release_is_refused_before_anything_is_opened(lake: 
 
 def test_a_pickle_of_this_form_stays_readable(lake: tl.Lakehouse) -> None:
     """A pickle of the present format stays readable. If the literal bytes of this test must change, `PICKLE_FORMAT`
-    must change, too.
-    """
+    must change, too."""
     written = (
         f"\x80\x04ctrinitylake.lakehouse.lakehouse\nreopened_lakehouse\n(ctrinitylake.base.pickling\nopened_storage\n"
         f"(K\x01V{lake.uri}\nNV{'none'}\n]tRNtR."
@@ -436,8 +433,7 @@ def test_a_pool_of_processes_takes_every_handle(lake: tl.Lakehouse, method: str)
 
 def test_an_error_of_a_pool_worker_reaches_the_caller(lake: tl.Lakehouse) -> None:
     """An error of a pool worker reaches the caller, although the pool pickles in another thread than the one that waits
-    for the result.
-    """
+    for the result."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         with pytest.raises(tl.InvalidArgument, match=r"save\(\)"):
             pool.submit(use, lake.begin()).result(PATIENCE_SECONDS)

@@ -329,7 +329,6 @@ def test_the_command_line_relocates(old: Path, tmp_path: Path) -> None:
 
 
 def test_relocate_takes_former_roots_of_a_lakehouse_without_a_recorded_root(old: Path, tmp_path: Path) -> None:
-    """`relocate` accepts former roots, for a lakehouse of another implementation that recorded none."""
     expected = opened(old).table("a.t").scan().to_arrow().sort_by("id")
     forget_recorded_root(old)
     shutil.move(old, tmp_path / "new")
@@ -347,7 +346,6 @@ def test_relocate_takes_former_roots_of_a_lakehouse_without_a_recorded_root(old:
 
 
 def test_relocation_rewrites_deletion_vectors(tmp_path: Path) -> None:
-    """A relocation rewrites deletion vectors of tables of format version 3."""
     lake = tl.create(str(tmp_path / "old"), durability="none")
     with lake.transaction() as txn:
         txn.create_namespace("a")

@@ -197,8 +197,7 @@ def run_list_appends(
     lake: tl.Lakehouse, seed: int, isolation: Any, count: int
 ) -> tuple[list[Observed], dict[str, Any]]:
     """Run concurrent transactions that read some lists and append their ids to others. A list is identified by a table
-    and a key.
-    """
+    and a key."""
     chosen = random.Random(seed)
     keys = range(4)
     lists = [(name, k) for name in TABLES for k in keys]
@@ -297,8 +296,7 @@ def test_committed_transactions_have_the_same_results_one_after_the_other(
     lake: tl.Lakehouse, tmp_path: Path, seed: int, properties: dict[str, str]
 ) -> None:
     """Concurrent transactions have a serial order: every statement of each committed transaction has the same result
-    when it is run again in the order of the versions, on another lakehouse.
-    """
+    when it is run again in the order of the versions, on another lakehouse."""
     for name in TABLES:
         lake.alter_table(name, properties)
     serial = tl.create(tmp_path / "serial", name="serial")
@@ -343,8 +341,7 @@ def rows_of(lake: tl.Lakehouse, name: str) -> list[tuple[int, str]]:
 
 def test_a_commit_whose_files_another_process_has_deleted_conflicts(tmp_path: Path) -> None:
     """A commit conflicts if another process rolled its saved transaction back and deleted its files. It raised an error
-    of the file system, which a job does not expect.
-    """
+    of the file system, which a job does not expect."""
     lake = tl.create(tmp_path, durability="none")
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"id": "bigint"})

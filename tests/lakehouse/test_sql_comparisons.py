@@ -53,7 +53,6 @@ def table(tmp_path: Path, request: pytest.FixtureRequest) -> tl.Table:
 
 @pytest.mark.parametrize("filter", FILTERS)
 def test_a_scan_and_a_delete_match_the_same_rows(table: tl.Table, filter: str) -> None:
-    """A scan and a delete with one filter match the same rows, also for NULL with `!=` and `not in`."""
     shown = sorted(row["n"] for row in table.scan(filter).to_arrow().to_pylist())
     assert shown == FILTERS[filter]
     assert table.scan(filter).count() == len(shown)

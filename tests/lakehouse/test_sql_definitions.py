@@ -34,8 +34,7 @@ def described(source: Any, table: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_change_as_those_of_duckdb(shop: tl.Lakehouse, seed: int) -> None:
     """Random changes of columns have the same result as in DuckDB: both accept or refuse a change, and have the same
-    columns and rows afterwards.
-    """
+    columns and rows afterwards."""
     other = duckdb.connect()
     other.execute("CREATE SCHEMA shop")
     other.execute(
@@ -132,8 +131,7 @@ def test_another_width_of_a_transform_replaces_the_partition_field(shop: tl.Lake
 
 def test_a_quoted_name_partitions_and_sorts_by_its_own_column(shop: tl.Lakehouse) -> None:
     """In SET PARTITIONED BY, a double quote in a quoted name became a backtick, so that the table was partitioned by
-    another column, whose name has a backtick there.
-    """
+    another column, whose name has a backtick there."""
     shop.create_table("shop.quoted", {'q"q': "int", "q`q": "int", "a b": "int"})
     shop.sql("""ALTER TABLE shop.quoted SET PARTITIONED BY (bucket(2, "q""q"), "a b")""")
     shop.sql("""ALTER TABLE shop.quoted SET SORTED BY ("q`q", "q""q" DESC)""")

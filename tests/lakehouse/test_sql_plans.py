@@ -110,8 +110,7 @@ def test_duckdb_knows_the_bounds_of_a_table_of_one_file(table: tl.Table) -> None
 
 def written_elsewhere(table: tl.Table, names: list[str], ids: list[int | None]) -> None:
     """Replace the only file of the table by a file of another writer. Its first column has the value 1, the second one
-    2, and so on.
-    """
+    2, and so on."""
     (task,) = table.scan().iceberg.plan_files()
     fields = [
         pa.field(name, pa.int64(), metadata=None if id is None else {"PARQUET:field_id": str(id)})
@@ -145,8 +144,7 @@ def test_columns_of_other_writers_are_found_by_id(
 
 def test_a_name_in_capitals_is_another_column(lake: tl.Lakehouse, table: tl.Table) -> None:
     """A column in a file whose name differs only in case is another column. DuckDB considers both names equal, and
-    calls the second column of the file `x_1`.
-    """
+    calls the second column of the file `x_1`."""
     table.append({"x": [0], "y": [0]})
     written_elsewhere(table, ["X", "x", "y"], [8, 1, 2])
     assert lake.sql("SELECT x, y FROM a.t").fetchall() == [(2, 3)]
@@ -155,8 +153,7 @@ def test_a_name_in_capitals_is_another_column(lake: tl.Lakehouse, table: tl.Tabl
 @pytest.mark.parametrize("by_name", [True, False])
 def test_nan_is_found_by_a_join(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, by_name: bool) -> None:
     """A join finds NaN. DuckDB adds filters during a join, here `x > 51`, which excluded a row group by bounds without
-    NaN.
-    """
+    NaN."""
     if not by_name:
         monkeypatch.setattr(source, "has_columns_by_name", lambda path, columns: False)
     lake.create_table("a.f", {"x": "double"}).append({"x": [1.0, math.nan, 3.0]})

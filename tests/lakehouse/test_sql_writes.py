@@ -63,8 +63,7 @@ def test_the_text_of_a_statement_result_has_its_row_counts_and_version(
     shop: tl.Lakehouse, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The text of a statement's result has its row counts and its version, or says that nothing changed. CREATE SCHEMA
-    printed a table with zeros.
-    """
+    printed a table with zeros."""
     for statement, words in (
         ("CREATE SCHEMA said", "done"),
         ("CREATE TABLE said.t (id BIGINT)", "done"),
@@ -114,7 +113,6 @@ def test_rows_are_inserted_by_position_and_by_name(shop: tl.Lakehouse) -> None:
 
 
 def test_a_partitioned_table_takes_rows_without_the_column_it_is_partitioned_by(lake: tl.Lakehouse) -> None:
-    """Rows without the partition column can be appended; the column is null."""
     lake.sql("CREATE SCHEMA a")
     lake.sql("CREATE TABLE a.t (id BIGINT, day DATE) PARTITIONED BY (day)")
     lake.sql("INSERT INTO a.t (id) VALUES (1)")
@@ -123,7 +121,6 @@ def test_a_partitioned_table_takes_rows_without_the_column_it_is_partitioned_by(
 
 
 def test_merge_inserts_rows_of_a_source_with_braces(shop: tl.Lakehouse) -> None:
-    """A MERGE works with braces in its source, such as an empty JSON object."""
     shop.sql(
         "MERGE INTO shop.items AS t USING (SELECT 71 AS id, '{}' AS name) AS s ON t.id = s.id "
         "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.id, s.name)"
@@ -236,8 +233,7 @@ def test_a_statement_that_loses_a_race_is_run_again(shop: tl.Lakehouse, monkeypa
 
 def test_writes_of_different_rows_do_not_conflict(shop: tl.Lakehouse) -> None:
     """The rows that match a statement's condition are the rows that it reads. So writes with conditions on different
-    rows do not conflict.
-    """
+    rows do not conflict."""
     shop.sql("CREATE TABLE shop.days (id BIGINT, day DATE) PARTITIONED BY (day)")
     shop.sql("INSERT INTO shop.days SELECT i, DATE '2026-01-01' + i::INTEGER FROM range(4) AS r(i)")
     one, other = shop.begin(), shop.begin()
@@ -352,7 +348,6 @@ def test_statements_have_the_results_of_duckdb(
 def test_a_merge_reads_the_files_that_may_hold_a_key(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, condition: str, source: str, otherwise: str, read: int
 ) -> None:
-    """MERGE in SQL reads only files that may contain a key, as `table.merge` does."""
     from trinitylake.tables.merging import row_changes
 
     lake.sql("CREATE SCHEMA shop")

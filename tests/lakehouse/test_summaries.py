@@ -103,7 +103,6 @@ def test_each_statement_has_a_summary(shop: tl.Lakehouse, name: str) -> None:
 
 
 def test_log_prints_one_line_per_version(shop: tl.Lakehouse) -> None:
-    """`print(lake.log())` prints one readable line for each version."""
     shop.table("shop.items").append([{"id": 1, "price": 1}], message="more\n\x1b[31mitems", author="ann")
     newest, first, begun = str(shop.log()).splitlines()
     at = f"{shop.log(1)[0].created_at:%Y-%m-%d %H:%M:%S}Z"
@@ -114,7 +113,6 @@ def test_log_prints_one_line_per_version(shop: tl.Lakehouse) -> None:
 
 
 def test_statement_results_count_updated_rows(shop: tl.Lakehouse) -> None:
-    """The summary of a MERGE or UPDATE counts updated rows, which Iceberg does not count."""
     shop.table("shop.items").append([{"id": id, "price": 1} for id in range(100)])
     first = shop.begin(id="prices")
     first.sql("UPDATE shop.items SET price = 2 WHERE id < 30")
@@ -140,7 +138,6 @@ def test_statement_results_count_updated_rows(shop: tl.Lakehouse) -> None:
 
 
 def test_summaries_leave_out_properties_that_writers_set(shop: tl.Lakehouse) -> None:
-    """A summary does not mention properties that PyIceberg sets by itself."""
     name_mapping = "schema.name-mapping.default"
     table = shop.table("shop.orders").iceberg
     table.transaction().set_properties(
@@ -292,7 +289,6 @@ def test_summary_of_an_export_names_the_source_version(shop: tl.Lakehouse, tmp_p
 
 
 def test_autocommit_statements_accept_message_and_author(shop: tl.Lakehouse) -> None:
-    """Statements outside of transactions accept a message and an author."""
     note = {"message": "nightly load", "author": "ann"}
     items = shop.table("shop.items")
     items.append([{"id": 1, "price": 1}], **note)

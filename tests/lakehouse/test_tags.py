@@ -161,7 +161,6 @@ def test_tag_and_expire_commands(lake: tl.Lakehouse, root: str) -> None:
 
 
 def test_the_log_of_expired_versions_is_kept_in_a_table(lake: tl.Lakehouse) -> None:
-    """With the property `maintenance.log-table`, the log entries of expired versions are kept in a table."""
     lake.alter({"maintenance.log-table": "audit.log"})
     lake.create_namespace("a", author="ann", message="first")
     for number in range(6):

@@ -71,7 +71,6 @@ def test_an_object_without_history_is_not_found(history: tl.Lakehouse) -> None:
 
 
 def test_times_in_errors_are_dates(history: tl.Lakehouse) -> None:
-    """Errors about times contain dates, not milliseconds."""
     created = history.log(None)[-1].created_at
     oldest = f"{created:%Y-%m-%dT%H:%M:%S}.{created.microsecond // 1000:03}Z"
     expected = "no version is as old as 2000-01-01T00:00:00.000Z: the lakehouse was created at " + oldest
@@ -282,7 +281,6 @@ def test_a_time_before_the_first_version_raises_version_not_found(reference: str
 
 
 def test_a_time_without_a_zone_is_in_utc_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time without a zone is in UTC on every machine."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     naive = (datetime.now(UTC) + timedelta(seconds=1)).replace(tzinfo=None)
     for zone in ("Pacific/Kiritimati", "Pacific/Honolulu", "UTC"):
@@ -297,8 +295,7 @@ def test_a_time_without_a_zone_is_in_utc_on_every_machine(monkeypatch: pytest.Mo
 
 def test_one_statement_reads_several_versions_with_at(lake: tl.Lakehouse) -> None:
     """One statement can read several versions with `AT`, alone, in joins and through a view. The oracle is a dictionary
-    of each version's rows.
-    """
+    of each version's rows."""
     lake.create_namespace("nyc")
     lake.create_table("nyc.t", {"id": "bigint", "value": "bigint"})
     lake.create_view("nyc.v", "SELECT id, value + 1 AS value FROM t", dialect="duckdb")
@@ -333,7 +330,6 @@ def test_one_statement_reads_several_versions_with_at(lake: tl.Lakehouse) -> Non
 
 
 def test_versions_in_sql_may_be_parameters(history: tl.Lakehouse) -> None:
-    """The version in `AT (VERSION => ?)` can be a parameter."""
     count = "SELECT ? AS a, count(*) FROM nyc.t AT (VERSION => ?) WHERE id < ?"
     assert history.sql(count, ["x", 2, 3]).fetchall() == [("x", 2)]
     assert history.sql(count, ["x", 3, 3]).fetchall() == [("x", 1)]

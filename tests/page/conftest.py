@@ -29,8 +29,7 @@ def one_browser() -> Iterator[Browser]:
 @pytest.fixture
 def browser(one_browser: Browser) -> Iterator[Browser]:
     """A browser window for one test, without state of earlier tests. The test fails if the console contains an
-    error.
-    """
+    error."""
     one_browser.go("about:blank")
     one_browser.devtools("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
     one_browser.emulate(prefers_color_scheme="light")

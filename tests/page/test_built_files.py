@@ -201,8 +201,7 @@ def test_duckdb_lies_beside_a_page_that_is_given_it(tmp_path: Path) -> None:
 
 def test_the_worker_of_queries_has_its_walls() -> None:
     """DuckDB refuses external access itself, which browser tests check. The worker has a second check, in case a
-    version of DuckDB does not refuse some access.
-    """
+    version of DuckDB does not refuse some access."""
     worker = (PAGE / "src/files/sql/worker.js").read_text()
     assert "if (String(address.url ?? address) !== program) throw" in worker
     for way_out in ("XMLHttpRequest", "WebSocket", "WebTransport", "EventSource", "importScripts", "Worker"):

@@ -111,8 +111,7 @@ def test_nothing_keeps_anybody_from_using_a_view(browser: Browser, url: str, axe
 
 def test_nothing_keeps_anybody_from_using_dialogs_and_results(browser: Browser, lake: tl.Lakehouse, axe: str) -> None:
     """The same for elements that appear only after a click: timeline, row, query history, result rows, charts,
-    sign-in.
-    """
+    sign-in."""
     query = quote("SELECT id, id * 2 AS twice, NULL AS nothing FROM shop.orders")
     steps = {
         "time": ("#/", ["button.version"], "dialog .sparkline"),
@@ -163,8 +162,7 @@ def test_axe_would_find_something(browser: Browser, url: str, axe: str) -> None:
 
 def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:
     """Names, comments, properties, messages, authors, SQL, columns and values come from other people than the viewer. A
-    script in one of them would act with the viewer's token.
-    """
+    script in one of them would act with the viewer's token."""
     lake = tl.create(str(tmp_path / "lake"), name=HOSTILE[0], properties={HOSTILE[1]: HOSTILE[0]}, durability="none")
     names = [text for text in HOSTILE if "\u200b" not in text]
     columns = list(dict.fromkeys(names))

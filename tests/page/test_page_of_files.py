@@ -118,8 +118,7 @@ def test_a_browser_reads_the_files_of_a_lakehouse(
 
 def test_types_are_named_as_in_the_library(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
     """The page showed Iceberg's names of types, and different names with and without a server. Above rows, the static
-    page did so until later, and sorted numbers as text.
-    """
+    page did so until later, and sorted numbers as text."""
     types = ["boolean", "int", "bigint", "real", "double", "decimal(10,2)", "date", "time", "timestamp", "timestamptz"]
     types += ["varchar", "uuid", "fixed(7)", "binary", "array<int not null>", "map<varchar,array<bigint>>"]
     types += ['row("a b" int not null, c row(d varchar))']
@@ -142,8 +141,7 @@ def test_types_are_named_as_in_the_library(browser: Browser, lake: tl.Lakehouse,
 
 def test_names_are_those_that_the_library_reads(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
     """The core in the browser reads nodes one after the other. It must find the same names as the library in trees with
-    buffers, splits and deletes.
-    """
+    buffers, splits and deletes."""
     for number in range(0, 300, 3):
         if lake.exists(f"shop.t{number:03}"):
             lake.drop_table(f"shop.t{number:03}")
@@ -282,8 +280,7 @@ def test_hostile_files_end_in_words(browser: Browser, lake: tl.Lakehouse, tmp_pa
 
 def test_definitions_that_a_root_holds_are_shown(browser: Browser, tmp_path: Path) -> None:
     """A writer died after it had created the root and before it had created the definitions. The page showed them as
-    missing until the next commit.
-    """
+    missing until the next commit."""
     name = f"0.1/{archive.HELD_DEFINITIONS}"
     folder = archive.unpack_into(name, tmp_path / "lake")
     root = core.root_path(archive.expectation(name)["latest"])
@@ -327,8 +324,7 @@ def test_the_log_goes_on_behind_a_damaged_root(browser: Browser, tmp_path: Path)
 
 def test_hostile_names_and_words_are_nothing_but_text(browser: Browser, tmp_path: Path) -> None:
     """A server omits or escapes some text for its page, but files contain it unchanged: names, messages, rows,
-    properties.
-    """
+    properties."""
     lake = tl.create(str(tmp_path / "lake"), name=HOSTILE[0], properties={HOSTILE[1]: HOSTILE[0]}, durability="none")
     columns = [text for text in HOSTILE if "\u200b" not in text]
     rows = pa.table({name: [HOSTILE[number % len(HOSTILE)]] for number, name in enumerate(columns)})

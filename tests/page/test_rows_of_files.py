@@ -173,8 +173,7 @@ def test_only_ranges_of_large_files_are_fetched(
 
 def test_columns_are_found_by_their_ids(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
     """Found by name, a renamed column would be empty in old files, and a new column with the former name would have its
-    values.
-    """
+    values."""
     table = lake.create_table("shop.renamed", {"id": "int", "a": "varchar(9)"})
     table.append({"id": pa.array([1], pa.int32()), "a": ["old"]})
     with table.update_schema() as update:

@@ -132,8 +132,7 @@ def test_only_the_columns_of_a_query_are_read(browser: Browser, lake: tl.Lakehou
 
 def test_a_query_reaches_nothing_but_the_lakehouse(browser: Browser, lake: tl.Lakehouse, tmp_path: Path) -> None:
     """Any client may write the SQL of a view. A view that read from another address revealed its readers to that
-    host.
-    """
+    host."""
     with serving(tmp_path) as elsewhere, serving(tmp_path) as server:
         (tmp_path / "stolen.csv").write_text("a,b\n1,2\n")
         lake.create_view("shop.spy", f"SELECT * FROM read_csv('{elsewhere.url}/stolen.csv')", dialect="duckdb")

@@ -29,8 +29,7 @@ RITA, WALT, ROOT = (f"the-token-of-{name}-0123456789" for name in ("rita", "walt
 @pytest.fixture(scope="session", autouse=True)
 def _short_ticks() -> Iterator[None]:
     """Shorten the waits of Uvicorn, which checks every 0.1 s whether to stop. With a thousand servers, this saves
-    minutes.
-    """
+    minutes."""
     with mock.patch.object(uvicorn.server, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": _short_sleep})):
         yield
 
@@ -141,8 +140,7 @@ def tls(tmp_path: Path) -> tuple[dict[str, Path], ssl.SSLContext]:
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
     """Tokens of three principals: Rita is a reader of the shop, Walt a writer of the shop, and Root an admin of
-    everything.
-    """
+    everything."""
     file = tmp_path / "tokens"
     file.write_text(f"{RITA} rita reader:shop.*\n{WALT} walt writer:shop.*\n{ROOT} root admin:*\n")
     file.chmod(0o600)

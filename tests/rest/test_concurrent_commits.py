@@ -48,9 +48,8 @@ def change(**properties: str) -> dict[str, Any]:
 
 
 def test_concurrent_changes_of_one_property_all_commit(http_client: Client) -> None:
-    """Requests that set the same property wait for the table lock before they begin again. Otherwise their state
-    would be outdated again: with 8 clients, one request in 20 would get 409 after ten attempts.
-    """
+    """Requests that set the same property wait for the table lock before they begin again. Otherwise their state would
+    be outdated again: with 8 clients, one request in 20 would get 409 after ten attempts."""
 
     def work(number: int) -> set[int]:
         return {http_client("POST", ORDERS, change(color=f"{number} {again}")).code for again in range(12)}

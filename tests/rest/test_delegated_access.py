@@ -56,8 +56,7 @@ def test_an_entity_tag_of_another_principal_is_no_access(ask: Client) -> None:
 
 def test_a_response_with_access_is_never_answered_by_304(ask: Client) -> None:
     """A response with access is never replaced by 304, because it depends on the principal, the delegation mode and the
-    expiry of credentials.
-    """
+    expiry of credentials."""
     tags = {mode: ask("GET", f"{SHOP}?snapshots={mode}", token=WALT).headers["etag"] for mode in ("all", "refs")}
     assert tags["all"] != tags["refs"]
     for mode, other in (("all", "refs"), ("refs", "all")):

@@ -260,8 +260,7 @@ def test_files_on_s3_are_reached_with_vended_credentials(lake_on_s3: tl.Lakehous
 
 class Enforced:
     """A store with access control, which moto lacks: vended credentials can do only what their session policy allows.
-    `denied` contains the refused requests.
-    """
+    `denied` contains the refused requests."""
 
     ACTIONS: ClassVar = {"GET": "s3:GetObject", "HEAD": "s3:GetObject", "PUT": "s3:PutObject"}
 

@@ -28,8 +28,7 @@ def test_a_client_with_former_metadata_brings_no_row_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
 ) -> None:
     """A commit that is based on metadata from before an erasure brings no row back. A rewritten snapshot keeps its id,
-    so the client's requirement on the branch holds, but the client's manifest list names the former manifests.
-    """
+    so the client's requirement on the branch holds, but the client's manifest list names the former manifests."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("raw")
     lake.create_table("raw.orders", SCHEMA).append(people("bob", ANN, "eve"))

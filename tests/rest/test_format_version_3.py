@@ -152,8 +152,7 @@ def test_a_table_is_upgraded_and_not_downgraded(http_client: Client, lake: tl.La
 
 def test_an_encrypted_table_is_refused(http_client: Client) -> None:
     """The metadata of an encrypted table is refused. It contains keys, which PyIceberg drops, so the table would become
-    unreadable.
-    """
+    unreadable."""
     encrypted = {**V3, "encryption.key-id": "k"}
     answer = http_client(
         "POST", "/v1/namespaces/shop/tables", {"name": "secret", "schema": COLUMNS, "properties": encrypted}
@@ -169,7 +168,6 @@ def test_an_encrypted_table_is_refused(http_client: Client) -> None:
 
 
 def test_a_plan_contains_the_row_ids(http_client: Client, lake: tl.Lakehouse) -> None:
-    """A plan of the server contains the row ids, which PyIceberg's plan lacks."""
     lake.table("shop.orders").append(ROWS)
     plan = http_client("POST", "/v1/latest/namespaces/shop/tables/orders/plan", {}).body
     assert sorted(one["data-file"]["first-row-id"] for one in plan["file-scan-tasks"]) == [0, 3]
@@ -184,7 +182,6 @@ def plan_of_version_2(http_client: Client, lake: tl.Lakehouse) -> Any:
 
 
 def test_the_property_format_version_upgrades(http_client: Client, lake: tl.Lakehouse) -> None:
-    """The property `format-version`, which PyIceberg sends, upgrades the table."""
     lake.create_table("shop.old", ROWS).append(ROWS)
     path = "/v1/namespaces/shop/tables/old"
     body = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b", **V3}}]}

@@ -135,8 +135,7 @@ def test_an_unknown_outcome_is_unknown_to_every_client(
     lake: tl.Lakehouse, served: Callable[[], RestCatalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every client of a group gets an unknown outcome if the leader does. The store executes the commit and reports a
-    failure.
-    """
+    failure."""
     commit = Transaction.commit
 
     def lose(self: Transaction) -> int:

@@ -38,8 +38,7 @@ def table(name: str, n_columns: int) -> dict[str, Any]:
 
 class Meeting:
     """A block in which each thread waits until `expected` threads are in the block. Counts the threads that are in it
-    at the same time.
-    """
+    at the same time."""
 
     def __init__(self, expected: int = 1) -> None:
         self.lock, self.expected = threading.Lock(), expected
@@ -110,8 +109,7 @@ def test_large_metadata_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 def test_a_child_forked_during_a_parse_can_parse(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that is forked during a parse can parse. The thread that holds the lock in the parent does not exist in
-    the child, so the child must not wait for it.
-    """
+    the child, so the child must not wait for it."""
     text = SHAPES["columns"]
     monkeypatch.setattr(metadata, "LARGE_SIZE_BYTES", 1)
     metadata.parsed(text)

@@ -67,8 +67,7 @@ def test_rows_of_json_lines_and_arrow_are_durable_when_acknowledged(http_client:
 
 def test_requests_of_many_clients_share_commits(http_client: Client, shop: tl.Lakehouse) -> None:
     """Many requests share a commit. Their number is not limited by the 64 threads of the server, because no thread
-    waits for the commit.
-    """
+    waits for the commit."""
     before, codes = shop.version, []
 
     def send(first: int) -> None:
@@ -193,7 +192,6 @@ def test_misspelled_parameter_is_refused(http_client: Client, shop: tl.Lakehouse
 
 
 def test_damaged_arrow_streams_never_end_the_server(http_client: Client, shop: tl.Lakehouse) -> None:
-    """A changed byte in an Arrow stream never ends the server. The test changes every third byte."""
     body = arrow(pa.table({"id": [1, 2], "name": ["ab", "c"]}))
     codes = set()
     for at in range(0, len(body), 3):
@@ -258,8 +256,7 @@ def test_a_request_that_waits_for_the_buffer_keeps_its_writer(
     shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, is_dropped: bool
 ) -> None:
     """Valid rows were answered with 400, `the writer is closed`, if their request waited for a full buffer longer than
-    writers may be idle. A client does not send rows again after that answer.
-    """
+    writers may be idle. A client does not send rows again after that answer."""
     entered, leave = threading.Event(), threading.Event()
     written, answers = TableWriter.write, list[int]()
 

@@ -167,8 +167,7 @@ def paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 def mutants(body: Any) -> Iterator[Any]:
     """Copies of the body, in each of which one value is removed or replaced by a value of another type. Deep runs have
-    all copies, others a third of them.
-    """
+    all copies, others a third of them."""
     yield from WRONG
     for index, path in enumerate(paths(body)):
         for number in range(0 if DEEP else index % 3, len(WRONG) + 1, 1 if DEEP else 3):

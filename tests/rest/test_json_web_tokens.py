@@ -204,7 +204,6 @@ def test_a_principal_without_grants_gets_nothing_from_any_route(client: Client) 
 
 
 def test_a_token_is_refused_after_its_expiry(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token is refused after its expiry, also if the server accepted and cached it before."""
     token = signed(exp=int(time.time()) + 60)
     assert client("GET", "/v1/config", token=token).code == 200
 

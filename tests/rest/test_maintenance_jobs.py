@@ -40,8 +40,7 @@ def lake(tmp_path: Path) -> tl.Lakehouse:
 @pytest.fixture
 def workers() -> Iterator[WorkerPool]:
     """A pool that limits the number of workers of a run. Without a limit, a failing run would start new workers for
-    ever.
-    """
+    ever."""
     pool = CountingPool()
     yield pool
     pool.close()

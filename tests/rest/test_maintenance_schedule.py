@@ -145,8 +145,7 @@ def test_a_shutdown_stops_a_run_between_two_tables() -> None:
 
 def test_a_shutdown_waits_a_limited_time_for_maintenance(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """A shutdown waits only a limited time for maintenance, which can be interrupted anywhere. A vacuum of a million
-    files would delay the shutdown.
-    """
+    files would delay the shutdown."""
     monkeypatch.setattr(schedule_module, "PATIENCE_SECONDS", TICK_SECONDS)
     begun, may_end = threading.Event(), threading.Event()
 
@@ -177,7 +176,6 @@ def test_an_invalid_period_is_refused(lake: tl.Lakehouse, period: str, tmp_path:
 
 
 def test_skipped_tables_are_counted_by_reason(lake: tl.Lakehouse) -> None:
-    """The metrics contain the number of skipped tables by reason."""
     lake.alter({"maintenance.vacuum": "false"})
     lake.create_namespace("shop")
     for name in ("shop.orders", "shop.odd"):

@@ -126,8 +126,7 @@ def test_partition_values_contradict_neither_nan_counts_nor_bounds(
     value: float | None, nans: int | None, bound: float | None, is_accepted: bool
 ) -> None:
     """A file whose partition value contradicts its NaN counts or bounds is refused. A filter found either both rows or
-    neither of a file with 1.0 and NaN.
-    """
+    neither of a file with 1.0 and NaN."""
     schema = Schema(NestedField(1, "f", DoubleType()))
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "f"))
     bounds = None if bound is None else {1: struct.pack("<d", bound)}

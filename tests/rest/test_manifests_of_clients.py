@@ -148,8 +148,7 @@ def test_a_writer_of_one_table_commits_no_file_of_another(shop: Shop, send: Send
 
 def test_no_file_hides_behind_an_empty_block(shop: Shop) -> None:
     """A manifest with a hidden file behind an empty block is refused. The check stopped at a block without entries, but
-    the append that merged manifests read on, and added the file of another table.
-    """
+    the append that merged manifests read on, and added the file of another table."""
     own = shop.orders.location()
     files = [local_path(shop.manifest(shop.file_of(name), own, 7).manifest_path) for name in ("shop.orders", "hr.pay")]
     manifest = shop.manifest(shop.file_of("shop.orders"), own, 7)

@@ -38,8 +38,7 @@ MAX_LONG = 2**63 - 1
 
 def snapshot_like(metadata: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """The update that adds a snapshot with the files of the last one. `changes` replaces fields; None removes a
-    field.
-    """
+    field."""
     last = metadata["snapshots"][-1]
     snapshot = {
         **last,
@@ -133,8 +132,7 @@ SCHEMAS: dict[str, tuple[list[dict[str, Any]], str]] = {
 @pytest.mark.parametrize("kind", ["struct", "list", "map"])
 def test_types_of_clients_have_as_many_levels_as_others(http_client: Client, shop: tl.Lakehouse, kind: str) -> None:
     """Types in requests of clients have at most 30 levels, like all other types. Clients could stage tables and add
-    schemas with deeper types, which the commit then refused.
-    """
+    schemas with deeper types, which the commit then refused."""
 
     def nested(levels: int) -> Any:
         type: Any = "long"
@@ -168,9 +166,8 @@ def test_types_of_clients_have_as_many_levels_as_others(http_client: Client, sho
 
 @pytest.mark.usefixtures("shop")
 def test_schema_that_cannot_read_the_files_of_the_table_is_refused(http_client: Client) -> None:
-    """A schema that does not fit the files of the table is refused. Otherwise no reader could read a column whose
-    type changed, and deletes would fail in files with NULL in a column that became required.
-    """
+    """A schema that does not fit the files of the table is refused. Otherwise no reader could read a column whose type
+    changed, and deletes would fail in files with NULL in a column that became required."""
     before = http_client.table(ORDERS)
     for what, (columns, message) in SCHEMAS.items():
         assert message in commit(http_client, add_schema(*columns), CURRENT).bad_request, what
@@ -279,8 +276,7 @@ def test_replaced_table_of_version_1_loses_a_partition_column(http_client: Clien
 @pytest.mark.usefixtures("shop")
 def test_partition_specs_and_schemas_in_use_are_not_removed(http_client: Client) -> None:
     """A partition spec or schema of live files cannot be removed. Otherwise deletes would fail, and readers in Java
-    would find no spec.
-    """
+    would find no spec."""
     by_bucket = [add_spec(part()), {"action": "set-default-spec", "spec-id": -1}]
     assert commit(http_client, *by_bucket).code == 200
     assert commit(http_client, add_schema(column(1, "id"), column(9, "x")), CURRENT).code == 200
@@ -347,8 +343,7 @@ def test_partition_by_day_and_by_hour_of_one_column_is_accepted(http_client: Cli
 @pytest.mark.usefixtures("shop")
 def test_parent_that_comes_later_makes_no_circle(http_client: Client) -> None:
     """A snapshot may have a parent that was removed. A later snapshot with the id of this parent must not make a
-    cycle.
-    """
+    cycle."""
     before = http_client.table(ORDERS)
     assert commit(http_client, snapshot_like(before, snapshot_id=5, parent_snapshot_id=6)).code == 200
     assert (
@@ -364,8 +359,7 @@ def test_time_of_snapshots_does_not_go_back_whatever_the_clocks(
     http_client: Client, shop: tl.Lakehouse, skew_millis: int
 ) -> None:
     """Snapshots are ordered in time, even if the clocks of their writers differ. Otherwise Java, Go and Rust would
-    refuse the table.
-    """
+    refuse the table."""
     before = http_client.table(ORDERS)
     update = snapshot_like(before, timestamp_ms=int(time.time() * 1000) + skew_millis)
     assert commit(http_client, update, main_at(update["snapshot"]["snapshot-id"])).code == 200
@@ -413,8 +407,7 @@ def test_partition_spec_that_others_cannot_load_is_refused(http_client: Client) 
 @pytest.mark.usefixtures("shop")
 def test_partition_spec_that_java_cannot_bind_is_refused(http_client: Client) -> None:
     """Every partition spec must fit the current schema, not only the default spec. Otherwise Iceberg's Java, which
-    binds all specs, could not load the table.
-    """
+    binds all specs, could not load the table."""
     assert commit(http_client, add_schema(column(1, "id"), column(2, "c", "double")), CURRENT).code == 200
     for field, message in (
         (part(transform="hour"), "type long"),
@@ -517,8 +510,7 @@ def test_equal_schema_spec_and_order_are_used_again(http_client: Client) -> None
 @pytest.mark.usefixtures("shop")
 def test_snapshot_of_a_spec_that_gets_another_id_is_a_conflict(http_client: Client) -> None:
     """A snapshot is a conflict if its partition spec gets another id. Its manifests have the id that the client chose,
-    which belongs to another spec.
-    """
+    which belongs to another spec."""
     before = http_client.table(ORDERS)
     answer = commit(http_client, add_spec(part(), **{"spec-id": 0}), snapshot_like(before))
     assert (answer.code, answer.error) == (409, "CommitFailedException")
@@ -566,8 +558,7 @@ def loaded_by_rust(metadata: TableMetadata, folder: Path) -> str | None:
 
 def has_void_of_dropped_column(metadata: TableMetadata) -> bool:
     """Whether iceberg-rust cannot load the metadata although the specification allows it. In format version 1 the
-    partition field of a dropped column stays as `void`.
-    """
+    partition field of a dropped column stays as `void`."""
     voids = [field.source_id for field in metadata.spec().fields if str(field.transform) == "void"]
     return any(metadata.schema().find_column_name(id) is None for id in voids)
 

@@ -45,8 +45,7 @@ def test_a_copy_is_read_and_refuses_what_would_change_it(tmp_path: Path) -> None
 
 def test_each_kind_of_error_has_its_own_response() -> None:
     """Every error class has a status, also each new one. With the default of 500 the outcome of a commit would be
-    unknown.
-    """
+    unknown."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TrinityLakeError)]
     for kind in set(kinds) - {TrinityLakeError, StorageError}:
         error = kind.__new__(kind)

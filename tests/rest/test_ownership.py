@@ -69,8 +69,7 @@ def bodies(shop: tl.Lakehouse) -> dict[str, Any]:
 
 def requests(shop: tl.Lakehouse, id: str) -> Iterator[tuple[str, str, Any]]:
     """All routes into a transaction, with arguments for their paths. They come from the routes of the server, so a new
-    route is included.
-    """
+    route is included."""
     sent = bodies(shop)
     missing = set(sent)
     for endpoint in CATALOG:
@@ -130,8 +129,7 @@ def test_no_route_reaches_a_transaction_of_another_principal(
 
 def test_owner_and_admin_of_everything_pass_every_route(http_client: Client, shop: tl.Lakehouse) -> None:
     """The owner, and an admin of everything, reach every route. So the other principals are refused because of their
-    rights.
-    """
+    rights."""
     for token in (WALT, ROOT):
         for number, (method, path, body) in enumerate(requests(shop, "mine")):
             id = f"id-{number}-{uuid.uuid4().hex[:6]}"
@@ -190,7 +188,6 @@ def test_sql_hands_a_transaction_over_too(http_client: Client, shop: tl.Lakehous
 
 
 def test_only_the_owner_can_hand_a_transaction_over(http_client: Client, shop: tl.Lakehouse) -> None:
-    """Clients cannot set the properties with the owner of a transaction."""
     for name in ("rest.principal", "rest.shared-with"):
         answer = http_client("POST", OPEN, {"id": "forged", "properties": {name: "wanda"}}, token=WALT)
         assert answer.code == 400, answer

@@ -166,7 +166,6 @@ def test_log_is_searched_page_by_page(root: Page, shop: tl.Lakehouse, monkeypatc
 
 
 def test_log_is_filtered_by_author_and_object(root: Page, rita: Page, shop: tl.Lakehouse) -> None:
-    """Filters by author and object find the same versions as the log of the library."""
     entries = {entry.version: entry for entry in shop.log()}
     by_ann = [number for number, entry in entries.items() if any(one.author == "ann" for one in entry.transactions)]
     assert [one["version"] for one in root.found("log", author="ann")["entries"]] == by_ann
@@ -192,8 +191,7 @@ def test_difference_is_returned_in_pages(root: Page, shop: tl.Lakehouse, monkeyp
 
 def test_a_large_difference_takes_no_memory_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of a difference takes little memory on the server. Each page computed the whole difference, which took 800
-    MB for a million objects, and any reader could request it.
-    """
+    MB for a million objects, and any reader could request it."""
     lake = tl.create(tmp_path / "large", durability="none")
     before = lake.version
     names = [f"t{number:05}" for number in range(12_000)]
@@ -274,8 +272,7 @@ def test_former_names_in_hidden_namespaces_are_not_shown(rita: Page, shop: tl.La
 
 def test_rows_are_shown_to_readers_if_the_server_allows_it(rita: Page, shop: tl.Lakehouse, tokens: Path) -> None:
     """The page shows rows only if the operator allows it. Roles give access to the catalog; the store gives access to
-    data files, unless the server reads them for its clients.
-    """
+    data files, unless the server reads them for its clients."""
     rows = f"{table_path('shop', 'orders')}/rows"
     found = rita.found(rows, limit=4)
     assert found["columns"] == [{"name": "id", "type": "BIGINT", "nulls": 0.0, "min": "1", "max": "3"}]
@@ -377,8 +374,7 @@ def test_rows_of_a_table_at_a_chosen_location_are_for_readers_of_everything(
 
 def test_rows_cost_what_a_page_can_show(lake: tl.Lakehouse, tmp_path: Path) -> None:
     """A preview reads only as many rows as the page can show, so a table with one huge row group does not fill the
-    memory of the server.
-    """
+    memory of the server."""
     lake.create_namespace("shop")
     columns = {f"c{number:03}": pa.array(["x" * 3000] * 300) for number in range(120)}
     table = lake.create_table("shop.wide", pa.table({name: values[:0] for name, values in columns.items()}))
@@ -398,8 +394,7 @@ def test_rows_cost_what_a_page_can_show(lake: tl.Lakehouse, tmp_path: Path) -> N
 
 def test_profile_of_a_column_agrees_with_its_values(lake: tl.Lakehouse) -> None:
     """The counts and bounds in the profile of a column agree with Arrow's. The table has two files, one of which has no
-    value in one column.
-    """
+    value in one column."""
     rows = pa.table(
         {
             "number": pa.array([3, None, 1, 2], pa.int32()),
@@ -556,8 +551,7 @@ def test_long_requests_are_limited(root: Page, page_server: RestServer) -> None:
 
 def test_viewing_an_open_transaction_does_not_join_it(page_server: RestServer, root: Page) -> None:
     """The page reads outside of the viewed transaction. In a serializable transaction its reads would become part of
-    the footprint.
-    """
+    the footprint."""
     begun = Client(page_server)("POST", "/trinitylake/v1/transactions", {"id": "nightly"}, token=WALT)
     prefix = begun.body["prefix"]
     for path in (

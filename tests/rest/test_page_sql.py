@@ -77,8 +77,7 @@ def test_queries_are_for_readers_of_everything_where_rows_are_shown(
     page_server: RestServer, shop: tl.Lakehouse, token_file: Path
 ) -> None:
     """Only readers of `*` can use SQL, and only if the server shows rows. A query can name any table, and a view in it
-    can read any table that its author chose.
-    """
+    can read any table that its author chose."""
     for token in (RITA, WALT):
         for query in ("SELECT 1", "SELECT * FROM payroll.wages", "SELECT * FROM shop.orders"):
             assert ask(page_server, query, token).code == 403
@@ -146,8 +145,7 @@ def test_a_query_ends_when_its_time_is_over(
     page_server: RestServer, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     """A query ends at its time limit. DuckDB evaluates constants while it plans, and some functions ignore interrupts.
-    Such queries ran for minutes after their response 504, and four of them blocked all others.
-    """
+    Such queries ran for minutes after their response 504, and four of them blocked all others."""
     assert ask(page_server, "SELECT 1").code == 200
     [worker] = page_server._app.service.workers._idle
     monkeypatch.setattr(answers, "WORK_SECONDS", 2.0)
@@ -189,8 +187,7 @@ def test_one_principal_does_not_take_all_processes(
     shop: tl.Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queries of one principal cannot occupy all workers. Four long queries of one reader blocked SQL for all
-    others.
-    """
+    others."""
     file = tmp_path / "tokens"
     file.write_text(f"{ROOT} root admin:*\n{RITA} rita reader:*\n")
     file.chmod(0o600)
@@ -207,8 +204,7 @@ def test_one_principal_does_not_take_all_processes(
 
 def test_query_ends_when_its_client_disconnects(page_server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query ends if its client disconnects. Queries of closed pages continued, and a few of them occupied all
-    workers.
-    """
+    workers."""
     monkeypatch.setattr(answers, "WORK_SECONDS", 1000.0)
     at_work = page_server._app.service.workers
     with asking(page_server, ENDLESS, ROOT):
@@ -222,8 +218,7 @@ def test_a_server_leaves_no_process_and_no_folder(
     shop: tl.Lakehouse, token_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped server leaves no process and no spilled file. The files of a query stayed on disk, and a process waited
-    for queries of a stopped server.
-    """
+    for queries of a stopped server."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with running(shop, token_file=token_file, options=ServerOptions(page_shows_rows=True)) as server:
         assert ask(server, "SELECT 1").code == 200

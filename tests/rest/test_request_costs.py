@@ -251,8 +251,7 @@ def test_a_page_of_namespaces_reads_few_more_keys_than_it_returns(
     http_client: Client, many_namespaces: tl.Lakehouse, keys_read: list[int], state: str
 ) -> None:
     """A page of namespaces reads only few more keys than it returns. Each page listed everything below the parent, at
-    any depth.
-    """
+    any depth."""
     prefix = "latest"
     if state == "transaction":
         prefix = f"txn~{http_client('POST', '/trinitylake/v1/transactions', {}).body['id']}"

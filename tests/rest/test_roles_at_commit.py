@@ -130,7 +130,6 @@ def test_a_repeated_request_needs_the_roles_at_that_time(lakehouse: tl.Lakehouse
 
 
 def test_token_without_grants_has_no_rights(lakehouse: tl.Lakehouse, tmp_path: Path) -> None:
-    """A token without grants has no rights, so that a forgotten grant gives none."""
     with served(lakehouse, tmp_path, "") as client:
         assert client("GET", "/v1/namespaces").body["namespaces"] == []
         for method, path in (("GET", "shop/tables/orders"), ("DELETE", "shop/tables/orders"), ("GET", "shop")):

@@ -9,7 +9,6 @@ from trinitylake.rest.http.routes import CATALOG, all_endpoints, by_path
 
 
 def test_names_in_a_path_keep_their_escapes(http_client: Client) -> None:
-    """A name with an escaped slash is one segment of the path."""
     assert http_client("POST", "/v1/namespaces", {"namespace": ["a"]}).code == 200
     schema = {"type": "struct", "schema-id": 0, "fields": []}
     assert http_client("POST", "/v1/namespaces/a/tables", {"name": "x/y", "schema": schema}).code == 200

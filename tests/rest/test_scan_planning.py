@@ -174,8 +174,7 @@ def test_scans_that_only_clients_plan_are_406(
     http_client: Client, shop: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scan with too many or too large manifests is refused with 406, after which clients plan it themselves. A small
-    manifest with very many entries exhausted the memory of the server.
-    """
+    manifest with very many entries exhausted the memory of the server."""
     assert http_client("POST", f"{PATH}/plan", {}).code == 200
     monkeypatch.setattr(metadata_limits, "MAX_ENTRIES", 1)
     answer = http_client("POST", f"{PATH}/plan", {})

@@ -63,7 +63,6 @@ AROUND = [
 
 @pytest.mark.parametrize("around", AROUND)
 def test_tokens_are_redacted(around: str) -> None:
-    """Tokens of any letters and any length are redacted."""
     chance = random.Random(around)
     for length in [4, 6, 8, 12, 16, 40, 200] * 40:
         alphabet = chance.choice([TOKENS, string.ascii_lowercase, string.hexdigits, string.ascii_letters])

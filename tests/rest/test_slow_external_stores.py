@@ -46,8 +46,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowS3]:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time limit of calls. A worker that starts on a loaded machine may exceed this limit, see
-    `in_the_end`.
-    """
+    `in_the_end`."""
     monkeypatch.setattr(Outbound.__init__, "__defaults__", (6.0,))
     monkeypatch.setattr(foreign_files, "_GRACE_SECONDS", 0.2)
 
@@ -55,8 +54,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server(lake: tl.Lakehouse, store: SlowS3) -> Iterator[RestServer]:
     """A server with the tables `shop.outside`, whose files are in another lakehouse on the slow store, and
-    `shop.orders`.
-    """
+    `shop.orders`."""
     other = tl.create(store.uri("other"), storage_options=store.options)
     other.create_namespace("else")
     other.create_table("else.where", ROWS).append(ROWS)
@@ -147,8 +145,7 @@ def test_a_sql_or_glue_catalog_that_hangs_releases_its_calls(
     lake: tl.Lakehouse, silent: str, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call to a federated catalog that hangs ends at its deadline. The client library for Glue would wait a minute,
-    and repeat the request.
-    """
+    and repeat the request."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "of-nobody")
     lake.create_namespace("shop")

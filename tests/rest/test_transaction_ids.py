@@ -62,8 +62,7 @@ def now() -> float:
 
 def date_root(lake: tl.Lakehouse, version: int, millis: float) -> None:
     """Set the time that the store reports for the root of a version. The time of the writer's clock in the root
-    stays.
-    """
+    stays."""
     path = Path(lake._storage.root.removeprefix("file://")) / core.root_path(version)
     os.utime(path, ns=(0, int(millis) * 1_000_000))
 
@@ -143,8 +142,7 @@ def test_a_late_clock_of_a_client_makes_no_old_key_new(http_client: Client, shop
 
 def test_a_store_with_times_in_seconds_makes_no_old_key_new(http_client: Client, shop: tl.Lakehouse) -> None:
     """A store that truncates times to seconds does not make an old idempotency key count as new. By truncated times, an
-    expired version of the same second would seem older than the key.
-    """
+    expired version of the same second would seem older than the key."""
     second = int(now()) // 1000 * 1000
     key = key_of(second + 500)
     assert send(http_client, key, "red").code == 200

@@ -161,8 +161,7 @@ def test_memory_does_not_grow_with_staged_changes(shop: tl.Lakehouse, monkeypatc
 
 def test_one_transaction_has_a_limit_of_its_own(shop: tl.Lakehouse) -> None:
     """The size of one transaction is limited, in memory and saved, because a client that continues a saved transaction
-    needs all of it in memory.
-    """
+    needs all of it in memory."""
     options = ServerOptions(max_transaction_size_bytes=MEGABYTE)
     with running(shop, token=TOKEN, options=options) as server:
         client, codes = Client(server), []

@@ -80,16 +80,13 @@ def test_a_plan_reads_the_rows_of_its_filter(http_client: Client, shop: tl.Lakeh
 
 def test_a_name_below_a_table_reads_the_whole_table(http_client: Client, shop: tl.Lakehouse) -> None:
     """A request for a name below a table counts as a read of the whole table. Iceberg's clients request the table
-    `shop.orders.snapshots`, and then read the metadata of `shop.orders`.
-    """
+    `shop.orders.snapshots`, and then read the metadata of `shop.orders`."""
     id = begin(http_client)
     assert http_client("GET", f"/v1/txn~{id}/namespaces/shop%1Forders/tables/files", headers=SPARK).code == 404
     assert not is_committed(http_client, shop, id)
 
 
 def test_a_saved_transaction_keeps_what_requests_read(server: RestServer, shop: tl.Lakehouse) -> None:
-    """What a request reads in a saved transaction is saved with the transaction, although the request works on a
-    resumed copy."""
     ask = Client(server)
     for headers, expected in ((SPARK, True), ({}, False)):
         txn = shop.begin(isolation="serializable", id=f"saved-{expected}")

@@ -49,8 +49,7 @@ def test_a_managed_table_is_not_unregistered(http_client: Client, lake: tl.Lakeh
 
 def test_the_config_lists_the_implemented_endpoints(http_client: Client) -> None:
     """The configuration lists only implemented endpoints. A client that respects it does not request functions, which a
-    lakehouse lacks.
-    """
+    lakehouse lacks."""
     endpoints = http_client("GET", "/v1/config").body["endpoints"]
     assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/unregister" in endpoints
     assert not [one for one in endpoints if "functions" in one]

@@ -179,7 +179,6 @@ def actions() -> set[str]:
 
 
 def test_each_kind_of_update_is_measured() -> None:
-    """Every kind of update is measured, also one that a newer PyIceberg adds."""
     assert actions() == {*LINEAR, *BOUNDED, *ONCE_ONLY}
 
 

@@ -38,8 +38,7 @@ def schema(number: int) -> dict[str, Any]:
 
 def updates(kind: str, count: int) -> list[dict[str, Any]]:
     """`count` updates of one kind, and the updates that they need: a version must exist before it becomes the current
-    one.
-    """
+    one."""
     versions = [{"action": "add-view-version", "view-version": version(number + 2)} for number in range(count)]
     match kind:
         case "add-view-version":

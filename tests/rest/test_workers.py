@@ -181,7 +181,6 @@ def test_idle_workers_are_limited_and_end_after_their_time(pool: WorkerPool, mon
 
 
 def test_a_worker_without_server_ends_at_its_time_limit(pool: WorkerPool) -> None:
-    """A worker whose server was killed ends at its time limit, so that its query does not run on."""
     evaluate(pool, PROCESS)
     [worker] = pool._workers
     worker._connection.send_bytes(pickle.dumps((Evaluate(HANG), 0.5, 1 << 30)))

@@ -78,8 +78,7 @@ def _session() -> SparkSession:
 
 def _use_sql(spark: SparkSession) -> None:
     """DDL, a stage with a shuffle, a transaction, a stream, and the session that Spark creates for the batches of the
-    stream.
-    """
+    stream."""
     spark.sql("CREATE NAMESPACE lake.nyc")
     spark.sql("CREATE TABLE lake.nyc.flights (id bigint, carrier string)")
     spark.sql("CREATE TABLE lake.nyc.copy (id bigint, carrier string)")
@@ -171,8 +170,7 @@ def _collect(spark: SparkSession) -> None:
 
 def _collect_history(number: str) -> None:
     """Collect the content of Spark's history server after the end of the application, which reads only the event
-    log.
-    """
+    log."""
     jars = Path(pyspark.__file__).parent / "jars"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

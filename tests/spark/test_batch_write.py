@@ -94,8 +94,7 @@ def test_an_overwrite_that_another_writer_overtakes_is_a_conflict(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
     """An overwrite conflicts with a commit of another writer during its tasks, after the plan and before the commit of
-    the overwrite.
-    """
+    the overwrite."""
     uri = lake.uri
 
     def meanwhile(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -206,8 +205,7 @@ def test_writes_into_one_transaction_at_the_same_time_are_all_kept(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
     """Concurrent writes into one transaction are all kept. Another process saves the transaction while the tasks of
-    this write run.
-    """
+    this write run."""
     uri = lake.uri
 
     def meanwhile(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -278,7 +276,6 @@ def by_partition(lake: tl.Lakehouse) -> dict[str | None, list[int]]:
 def test_a_dynamic_overwrite_replaces_the_partitions_of_its_rows(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
-    """With `partitionOverwriteMode=dynamic`, only the partitions of the rows are replaced."""
     aa = spark.createDataFrame([(11, "AA")], "id long, carrier string")
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:

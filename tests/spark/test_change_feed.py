@@ -158,8 +158,7 @@ def test_changelog_view_of_iceberg_shows_the_same(spark: SparkSession, lake: tl.
 
 def a_statement(choice: random.Random, new: Iterator[int]) -> str:
     """A random statement on the table `{t}`, whose keys stay unique. Some statements match no row, or set unchanged
-    values.
-    """
+    values."""
     where = choice.choice([f"id % 4 = {choice.randrange(4)}", f"id = {choice.randrange(30)}", "x IS NULL", "x > 2"])
     number = choice.choice(["NULL", "'nan'::double", "0.5", "x + 1", "x"])
     match choice.randrange(4):

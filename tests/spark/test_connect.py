@@ -108,8 +108,7 @@ def test_a_catalog_of_the_servers_settings_reads_and_writes(
 
 def test_the_token_is_nowhere_that_spark_writes(spark: SparkSession, events: Path) -> None:
     """The token is in nothing that Spark writes. Settings of a session become properties of its jobs, which the
-    driver's event log contains without redaction; with Connect, this log is on another machine.
-    """
+    driver's event log contains without redaction; with Connect, this log is on another machine."""
     assert ids(spark.sql("SELECT f.id FROM lake.nyc.flights f JOIN fixed.nyc.planes p ON f.id = p.id")) == [1, 2, 3]
     shown = [str(spark.sql(statement).collect()) for statement in ("SET", "SET -v")]
     for mode in ("EXTENDED", "FORMATTED"):
@@ -266,8 +265,7 @@ def test_functions_that_change_rows(spark: SparkSession, lake: tl.Lakehouse) -> 
 
 def test_a_stream(spark: SparkSession, lake: tl.Lakehouse, tmp_path: Path) -> None:
     """A stream can be read and written. The query has no time limit of its own, because 120 s were not enough on a busy
-    machine.
-    """
+    machine."""
     lake.create_table("nyc.copy", ROWS)
     stream = spark.readStream.format("trinitylake").option("root", lake.uri).load("nyc.flights")
     sink = stream.writeStream.format("trinitylake").option("root", lake.uri).trigger(availableNow=True)

@@ -22,8 +22,7 @@ from trinitylake.spark import archives_on_path, planning_workers, worker_daemon
 
 def test_workers_read_the_lakehouse_before_and_after_they_fork(spark: SparkSession, lake: tl.Lakehouse) -> None:
     """Workers read the lakehouse before and after a fork, although locks, threads and connections of the parent do not
-    work in the child.
-    """
+    work in the child."""
     lake.create_namespace("nyc")
     lake.create_table("nyc.flights", pa.table({"id": [1, 2, 3]})).append(pa.table({"id": [1, 2, 3]}))
     uri = lake.uri
@@ -99,8 +98,7 @@ def test_no_task_reads_what_archives_hold(spark: SparkSession) -> None:
 
 def test_no_task_looks_for_garbage_among_what_is_loaded(spark: SparkSession) -> None:
     """A garbage collection after a task skips imported objects. Otherwise each collection would visit all objects of
-    pandas, Arrow and Iceberg, and copy most of the memory that the worker shares with the daemon.
-    """
+    pandas, Arrow and Iceberg, and copy most of the memory that the worker shares with the daemon."""
 
     def watched(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:

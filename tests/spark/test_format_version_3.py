@@ -175,8 +175,7 @@ def test_spark_and_our_writers_delete_rows_of_a_version_2_file_in_turn(
     spark: SparkSession, lake: tl.Lakehouse, catalog: str
 ) -> None:
     """Spark and this library each replace the other's file of position deletes by a file that contains its
-    positions.
-    """
+    positions."""
     lake.create_namespace("v2")
     table = f"{catalog}.v2.things"
     spark.sql(f"CREATE TABLE {table} (id bigint, name string) TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})")

@@ -88,15 +88,13 @@ def test_rows_that_an_overwrite_does_not_replace_are_refused(lake: tl.Lakehouse,
 
 
 def test_rows_without_a_column_of_the_partitions_are_refused(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """Rows without a partition column are refused before any task runs."""
     with pytest.raises(tl.InvalidArgument, match=r"no column 'carrier', by which table nyc\.flights is partitioned"):
         written(lake, rows(5).select(["id"]))
 
 
 def test_rows_are_counted_from_metadata(lake: tl.Lakehouse, table: tl.Table) -> None:
     """`tl.spark.count` takes the number of rows from metadata. Spark's `count()` reads every column of every row,
-    because Spark 4.1 pushes neither columns nor aggregates to a Python source.
-    """
+    because Spark 4.1 pushes neither columns nor aggregates to a Python source."""
     table.delete("id = 2")
     for given, expected in (({}, 2), ({"filter": "id > 2"}, 1), ({"version": 2}, 0)):
         reader = MetadataReader(
@@ -153,8 +151,7 @@ def test_every_mode_creates_a_table_that_is_absent_alone_and_in_a_transaction(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
     """Every mode creates a missing table, as with `saveAsTable`, alone and in a transaction. A failed write leaves no
-    table.
-    """
+    table."""
     frame = spark.createDataFrame([(1, "a"), (2, "b")], "id int, carrier string")
     version = lake.version
     for number, mode in enumerate(("append", "overwrite", "ignore", "error", "errorifexists")):
@@ -234,7 +231,6 @@ def test_write_into_a_transaction_that_is_not_saved_names_the_next_step(lake: tl
 
 
 def test_filter_with_a_set_of_values_names_columns_in_any_case(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """The option `filter` works with `in`, and with names of columns in any case."""
     for text in ("ID in (1, 3)", "not id in (2)", "id not in (2, 4)"):
         written(lake, pa.table({"id": [1], "carrier": ["AA"]}), overwrite=True, filter=text)
         assert ids(lake) == [1, 2]

@@ -7,6 +7,7 @@ after the same concurrent commit, and compares results and rows.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,13 +103,19 @@ def contents(table: tl.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
 
 
+MODES = ["copy-on-write", "merge-on-read"]
+
+
 @pytest.mark.parametrize("statement", STATEMENTS)
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_transaction_is_never_stricter_than_none(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, mode: str, statement: str
 ) -> None:
     found: dict[str, tuple[str, str]] = {}
+    turn = list(STATEMENTS).index(statement) + MODES.index(mode)
     for number, (what, change) in enumerate(OTHERS.items()):
+        if (number + turn) % 2 and not os.environ.get("TRINITYLAKE_DEEP"):
+            continue  # runs with the other mode
         alone, inside = (new_table(shop, f"nyc.{where}{number}", mode) for where in ("alone", "inside"))
 
         def by_itself(number: int = number, alone: tl.Table = alone, change: Any = change) -> None:
@@ -124,8 +131,10 @@ def test_a_transaction_is_never_stricter_than_none(
         if found[what] == ("passes", "passes"):
             assert contents(alone) == contents(inside), what
     stricter = {(statement, what) for what, outcomes in found.items() if outcomes == ("passes", "conflict")}
-    assert stricter == {one for one in STRICTER if one[0] == statement}, found
-    assert found["append elsewhere"] == found["another property"] == ("passes", "passes"), found
+    assert stricter == {one for one in STRICTER if one[0] == statement and one[1] in found}, found
+    for what in ("append elsewhere", "another property"):
+        assert found.get(what, ("passes", "passes")) == ("passes", "passes"), found
     # Conflicts are found, but a row that both delete by position is deleted as wanted.
     is_deleted_twice = (mode, statement) == ("merge-on-read", "delete rows")
-    assert found["delete the same row"][1] == ("passes" if is_deleted_twice else "conflict")
+    if "delete the same row" in found:
+        assert found["delete the same row"][1] == ("passes" if is_deleted_twice else "conflict")

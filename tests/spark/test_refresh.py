@@ -142,8 +142,7 @@ class Reader(threading.Thread):
 
 def whole_refreshes(view: tl.Lakehouse | tl.LakehouseVersion) -> list[int]:
     """The numbers of the refreshes whose orders are in the table. Raises `AssertionError` if a refresh is incomplete or
-    duplicated.
-    """
+    duplicated."""
     orders = view.table("tpch.orders").scan().to_arrow()
     items = view.table("tpch.lineitem").scan().to_arrow()
     numbers = sorted(set(orders["refresh"].to_pylist()))
@@ -160,8 +159,7 @@ def whole_refreshes(view: tl.Lakehouse | tl.LakehouseVersion) -> list[int]:
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """Tables of orders and items, one copy-on-write and one merge-on-read, and a table of keys that the data source
-    writes.
-    """
+    writes."""
     lake = tl.create(str(tmp_path / "lake"), name="tpch")
     copied, merged = ({f"write.{how}.mode": mode for how in ("delete", "update", "merge")} for mode in MODES)
     with lake.transaction() as txn:

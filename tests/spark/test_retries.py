@@ -61,8 +61,7 @@ def with_tables(lake: tl.Lakehouse) -> tl.Lakehouse:
 
 def run_job(lake: tl.Lakehouse, marks: Path, *master: str) -> set[str]:
     """Run a Spark application that writes rows 0 to 399, consumes four versions and merges 200 rows. Returns the marks
-    that the attempts of its tasks left.
-    """
+    that the attempts of its tasks left."""
     marks.mkdir()
     with lake.transaction() as txn:
         txn.table("nyc.source").consume("copies")
@@ -130,7 +129,6 @@ def test_a_speculative_attempt_adds_the_rows_of_its_task_once(tmp_path: Path) ->
 
 @pytest.mark.timeout(600)
 def test_failed_and_lost_tasks_add_their_rows_once(tables: tl.Lakehouse, tmp_path: Path) -> None:
-    """Failed and lost tasks add their rows once. The files that the attempts leave prove that attempts have failed."""
     found = run_job(tables, tmp_path / "marks")
     assert ids(tables, "nyc.streamed") == list(range(4))
     for job in ("write", "consume", "merge", "stream"):

@@ -92,8 +92,7 @@ def merged_by_duckdb(target: pa.Table, source: pa.Table, clauses: str) -> list[t
 @pytest.fixture
 def table(lake: tl.Lakehouse, request: pytest.FixtureRequest) -> tl.Table:
     """A table with two files, or more with partitions. The parameter is a partition spec, or an element of
-    `IN_PLACE`.
-    """
+    `IN_PLACE`."""
     lake.create_namespace("ns")
     spec, properties = getattr(request, "param", None), {}
     if isinstance(spec, tuple):
@@ -162,8 +161,7 @@ def test_merge_after_evolution_and_with_an_empty_source(
     spark: SparkSession, lake: tl.Lakehouse, table: tl.Table
 ) -> None:
     """A merge works after the schema has evolved: earlier files lack the column `extra` and have a narrower `n`, and
-    `at` has a type that Spark lacks.
-    """
+    `at` has a type that Spark lacks."""
     table.append(
         TARGET.slice(0, 1).append_column("extra", pa.array(["x"])).append_column("at", pa.array([dt.time(1)])),
         evolve_schema=True,

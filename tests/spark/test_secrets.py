@@ -91,9 +91,8 @@ def written(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def test_what_is_looked_through_is_what_spark_writes(written: dict[str, bytes]) -> None:
-    """The places that these tests search do contain what Spark writes, such as an uncompressed event log. Otherwise
-    a search that finds nothing would prove nothing.
-    """
+    """The places that these tests search do contain what Spark writes, such as an uncompressed event log. Otherwise a
+    search that finds nothing would prove nothing."""
     events = b"".join(data for name, data in written.items() if name.startswith("events/"))
     assert all(event in events for event in (b"JobStart", b"StageSubmitted", b"SQLExecutionStart"))
     setting = b'"spark.sql.catalog.lake.token":"env:TRINITYLAKE_TOKEN_'
@@ -136,7 +135,6 @@ def test_a_secret_of_the_store_is_nowhere(written: dict[str, bytes], kind: str) 
     ],
 )
 def test_no_storage_option_becomes_a_setting(root: str, options: dict[str, str]) -> None:
-    """No storage option becomes a setting, whether or not its name is known as a secret."""
     properties = _core.iceberg_properties(root, options)
     assert len(properties) >= 2
     assert divided(properties) == (properties, {})
@@ -145,8 +143,7 @@ def test_no_storage_option_becomes_a_setting(root: str, options: dict[str, str])
 @pytest.mark.parametrize("name", ["credential", "token", "header.authorization", "hadoop.fs.s3a.secret.key"])
 def test_a_secret_that_only_a_setting_can_tell_is_refused(shop: tl.Lakehouse, spark: SparkSession, name: str) -> None:
     """A secret that only a setting can transmit is refused. Some properties cannot be sent by the server, because they
-    are needed to reach it, or because Hadoop reads them.
-    """
+    are needed to reach it, or because Hadoop reads them."""
     with pytest.raises(InvalidArgument, match=name):
         connect(shop.uri, "refused", spark=spark, durability="none", catalog_config={name: "CANARY"})
     assert "CANARY" not in str(spark.conf.getAll)
@@ -155,8 +152,7 @@ def test_a_secret_that_only_a_setting_can_tell_is_refused(shop: tl.Lakehouse, sp
 
 def test_a_secret_on_the_command_line_of_the_jvm_is_warned_of() -> None:
     """A secret in a setting of the JVM gives a warning. PySpark starts the JVM with all settings as arguments, which
-    every user of the machine can read.
-    """
+    every user of the machine can read."""
     with pytest.warns(UserWarning, match=r"spark\.hadoop\.fs\.s3a\.secret\.key"):
         warn_of_secrets({"spark.hadoop.fs.s3a.secret.key": "x", "spark.master": "local"})
 
@@ -164,8 +160,7 @@ def test_a_secret_on_the_command_line_of_the_jvm_is_warned_of() -> None:
 @pytest.mark.parametrize("name", ["account_key", "azure_storage_access_key", "sas_key", "service_account_key"])
 def test_a_secret_that_spark_would_not_hide_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A secret is refused in an option that Spark does not redact by its name, such as the key of an Azure account.
-    Plans show the options of a source, and a streaming write logs its plan.
-    """
+    Plans show the options of a source, and a streaming write logs its plan."""
     with pytest.raises(InvalidArgument, match=f"storage.{name}") as refused:
         Options.parse({"root": "az://c/l", f"storage.{name}": "CANARY"})
     assert "CANARY" not in str(refused.value)
@@ -175,8 +170,7 @@ def test_a_secret_that_spark_would_not_hide_is_refused(name: str, monkeypatch: p
 
 def test_an_option_of_the_data_source_says_where_its_secret_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An option of the data source can name the file or variable with a secret, because notebooks and jobs are files
-    that others read.
-    """
+    that others read."""
     file = tmp_path / "secret"
     file.write_text("from a file\n")
     monkeypatch.setenv("TRINITYLAKE_TEST_SECRET", "from a variable")

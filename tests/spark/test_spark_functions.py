@@ -111,7 +111,6 @@ def test_many_short_tasks_share_the_extension(spark: SparkSession) -> None:
 
 
 def test_pyspark_without_arrow_functions_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PySpark without Arrow functions, such as version 3.5, is refused."""
     monkeypatch.delattr(sql, "arrow_udf")
     with pytest.raises(tl.InvalidArgument, match=r"need PySpark 4\.1"):
         register_functions(spark)

@@ -319,8 +319,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_driver_that_is_killed_leaves_nothing(shop: tl.Lakehouse) -> None:
     """A killed driver leaves no transaction. The test kills the process of the driver's server with an open transaction
-    of a client.
-    """
+    of a client."""
     version = shop.version
     done = subprocess.run([sys.executable, "-c", KILLED_DRIVER, shop.uri], capture_output=True, text=True)
     assert (done.stdout.strip(), done.returncode) == ("written", -signal.SIGKILL), done.stderr

@@ -101,8 +101,7 @@ def test_change_of_read_rows_conflicts(is_committed: Callable[[Statement, Change
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
 def test_write_skew_by_absent_rows(spark: SparkSession, shop: tl.Lakehouse, catalog: str, isolation: str) -> None:
     """Write skew by missing rows: each transaction books the seat in its table if the other table has no booking. Under
-    snapshot isolation both commit.
-    """
+    snapshot isolation both commit."""
     both = [tl.spark.transaction(spark, isolation=isolation, catalog=catalog) for _ in range(2)]  # type: ignore[arg-type]
     for tx, mine, other in ((both[0], "flights", "planes"), (both[1], "planes", "flights")):
         assert not tx.sql(f"SELECT * FROM nyc.{other} WHERE id = 500").collect()
@@ -131,8 +130,6 @@ def test_a_catalog_that_does_not_plan_by_the_server_reads_whole_tables(
 def test_the_data_source_records_its_reads_in_a_saved_transaction(
     spark: SparkSession, shop: tl.Lakehouse, is_phantom: bool
 ) -> None:
-    """A read of the data source in a saved transaction is saved with the transaction, and a write does not count as a
-    read of the table."""
     txn = shop.begin(id="job", isolation="serializable")
     txn.save()
     into = {"root": shop.uri, "txn": "job"}
@@ -171,8 +168,7 @@ def test_scans_that_the_server_plans_give_the_same_rows(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, mode: str
 ) -> None:
     """Scans that the server plans return the same rows as scans that Spark plans. In a snapshot transaction Spark plans
-    its scans itself.
-    """
+    its scans itself."""
     answers = []
     for isolation in ("snapshot", "serializable"):
         with shop.transaction() as txn:

@@ -39,8 +39,7 @@ def test_a_transaction_that_ended_says_so_and_leaves_the_session_as_it_was(
 ) -> None:
     """After its end, a transaction says so in errors, and the session has its former current catalog. The catalog of
     the transaction stayed the current one: every statement failed with "Connection pool shut down", and `SHOW CATALOGS`
-    listed it.
-    """
+    listed it."""
     spark.sql(f"USE {catalog}.nyc")
     with tl.spark.transaction(spark, catalog=catalog) as tx:
         spark.sql(f"USE {tx}.nyc")
@@ -67,8 +66,7 @@ def test_a_transaction_that_ended_says_so_and_leaves_the_session_as_it_was(
 
 def test_statements_of_a_transaction_name_tables_as_ever(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
     """A statement on the plain catalog inside of a transaction's block is part of the transaction. Such statements
-    committed at once, and survived the rollback.
-    """
+    committed at once, and survived the rollback."""
     version = shop.version
     spark.createDataFrame([(7, "B6")], "id long, carrier string").createOrReplaceTempView("staged")
     with tl.spark.transaction(spark, catalog=catalog) as tx:
@@ -118,7 +116,6 @@ def test_names_of_the_plain_catalog_are_those_of_the_transaction(statement: str,
 
 
 def test_a_function_is_run_again_on_conflicts(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
-    """`run` calls the function again on the newer version after a conflict."""
     attempts: list[list[int]] = []
 
     def bump(tx: tl.spark.SparkTransaction) -> int:
@@ -179,8 +176,7 @@ def test_threads_find_the_format(
 
 def test_statements_take_parameters(spark: SparkSession, shop: tl.Lakehouse, catalog: str) -> None:
     """Statements have parameters, in a transaction and outside of it. Iceberg's parser drops the parameters of Spark
-    4.1, so statements with `args` failed with UNBOUND_SQL_PARAMETER.
-    """
+    4.1, so statements with `args` failed with UNBOUND_SQL_PARAMETER."""
     with tl.spark.transaction(spark, catalog=catalog) as tx:
         tx.sql("INSERT INTO nyc.flights VALUES (:id, :carrier)", {"id": 4, "carrier": "it's"})
         tx.sql("DELETE FROM nyc.flights WHERE id = ?", [1])
@@ -196,8 +192,7 @@ def test_threads_have_transactions_of_their_own(
     spark: SparkSession, shop: tl.Lakehouse, catalog: str, kind: Callable[..., threading.Thread]
 ) -> None:
     """Each thread can have its own transaction. A transaction in a thread failed with CATALOG_NOT_FOUND, because the
-    JVM's thread has no active session.
-    """
+    JVM's thread has no active session."""
 
     def insert(number: int) -> None:
         with tl.spark.transaction(spark, isolation="serializable", catalog=catalog) as tx:
@@ -212,7 +207,6 @@ def test_threads_have_transactions_of_their_own(
 
 
 def test_commits_of_spark_have_spark_as_author(tmp_path: Path) -> None:
-    """The author of commits through the driver's server is "spark"."""
     lake = tl.create(tmp_path / "lake")
     server = LocalServer(lake, {})
     server.start()

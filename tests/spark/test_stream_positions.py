@@ -49,8 +49,7 @@ def test_the_first_batch_begins_where_the_stream_did_after_a_restart(lake: tl.La
 
 def test_a_stream_is_asked_again_where_it_begins_while_the_table_grows(lake: tl.Lakehouse, source: tl.Table) -> None:
     """Spark requests the end of the first batch before its start. A commit between the two does not make the batch
-    empty.
-    """
+    empty."""
     reader = reader_of(lake)
     end = reader.latestOffset()
     source.append(rows(4))
@@ -137,7 +136,6 @@ def test_a_partly_delivered_initial_load_goes_on_after_its_version_expired(
 
 
 def test_a_repeated_batch_has_the_same_rows_after_its_versions_expired(lake: tl.Lakehouse, source: tl.Table) -> None:
-    """A planned batch that Spark repeats has the same rows, also if the versions up to its end have expired."""
     since = lake.version
     append_files(source, 10, 11, 12)
     source.append(rows(13))

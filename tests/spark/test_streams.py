@@ -73,8 +73,7 @@ def test_a_batch_that_spark_runs_again_is_written_once(
     spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
 ) -> None:
     """A batch that Spark runs again is written once. The driver died after the commit of the sink and before Spark's
-    own commit.
-    """
+    own commit."""
     lake.create_table("nyc.copy", rows())
     checkpoint = tmp_path / "checkpoint"
     with running(stream(spark, lake), lake, checkpoint) as query:
@@ -98,7 +97,6 @@ def test_a_batch_that_spark_runs_again_is_written_once(
 def test_the_initial_load_arrives_if_its_batch_failed_and_the_table_grew_meanwhile(
     spark: SparkSession, lake: tl.Lakehouse, source: tl.Table, tmp_path: Path
 ) -> None:
-    """If the batch with the initial load fails and the table grows before the restart, the initial load arrives."""
     arrived: list[int] = []
     faults = ["the consumer's disk is full"]
 
@@ -243,8 +241,7 @@ def test_a_batch_that_lost_a_race_is_committed_with_all_its_files(
     lake: tl.Lakehouse, source: tl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that replaces all rows is committed with all of its files, although another writer commits after the
-    batch has read the table.
-    """
+    batch has read the table."""
     monkeypatch.setattr("trinitylake.spark.write_tasks._local_property", lambda name: "query")
     writer = StreamWriter(Options.parse({"root": lake.uri, "path": "nyc.flights"}), overwrite=True)
     report = writer.write(iter(rows(70, 71).to_batches()))

@@ -67,8 +67,7 @@ def test_executors_delete_the_same_files_as_one_machine(spark: SparkSession, ful
 
 def test_executors_delete_from_an_object_store(spark: SparkSession) -> None:
     """Executors delete from an object store. A test cannot set the age of files there, so it uses no grace period and
-    no concurrent writer.
-    """
+    no concurrent writer."""
     with s3_server.serve() as server:
         bucket = server.new_bucket()
         lake = tl.create(
@@ -143,8 +142,7 @@ def test_what_spark_does_twice_counts_once(
 
 def test_another_collector_at_the_same_time_does_no_harm(spark: SparkSession, full: tl.Lakehouse, root: Path) -> None:
     """A concurrent collection of another process does no harm. It expires versions while executors read them, and
-    deletes files that tasks then do not find.
-    """
+    deletes files that tasks then do not find."""
     doomed = full.maintenance.vacuum(dry_run=True, paths=True).deleted_paths
     words: list[str] = []
 
@@ -215,9 +213,8 @@ def test_a_driver_that_is_killed_leaves_garbage_and_nothing_else(full: tl.Lakeho
 
 
 def test_plans_do_not_double_with_each_level(spark: SparkSession) -> None:
-    """The plan of a level does not contain the plans of the earlier levels. Otherwise the plans would double with
-    each level, and take the driver longer than the tasks.
-    """
+    """The plan of a level does not contain the plans of the earlier levels. Otherwise the plans would double with each
+    level, and take the driver longer than the tasks."""
     found = [vacuum._planned(spark.range(3).toDF("id"))]
     for _ in range(8):
         found.append(vacuum._planned(vacuum._all(found).distinct().persist()))
