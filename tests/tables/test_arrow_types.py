@@ -252,6 +252,10 @@ def test_arrow_schema_of_a_table_is_that_of_pyiceberg(with_ids: bool) -> None:
         (pa.array([0, 86_399_999_999]), "time", True),
         (pa.array([0, 86_400_000_000], pa.time64("us")), "time", False),
         (pa.array([-1]), "time", False),
+        (pa.array(["00ff"]), "blob", False),
+        (pa.array(["00ff"], pa.large_string()), "blob", False),
+        (pa.array(["x"]).dictionary_encode(), "blob", False),
+        (pa.array([b"00ff"]), "blob", True),
     ],
 )
 @pytest.mark.parametrize("is_nested", [False, True])
@@ -259,7 +263,8 @@ def test_value_that_another_type_does_not_have_is_refused(
     lake: tl.Lakehouse, column: pa.Array, type: str, fits: bool, is_nested: bool
 ) -> None:
     """A value that would change by a cast is refused: 98 as a boolean, a timestamp as a date, 10**15 as a
-    time of day."""
+    time of day. `load` of a file that `cat` had written stored the hexadecimal digits of bytes as their text.
+    """
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": f"row(k int, a array({type}))" if is_nested else type})
     rows = pa.table({"v": column})

@@ -477,6 +477,8 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     leaves = _leaf_types(values.type, kind)
     if any(_is_boolean_as_number(given, target) for given, target in leaves):
         raise InvalidArgument("a boolean is not a number")
+    if any(_is_text_as_bytes(given, target) for given, target in leaves):
+        raise InvalidArgument("text is not bytes: convert it, in SQL with encode(…), or unhex(…) of hexadecimal digits")
     if any(_loses_zone(given, target) for given, target in leaves):
         raise InvalidArgument(
             "the column has no time zone, so convert the instants first, in SQL with: AT TIME ZONE 'UTC'"
@@ -500,6 +502,13 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _is_boolean_as_number(given: pa.DataType, target: pa.DataType) -> bool:
     return bool(pa.types.is_boolean(given) and (pa.types.is_integer(target) or pa.types.is_floating(target)))
+
+
+def _is_text_as_bytes(given: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a conversion would store the UTF-8 of texts, which may be hexadecimal digits or Base64."""
+    is_ = pa.types
+    is_text = is_.is_string(given) or is_.is_large_string(given) or is_.is_string_view(given)
+    return bool(is_text and (is_.is_binary(target) or is_.is_large_binary(target) or is_.is_fixed_size_binary(target)))
 
 
 def _loses_zone(given: pa.DataType, target: pa.DataType) -> bool:
