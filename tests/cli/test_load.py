@@ -532,6 +532,89 @@ def test_decimals_and_texts_in_nested_json_are_exact(loader: Loader, number: str
     assert "would cause data loss" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "type"),
+    [
+        ("08:00:00.1234567", "time"),
+        ("24:00:00", "time"),
+        ("2024-01-01T10:00:00+02:00", "timestamp"),
+        ("2024-01-01 10:00:00.1234567", "timestamp"),
+        ("epoch", "date"),
+        ("550E8400", "uuid"),
+    ],
+)
+def test_strings_in_nested_json_are_kept_or_refused(loader: Loader, text: str, type: str) -> None:
+    """Strings in nested JSON lost digits of times and the offset of timestamps, and the word epoch became a day,
+    without an error, because DuckDB detected their types. In new tables they are strings; typed fields are exact."""
+    rows = json.dumps({"x": {"t": text}, "l": [text]})
+    loader.load(rows, name="rows.jsonl")
+    assert loader.rows() == [json.loads(rows)]
+    loader.lake.create_table("shop.typed", {"x": tl.struct_of(("t", type)), "l": f"{type}[]"})
+    loader.run(loader.file(rows, "rows.jsonl"), "shop.typed", code=2)
+
+
+def test_strings_in_nested_json_become_typed_values(loader: Loader) -> None:
+    """A timestamp in nested JSON kept its local time and lost its offset in a column with a time zone."""
+    types = {"at": "timestamptz", "t": "time", "d": "date", "u": "uuid", "w": "timestamp"}
+    loader.lake.create_namespace("shop")
+    loader.lake.create_table("shop.t", {"x": tl.struct_of(*types.items())})
+    uuid = "550E8400-e29b-41d4-a716-446655440000"
+    texts = {
+        "at": "2024-01-01T10:00:00+02:00",
+        "t": "08:00:00.5",
+        "d": "2024-01-05",
+        "u": uuid,
+        "w": "2024-01-01 10:00:00",
+    }
+    loader.load(json.dumps({"x": texts}), name="rows.jsonl")
+    [row] = loader.rows()
+    assert row["x"] == {
+        "at": datetime(2024, 1, 1, 8, tzinfo=UTC),
+        "t": time(8, 0, 0, 500_000),
+        "d": date(2024, 1, 5),
+        "u": UUID(uuid),
+        "w": datetime(2024, 1, 1, 10),
+    }
+
+
+def test_number_in_nested_json_that_no_double_holds_is_refused(loader: Loader) -> None:
+    """The number 1e400 in nested JSON became infinity without an error. The string Infinity is valid."""
+    assert "row 1: " in loader.load('{"x": {"a": 1e400}}', name="rows.jsonl", code=2).stderr
+    rows = '{"x": {"a": 1.5, "s": "Infinity \\" Infinity"}}'
+    loader.load(rows, name="rows.jsonl")
+    assert loader.rows() == [json.loads(rows)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{f"c{number}": number for number in range(201)}] * 3,
+        [{f"k{number}": number} for number in range(60)],
+        [{"x": {f"c{number}": number for number in range(201)}}] * 3,
+    ],
+    ids=["many fields", "sparse rows", "nested"],
+)
+def test_objects_of_many_fields_are_not_maps(loader: Loader, rows: list[dict[str, Any]]) -> None:
+    """Rows of 200 numbers (sensors, one-hot), and rows that have few of many fields, were refused as not being objects,
+    because DuckDB took each row for a map. A nested object of so many fields became a map."""
+    loader.load("\n".join(map(json.dumps, rows)), name="rows.jsonl")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    assert list(loader.types()) == names
+    found = [{name: value for name, value in row.items() if value is not None} for row in loader.rows()]
+    assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, rows))
+
+
+@pytest.mark.parametrize("row", ['{"m": {"z": 1, "z": 2}}', '{"m": {"z": 1.5, "z": 2}}', '{"z": 1, "z": 2, "d": 1.5}'])
+def test_object_with_repeated_keys_is_refused(loader: Loader, row: str) -> None:
+    """Of a key that an object has twice, the second value was dropped without an error if the row also had a fraction
+    in a nested object, or for a decimal."""
+    loader.lake.create_namespace("shop")
+    loader.lake.create_table("shop.typed", {"d": "decimal(5, 2)", "z": "int"})
+    table = "shop.typed" if "d" in json.loads(row) else "shop.t"
+    file = loader.file(row, "rows.jsonl")
+    assert 'has duplicate key "z"' in loader.run(file, table, "--create", code=2).stderr
+
+
 def test_standard_input_and_select(loader: Loader) -> None:
     query = "SELECT a, (SELECT max(a) FROM input) AS highest FROM input WHERE a > 1"
     loader.run("-", "shop.t", "--create", "-f", "csv", "--select", query, input=b"a\n1\n2\n3\n")

@@ -24,6 +24,7 @@ _SPECIAL = r"[+-]?(?i:nan|inf|infinity)"
 #: A number without superfluous leading zeros. Codes such as `00123` have such zeros and must remain strings.
 _PLAIN_INTEGER = r"[+-]?(0|[1-9]\d*)"
 _PLAIN_NUMBER = r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
+_JSON_STRING = r'"(?:[^"\\]|\\.)*"'
 #: Number of significant digits that a double preserves.
 _DOUBLE_DIGITS = 17
 #: DuckDB's time to plan the tests grows with the square of their number. For 1,500 columns it takes 275 s in one query
@@ -158,7 +159,7 @@ def converted(
         types: types of the columns of the result. A string is a type of DuckDB: the column is copied or `nested`.
         columns: columns that the source has; the others are NULL.
         detected: columns with a detected type, for which all rows must satisfy the rules of detection.
-        nested: columns that are JSON in `source`. Long integers in them must not be rounded.
+        nested: columns that are JSON in `source`. Long integers in them must not be rounded, nor numbers be infinite.
         required: columns that must not be NULL.
     """
     results, faults = [], []
@@ -172,7 +173,9 @@ def converted(
             integers = [
                 f"regexp_extract_all({text}::VARCHAR, '[0-9]{{16,}}')" for text in (column, f"to_json({value})")
             ]
-            faults.append(f"WHEN NOT list_has_all({integers[1]}, {integers[0]}) THEN {_fault(name, column)}")
+            numbers = f"regexp_replace(to_json({value})::VARCHAR, {literal(_JSON_STRING)}, '', 'g')"
+            is_changed = f"NOT list_has_all({integers[1]}, {integers[0]}) OR contains({numbers}, 'Infinity')"
+            faults.append(f"WHEN {is_changed} THEN {_fault(name, column)}")
             column = value
         elif not isinstance(type, str) and (value := conversion(column, type, decimal)) != column:
             if name in detected:

@@ -111,10 +111,9 @@ def csv_source(name: str, path: Path, options: TextOptions) -> Source:
                 f"{name}: the header has {fault}; name the columns with --skip {options.skip + 1} --no-header "
                 '--select "SELECT column1 AS a, column2 AS b FROM input"'
             )
-    fields = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in columns)
     settings = {
         "auto_detect": "false",
-        "columns": f"{{{fields}}}",
+        "columns": _fields(dict.fromkeys(columns, "VARCHAR")),
         "delim": literal(delimiter),
         "quote": literal('"'),
         "escape": literal('"'),
@@ -146,13 +145,15 @@ def records(lines: Iterable[str], skip: int, delimiter: str, *, strict: bool = F
 
 
 _JSON_NUMBERS = ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE", "DECIMAL")
-_JSON_TEXTS = ("VARCHAR", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 #: Names that DuckDB makes for values that are not objects, for names that differ only in case, and for empty names.
 _OWN_NAME = re.compile(r"json|.*_\d+|C\d+", re.DOTALL)
 #: A nested type of DuckDB, or its type JSON for values of several kinds.
 _NESTED = re.compile(r"^(STRUCT|MAP)\b|\[\]$|\bJSON\b")
-#: DOUBLE in a nested type, or a quoted name of a field, which is group 1.
-_DOUBLE = re.compile(r'("(?:[^"]|"")*")|\bDOUBLE(?=[],)[]|$)')
+#: A part of a nested type, or a quoted name of a field, which is group 1.
+_PART = r'("(?:[^"]|"")*")|\b(?:{})(?=[],)[]|$)'
+_DOUBLE = re.compile(_PART.format("DOUBLE"))
+#: Types that DuckDB detects in strings, with casts that drop digits of times and offsets of timestamps.
+_OF_STRING = re.compile(_PART.format("DATE|TIME|TIMESTAMP|TIMESTAMP WITH TIME ZONE|UUID"))
 #: SQL that puts the numbers of a JSON text into quotes, because DuckDB rounds fractions to doubles. It uses the
 #: character \1, which JSON cannot contain.
 _EXACT_JSON = (
@@ -165,15 +166,19 @@ _EXACT_JSON = (
 def json_source(connection: Any, file: str, path: Path, all_paths: Sequence[Path], options: TextOptions) -> Source:
     """Describe a JSON file for DuckDB: candidate types for strings and numbers, exact types for nested values.
 
-    Nested values of `all_paths` have one type. Raises `InvalidArgument` for rows that are not objects with fields.
+    Nested values of `all_paths` have one type. Strings in them remain strings. Raises `InvalidArgument` for rows that
+    are not objects with fields.
     """
-    read = f"read_json({literal(str(path))}, sample_size = -1, convert_strings_to_integers = false"
+    # Without the threshold, DuckDB reads an object with many fields, or with few that are in all rows, as a map.
+    settings = "sample_size = -1, convert_strings_to_integers = false, map_inference_threshold = -1"
+    read = f"read_json({literal(str(path))}, {settings}"
     objects = f"read_json_objects({literal(str(path))})"
     described = _described(connection, f"{read})")
     if len(all_paths) > 1:
         files = f"[{', '.join(literal(str(one)) for one in all_paths)}]"
         of_all = _described(connection, f"{read.replace(literal(str(path)), files, 1)}, union_by_name = true)")
         described |= {name: of_all[name] for name in described if _NESTED.search(of_all.get(name, ""))}
+    described = {name: _OF_STRING.sub(lambda found: found[1] or "VARCHAR", type) for name, type in described.items()}
     kinds: dict[str, str] = {name: type.partition("(")[0] for name, type in described.items()}
     if any(map(_OWN_NAME.fullmatch, kinds)):
         keys = connection.execute(f"SELECT DISTINCT unnest(json_keys(json)) FROM {objects}").fetchall()
@@ -193,7 +198,7 @@ def json_source(connection: Any, file: str, path: Path, all_paths: Sequence[Path
             columns[name] = (conversion.BOOLEAN,)
         elif kind in _JSON_NUMBERS:
             columns[name] = conversion.NUMBERS
-        elif kind in _JSON_TEXTS:
+        elif kind == "VARCHAR":
             columns[name] = conversion.TIMES
         elif kind in ("JSON", '"NULL"'):  # values of several kinds, or none
             columns[name] = ()
@@ -217,6 +222,8 @@ def json_source(connection: Any, file: str, path: Path, all_paths: Sequence[Path
         or (kinds[name] == "DOUBLE" and name not in floats)
         or (isinstance(columns[name], str) and columns[name] != type)
     }
+    if json_columns or with_fractions:  # `from_json` ignores all but the first of repeated keys; `read_json` does not
+        connection.execute(f"SELECT count(COLUMNS(*)) FROM {read}, columns = {_fields(described)})")
     if with_fractions:
         values = []
         for name, type in read_as.items():
@@ -230,9 +237,13 @@ def json_source(connection: Any, file: str, path: Path, all_paths: Sequence[Path
             f"from_json({_EXACT_JSON}, {literal(json.dumps(with_fractions))}) AS exact FROM {objects})"
         )
     else:
-        fields = ", ".join(f"{literal(name)}: {literal(type)}" for name, type in read_as.items())
-        text = f"SELECT * FROM {read}, columns = {{{fields}}})"
+        text = f"SELECT * FROM {read}, columns = {_fields(read_as)})"
     return Source(text, columns, json_columns, several_kinds)
+
+
+def _fields(types: Mapping[str, str]) -> str:
+    """SQL of columns with their types in DuckDB."""
+    return f"{{{', '.join(f'{literal(name)}: {literal(type)}' for name, type in types.items())}}}"
 
 
 def _described(connection: Any, query: str) -> dict[str, str]:
