@@ -1,7 +1,8 @@
 """Fixtures of all tests, and the selection of the tests of a run.
 
 A test with other parameters than `root` runs half of its cases in memory and the other half on disk (decision 0025).
-`TRINITYLAKE_DEEP=1`, or a case that is named on the command line, runs all cases on both.
+Of the cases of a test with `@pytest.mark.sample(n)`, n run, with each value of a parameter and as many pairs of values
+as possible. `TRINITYLAKE_DEEP=1`, or a case that is named on the command line, runs all cases.
 
 Tests in a *lane* need a process of their own, for example a Spark session with other jars. Every run collects them, so
 that an import error is noticed; `--lane NAME` runs only the tests of that lane.
@@ -14,6 +15,7 @@ import os
 import signal
 import uuid
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,11 +41,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 STORAGES = ("memory", "disk")
 SPARK = "tests/spark/"
+#: Names of the parameters of a case, with the positions of their values.
+Case = frozenset[tuple[str, int]]
 
 # No time limit for examples: on a busy machine, drawing four examples took 1.3 s, and the test failed.
 settings.register_profile("deep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A pull request runs the same examples on every machine; deep runs draw new ones.
-settings.register_profile("pull-request", settings.get_profile("deep"), derandomize=True)
+settings.register_profile("pull-request", settings.get_profile("deep"), derandomize=True, max_examples=50)
 settings.load_profile("deep" if os.environ.get("TRINITYLAKE_DEEP") else "pull-request")
 
 
@@ -61,9 +65,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if lane(item) == chosen]
     items.sort(key=lambda item: not item.nodeid.startswith(SPARK))  # they take longest, so they start first
     if not os.environ.get("TRINITYLAKE_DEEP") and not any("[" in argument for argument in config.args):
-        once = _each_case_once(items)
-        config.hook.pytest_deselected(items=[item for item in items if item not in once])
-        items[:] = [item for item in items if item in once]
+        for choose in (_sampled, _each_case_once):
+            chosen_items = choose(items)
+            config.hook.pytest_deselected(items=[item for item in items if item not in chosen_items])
+            items[:] = [item for item in items if item in chosen_items]
 
 
 def pytest_collection_finish() -> None:
@@ -82,6 +87,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
             return SPARK if nodeid.startswith(SPARK) else super()._split_scope(nodeid)
 
     return SparkInOneProcess(config, log)
+
+
+def _sampled(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The items to run: of a test with the mark `sample`, cases with values and pairs that few others have."""
+    chosen = {item for item in items if item.get_closest_marker("sample") is None}
+    tests: dict[tuple[str, int], dict[Case, list[pytest.Item]]] = {}
+    for item in items:
+        if (mark := item.get_closest_marker("sample")) is not None and isinstance(item, pytest.Function):
+            cases = tests.setdefault((item.nodeid.partition("[")[0], mark.args[0]), {})
+            case = frozenset((name, at) for name, at in item.callspec.indices.items() if name != "root")
+            cases.setdefault(case, []).append(item)
+    for (_, size), cases in tests.items():
+        seen = Counter[tuple[object, ...]]()
+
+        def rank(case: Case, seen: Counter[tuple[object, ...]] = seen) -> tuple[int, int]:
+            return sum(seen[value] for value in case), sum(seen[pair] for pair in combinations(sorted(case), 2))
+
+        for _ in range(min(size, len(cases))):
+            case = min(cases, key=rank)
+            chosen.update(cases.pop(case))
+            seen.update([*case, *combinations(sorted(case), 2)])
+    return chosen
 
 
 def _each_case_once(items: list[pytest.Item]) -> set[pytest.Item]:
