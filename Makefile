@@ -175,8 +175,8 @@ server: $(VENV)/.packages-build target/.page-built target/locks/server.txt
 
 # The lowest version of each direct dependency that pyproject.toml allows, in an environment of its own, so that its
 # lower bounds are facts.
-TESTS_LOWEST := tests/catalog $(addprefix tests/,cli/test_cli.py core/test_bad_input.py iceberg_storage/test_iceberg_disjoint.py iceberg_storage/test_iceberg_disjoint_copy_on_write.py \
-	iceberg_storage/test_iceberg_disjoint_merge_on_read.py iceberg_storage/test_iceberg_io.py iceberg_storage/test_iceberg_staging.py lakehouse/test_checks.py \
+TESTS_LOWEST := tests/catalog $(addprefix tests/,cli/test_cli.py core/test_bad_input.py iceberg_storage/test_iceberg_disjoint.py \
+	iceberg_storage/test_iceberg_io.py iceberg_storage/test_iceberg_staging.py lakehouse/test_checks.py \
 	lakehouse/test_external_federated.py lakehouse/test_time_travel.py project/test_definitions.py tables/test_schema_mapping.py \
 	test_tables.py test_transactions.py) \
 	$(addprefix tests/rest/test_,access.py protocol.py pyiceberg_client.py)

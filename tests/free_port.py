@@ -8,9 +8,7 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """A port on loopback that the system assigns neither to outgoing connections nor to servers that ask for any free
-    port.
-    """
+    """A port on loopback that the system assigns neither to connections nor to other servers."""
     for port in random.sample(range(20_000, 32_000), 100):
         with suppress(OSError), socket.socket() as one:
             one.bind(("127.0.0.1", port))

@@ -54,9 +54,7 @@ def live_files(staged: StagedTable, branch: str = "main") -> list[DataFile]:
 
 
 def rewrite(staged: StagedTable, city: str, operation: Operation = Operation.REPLACE, **properties: str) -> None:
-    """Compact the files of a city into one file, as an engine does: the summary of the snapshot contains only
-    `properties`.
-    """
+    """Compact the files of a city, as an engine does: the summary contains only `properties`."""
     table = staged.table
     old = [file for file in live_files(staged) if file.partition[0] == city]
     rewritten = table.scan(EqualTo("city", city)).to_arrow()

@@ -57,9 +57,7 @@ def age_instead_of_sleep(monkeypatch: pytest.MonkeyPatch, module: ModuleType, fo
 
 
 def write_parquet_of_size(rows: pa.Table, path: Path, size_bytes: int) -> None:
-    """Write a Parquet file without an Arrow schema, padded to an exact size in bytes, such as the size in a
-    manifest.
-    """
+    """Write a Parquet file without an Arrow schema, padded to an exact size in bytes."""
     padding = 0
     while True:
         with pq.ParquetWriter(path, rows.schema, write_statistics=False, store_schema=False) as writer:

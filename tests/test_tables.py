@@ -336,9 +336,7 @@ def test_properties_are_set_and_removed(nyc: tl.Lakehouse) -> None:
 
 
 def test_a_property_that_is_not_there_is_removed_without_a_version(nyc: tl.Lakehouse) -> None:
-    """Removing a property that does not exist created a version without a change. It looked like a change of the table,
-    so other transactions were rebased for no reason.
-    """
+    """An empty version looked like a change of the table, so other transactions were rebased for no reason."""
     table = nyc.create_table("nyc.t", ROWS, properties={"owner": "ops"})
     before = nyc.version
     nyc.alter_table(table.name, remove_properties=["never-set", "nor-this"])

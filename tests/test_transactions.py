@@ -287,9 +287,7 @@ def test_nothing_is_deleted_when_it_is_not_known_whether_the_commit_happened(
 
 
 def test_write_skew_passes_under_snapshot_and_fails_under_serializable(lake: tl.Lakehouse) -> None:
-    """Each transaction reads the table that the other one writes. Snapshot isolation allows this; the test shows that
-    serializable isolation prevents it.
-    """
+    """Each transaction reads the table that the other one writes."""
     lake.create_namespace("a", {"on_call": "yes"})
     lake.create_namespace("b", {"on_call": "yes"})
     for isolation in ("snapshot", "serializable"):

@@ -140,9 +140,7 @@ class SeedVersion:
 
     @cached_property
     def locations(self) -> dict[str, str]:
-        """Location of each object by key. Messages take precedence over rows of the node, and these over its
-        children.
-        """
+        """Messages take precedence over rows of the node, and these over its children."""
         effective: dict[str, str | None] = {}
         for node in sorted(self.nodes, key=lambda node: node.height):
             effective.update(zip(node.rows.keys, node.rows.values, strict=True))
@@ -210,9 +208,7 @@ class SeedVersion:
         return not operations.isdisjoint({"register", "export", "repair"})
 
     def _check_newest_messages(self, before: SeedVersion) -> None:
-        """Check that the messages of the latest transactions are not flushed: they are the last rows of the root's
-        buffer.
-        """
+        """Check that the messages of the latest transactions are the last rows of the root's buffer."""
         changed = {
             key: self.locations.get(key)
             for key in self.locations.keys() | before.locations.keys()

@@ -22,7 +22,7 @@ from conformance.name import optimized, root_path, root_version
 from golden import archive
 from trinitylake import core
 
-SEEDS = range(30 if os.environ.get("TRINITYLAKE_DEEP") else 3)
+SEEDS = range(30 if os.environ.get("TRINITYLAKE_DEEP") else 2)
 ORDERS = (3, 4, 5, 8, 128)
 
 

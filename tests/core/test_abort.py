@@ -41,8 +41,7 @@ def ids(lake: tl.Lakehouse) -> list[int]:
 
 
 def test_what_one_worker_committed_the_other_cannot_roll_back(lake: tl.Lakehouse) -> None:
-    """After one worker has committed a saved transaction, another worker that resumed it cannot roll it back. Otherwise
-    the rollback would delete data files of the committed table."""
+    """The rollback would delete data files of the committed table."""
     first = saved(lake, "load")
     other = tl.open(lake.uri)
     rolls_back, commits, goes_on = other.resume("load"), other.resume("load"), other.resume("load")
@@ -109,9 +108,7 @@ def test_a_conflict_deletes_the_files_of_the_loser_and_no_others(lake: tl.Lakeho
 def test_the_limits_bound_how_often_a_table_is_redone(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, limits: dict[str, float], least: int, most: int
 ) -> None:
-    """`commit(max_attempts=3)` rebased its table sixty times, once for each concurrent change. One root is always
-    attempted, so an outdated table is rebased at least once.
-    """
+    """`max_attempts=3` rebased sixty times. One root is always attempted, so a table is rebased at least once."""
     rival, redone = tl.open(lake.uri), 0
     reapply = StagedTables.rebase
 

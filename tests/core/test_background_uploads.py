@@ -38,9 +38,7 @@ def puts(requests: list[Request]) -> list[str]:
 
 
 def test_an_append_waits_for_the_store_twice(s3: SlowS3, lake: tl.Lakehouse) -> None:
-    """An append waited for its data file, manifest, manifest list, metadata, definition and root, one after the
-    other.
-    """
+    """It waited for six files, one after the other."""
     table = lake.create_table("a.t", {"id": "int8"})
     table.append(ROWS)
     with s3.watched() as requests, s3.answering_together(5):
@@ -77,7 +75,6 @@ def test_transaction_reads_its_own_pending_uploads(s3: SlowS3, lake: tl.Lakehous
 
 
 def test_parts_of_a_pending_upload_are_read(s3: SlowS3, lake: tl.Lakehouse) -> None:
-    """Reading a part of a file whose upload is pending, such as the footer, succeeds."""
     with lake.transaction() as txn:
         path, content = "a/t-01234567/data/part.parquet", bytes(range(100))
         with s3.watched() as requests:

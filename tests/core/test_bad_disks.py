@@ -195,8 +195,7 @@ print("whole")
 
 
 def test_a_full_disk_ends_a_vacuum_and_an_export_without_any_loss(tmp_path: Path) -> None:
-    """With a full disk, a vacuum that cannot write its fence deletes no files, and an export does not change the
-    mirror."""
+    """A vacuum that cannot write its fence deletes no files."""
     command = [sys.executable, "-c", FULL_DISK_OF_UPKEEP, str(tmp_path / "lake"), str(tmp_path / "mirror")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr
@@ -204,9 +203,7 @@ def test_a_full_disk_ends_a_vacuum_and_an_export_without_any_loss(tmp_path: Path
 
 @pytest.mark.parametrize("durability", ["fsync", "none"])
 def test_a_full_disk_is_a_storage_error_and_leaves_the_lakehouse_whole(tmp_path: Path, durability: str) -> None:
-    """A limit on the size of files simulates the full disk: a write stops in the middle, and the lakehouse is
-    unchanged.
-    """
+    """A limit on the size of files simulates the full disk: a write stops in the middle."""
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "lake"), durability]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "whole"), done.stdout + done.stderr

@@ -115,7 +115,6 @@ def test_a_collection_in_pieces_deletes_the_same_files(full: tl.Lakehouse, root:
 
 
 def test_files_committed_after_the_mark_are_not_deleted(full: tl.Lakehouse, root: Path) -> None:
-    """Files that become part of a version after they were classified as unreachable are not deleted."""
     engine = Engine(full)
     full.create_table("shop.late", ROWS).append(ROWS)
     full.table("shop.items").append(ROWS)

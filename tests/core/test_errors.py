@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import pickle
 import re
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -92,89 +88,20 @@ def test_errors_are_caught_as_the_builtins_they_specialise() -> None:
         assert issubclass(error, builtin)
 
 
-def test_opening_another_folder_raises_not_a_lakehouse(tmp_path: Path) -> None:
-    with pytest.raises(tl.NotALakehouse, match=re.escape(str(tmp_path))):
-        tl.open(str(tmp_path))
-
-
-@pytest.mark.parametrize("uri", ["s3://bucket/../other", "s3://bucket//lake", "gopher://x/lake", "memory://a/./b"])
-def test_a_root_that_is_not_fully_qualified_is_refused(uri: str) -> None:
-    with pytest.raises(tl.InvalidLocation):
-        tl.create(uri)
-
-
 @pytest.mark.parametrize("settings", [{"order": 1}, {"order": -1}, {"order": "x"}, {"colour": 3}, {"order": 2**40}])
 def test_invalid_setting_is_refused(root: str, settings: dict[str, int]) -> None:
     with pytest.raises(tl.InvalidArgument):
         tl.create(root, **settings)  # type: ignore[arg-type]
 
 
-def test_an_unknown_isolation_or_transaction_id_is_refused(lake: tl.Lakehouse) -> None:
+def test_an_unknown_isolation_is_refused(lake: tl.Lakehouse) -> None:
     with pytest.raises(tl.InvalidArgument, match="chaos"):
         lake.begin(isolation="chaos")  # type: ignore[arg-type]
-    for id in ("with space", "a/b", "x" * 101, ""):
-        with pytest.raises((tl.InvalidArgument, tl.InvalidName)):
-            lake.begin(id=id)
 
 
 def test_properties_that_are_not_text_are_refused(lake: tl.Lakehouse) -> None:
     with pytest.raises(tl.InvalidArgument):
         lake.create_namespace("nyc", {"a": 1})  # type: ignore[dict-item]
-
-
-def test_a_truncated_root_is_corrupt_and_older_versions_stay_readable(tmp_path: Path) -> None:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("a")
-    lake.create_namespace("b")
-    newest = tmp_path / "lake" / tl.core.root_path(2)
-    os.chmod(newest, 0o644)
-    newest.write_bytes(newest.read_bytes()[:-40])
-    with pytest.raises(tl.CorruptFile) as caught:
-        tl.open(str(tmp_path / "lake")).at(2).namespaces()
-    assert caught.value.path == newest.name
-    assert lake.at(1).namespaces() == ["a"]
-
-
-def test_invalid_definition_is_corrupt(tmp_path: Path) -> None:
-    lake = tl.create(str(tmp_path / "lake"), durability="none")
-    lake.create_namespace("a")
-    (file,) = [path for path in (tmp_path / "lake").rglob("*.binpb") if "namespace-a-" in path.name]
-    os.chmod(file, 0o644)
-    file.write_bytes(b"\xff\xff\xff")
-    with pytest.raises(tl.CorruptFile):
-        tl.open(str(tmp_path / "lake")).namespace("a")
-
-
-def test_a_newer_major_version_is_refused(tmp_path: Path) -> None:
-    from conformance.node_writer import KEY, to_bytes, to_rows
-    from trinitylake.definitions import parse_lakehouse_def, serialize
-
-    tl.create(str(tmp_path / "lake"), durability="none")
-    (file,) = (tmp_path / "lake").glob("_lakehouse_def_*.binpb")
-    definition = parse_lakehouse_def(file.read_bytes())
-    definition.major_version = 1
-    os.chmod(file, 0o644)
-    file.write_bytes(serialize(definition))
-    root = tmp_path / "lake" / tl.core.root_path(0)
-    rows = [row for row in to_rows(root.read_bytes()) if row[KEY] != "lakehouse_def_inline"]
-    os.chmod(root, 0o644)
-    root.write_bytes(to_bytes(rows))
-    with pytest.raises(tl.UnsupportedVersion, match="1"):
-        tl.open(str(tmp_path / "lake"))
-
-
-def test_a_directory_without_write_permission_denies_the_write() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        lake = tl.create(f"{folder}/lake", durability="none")
-        lake.create_namespace("a")
-        for path in (Path(folder), *Path(folder).rglob("*")):
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        with unprivileged():
-            with pytest.raises(tl.PermissionDenied):
-                lake.create_namespace("b")
-            assert lake.namespaces() == ["a"]
-        for path in (Path(folder), *(path for path in Path(folder).rglob("*") if path.is_dir())):
-            path.chmod(0o755)
 
 
 def test_a_store_that_does_not_answer_is_a_storage_error_worth_another_try() -> None:
@@ -188,19 +115,6 @@ def test_a_store_that_does_not_answer_is_a_storage_error_worth_another_try() -> 
 def test_an_unknown_storage_option_is_refused_by_name() -> None:
     with pytest.raises(tl.InvalidArgument, match="colour"):
         tl.open("s3://bucket/lake", storage_options={"colour": "red"})
-
-
-@contextmanager
-def unprivileged() -> Iterator[None]:
-    """Run as an unprivileged user, because permissions do not restrict root."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def test_importing_loads_neither_pyiceberg_nor_the_command_line_nor_a_thread() -> None:
@@ -219,9 +133,7 @@ def test_importing_loads_neither_pyiceberg_nor_the_command_line_nor_a_thread() -
 
 
 def test_opening_a_table_imports_no_pandas(tmp_path: Path) -> None:
-    """Arrow imports pandas when it converts its first Python value. An import at the top of the compaction module cost
-    a second in each process that opened a table, also in Spark's workers.
-    """
+    """An import at the top of the compaction module cost a second in each process, also in Spark's workers."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("nyc")
     lake.create_table("nyc.flights", tl.Schema([tl.Column("id", "bigint")])).append({"id": [1, 2, 3]})

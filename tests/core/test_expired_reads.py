@@ -118,8 +118,7 @@ def test_lost_file_of_a_tagged_version_does_not_raise_version_expired(lake: tl.L
 
 
 def test_a_transaction_whose_own_files_were_collected_raises_transaction_expired(lake: tl.Lakehouse) -> None:
-    """A transaction whose own files were collected raises `TransactionExpired` when it reads them, not an error about
-    damage."""
+    """The error is not about damage."""
     slow = lake.begin()
     table = slow.table("shop.orders")
     table.append(ROWS)

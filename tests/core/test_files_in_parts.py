@@ -110,7 +110,6 @@ def test_a_forked_child_leaves_the_file_of_its_parent_alone(lake: tl.Lakehouse) 
 def test_parts_on_disk_do_not_count_towards_the_memory_of_open_files(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit of memory for open files does not count parts that are on disk."""
     monkeypatch.setattr(data_file_writer, "OPEN_FILES_SIZE_BYTES", 2 * PART_SIZE_BYTES)
     monkeypatch.setattr(file_sizes, "ROW_GROUP_SIZE_BYTES", 1 << 20)
     table = lake.table("ns.t")

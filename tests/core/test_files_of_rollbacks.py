@@ -141,8 +141,7 @@ def in_a_catalog(lake: tl.Lakehouse) -> None:
 def test_threads_that_still_write_after_a_rollback_leave_no_file(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, append: Callable[[tl.Lakehouse], None]
 ) -> None:
-    """Files that threads write after a rollback are deleted, too. PyIceberg writes an append with many threads, and if
-    one fails, the others continue during the rollback."""
+    """If one of PyIceberg's threads fails, the others continue during the rollback."""
     before = settled(lake)
     Failing(monkeypatch)
     with pytest.raises(OSError, match="full"):
@@ -156,9 +155,7 @@ def test_threads_that_still_write_after_a_rollback_leave_no_file(
 def test_few_rows_that_cannot_all_be_written_leave_no_file(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, append: Callable[[tl.Lakehouse], None]
 ) -> None:
-    """If one file of an append of few rows cannot be written, the other files are deleted, also those that threads
-    finish later.
-    """
+    """Also files that threads finish later are deleted."""
     before, put, puts = files(lake), LakehouseFileIO.put, itertools.count(1)
 
     def failing(io: LakehouseFileIO, *args: Any) -> None:

@@ -57,7 +57,6 @@ def ended(lake: tl.Lakehouse, end: str, has_written: bool) -> tuple[Any, tl.Tran
 def test_nothing_is_written_to_a_transaction_that_has_ended(
     lake: tl.Lakehouse, end: str, has_written: bool, write: str
 ) -> None:
-    """An append to a table of a transaction that has ended fails, and writes no file."""
     table, txn = ended(lake, end, has_written)
     before = state(lake)
     with pytest.raises(tl.errors.TransactionClosed, match="begin another one"):

@@ -1,20 +1,27 @@
-"""A lakehouse that was copied, moved, or opened through a symbolic link: allowed reads, and refused writes."""
+"""Lakehouses whose root was moved, copied, replaced, or is named in another spelling."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
 
 import trinitylake as tl
 from conformance.node_writer import forget_recorded_root
+from local_files import age
+from rest.client import Client, running
+from rest.shop import with_tables
 from trinitylake import core
 from trinitylake.definitions import parse_lakehouse_def, serialize
 from trinitylake.iceberg_storage.file_io import LakehouseFileIO
+from trinitylake.iceberg_storage.manifests import snapshot_producer
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
@@ -42,8 +49,7 @@ def test_a_lakehouse_is_read_at_its_new_place(first: Path, tmp_path: Path, verb:
 
 
 def test_the_old_place_is_never_read(first: Path, tmp_path: Path) -> None:
-    """A copy never reads files at the old root. Otherwise it would show later writes of the original, or fail after its
-    deletion."""
+    """A copy would show later writes of the original, or fail after its deletion."""
     shutil.copytree(first, tmp_path / "second")
     for folder in (first / "a").iterdir():
         shutil.rmtree(folder)
@@ -51,8 +57,7 @@ def test_the_old_place_is_never_read(first: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_refuses_writes_and_leaves_no_file(first: Path, tmp_path: Path) -> None:
-    """A copy whose root is not recorded refuses writes. Otherwise two lakehouses with the same recorded root would name
-    each other's files."""
+    """Two lakehouses with the same recorded root would name each other's files."""
     second = tmp_path / "second"
     shutil.copytree(first, second)
     before = files_below(second)
@@ -92,8 +97,7 @@ def test_a_relocated_copy_is_written_and_reads_what_was_written_before(first: Pa
 
 
 def test_root_behind_a_symbolic_link_is_the_same_root(tmp_path: Path) -> None:
-    """A root behind a symbolic link is the real root, so that a table created through the link can be read at the real
-    path."""
+    """A table created through the link can be read at the real path."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     linked = tl.create(str(tmp_path / "link" / "lake"), durability="none")
@@ -106,9 +110,7 @@ def test_root_behind_a_symbolic_link_is_the_same_root(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_release_wrote_through_a_link_is_read(first: Path, tmp_path: Path) -> None:
-    """In a lakehouse that never recorded its root, metadata may name files through a symbolic link that still
-    exists.
-    """
+    """A lakehouse that never recorded its root; the link still exists."""
     lake = tl.open(str(first), durability="none")
     (tmp_path / "link").symlink_to("first")
     path = lake._storage.root[len("file://") :]
@@ -145,7 +147,6 @@ def test_a_change_of_the_definition_does_not_move_the_lakehouse(first: Path) -> 
 
 
 def test_a_transaction_that_was_saved_before_a_move_is_committed_after_it(first: Path, tmp_path: Path) -> None:
-    """A transaction that was saved before a move can be committed after `relocate`."""
     txn = tl.open(str(first), durability="none").begin(id="job")
     txn.table("a.t").append(ROWS)
     txn.save()
@@ -206,8 +207,7 @@ def test_a_moved_lakehouse_with_a_damaged_newest_root_is_repaired_and_relocated(
 def test_a_moved_lakehouse_is_relocated_before_tables_without_files_are_rolled_back(
     first: Path, tmp_path: Path
 ) -> None:
-    """A repair of a moved lakehouse that would have to roll back tables reports that `relocate` comes first, instead of
-    raising `LakehouseMoved`."""
+    """A repair raised `LakehouseMoved` instead of naming `relocate`."""
     tl.open(str(first), durability="none").table("a.t").append(ROWS)
     newest = max((first / "a").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     newest.unlink()
@@ -226,7 +226,6 @@ def test_a_moved_lakehouse_is_relocated_before_tables_without_files_are_rolled_b
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)])
 def test_commit_names_a_folder_at_the_path_of_the_next_root(first: Path, make: object) -> None:
-    """If a folder has the name of the next root, the commit fails at once and names the folder."""
     lake = tl.open(str(first), durability="none")
     name = core.root_path(lake.version + 1)
     make(first / name)  # type: ignore[operator]
@@ -237,3 +236,118 @@ def test_commit_names_a_folder_at_the_path_of_the_next_root(first: Path, make: o
     assert lake.transactions.outcome(txn.id).status != "unknown"
     txn.rollback()
     assert not tl.open(str(first)).exists("b")
+
+
+# Spellings of the root
+
+
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "two slashes": lambda path: f"file://{path.replace('/data/', '//data/')}",
+    "a dot": lambda path: f"file://{path.replace('/data/', '/./data/')}",
+    "two dots": lambda path: f"file://{path.replace('/data/', '/data/../data/')}",
+    "four slashes": lambda path: f"file:///{path}",
+    "a query": lambda path: f"file://{path}?x=1",
+    "a fragment": lambda path: f"file://{path}#x",
+    "a link": lambda path: f"file://{path.replace('/lake/', '/link/')}",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_vacuum_keeps_files_named_in_another_spelling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    """Vacuum keeps a file that the latest version names in another spelling, such as with a second slash. New commits
+    cannot have such names, but existing tables may, and other writers of the format commit them."""
+    monkeypatch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    lake = tl.create(tmp_path / "lake", durability="none")
+    lake.create_namespace("shop")
+    lake.create_table("shop.orders", ROWS.schema)
+    table = lake.table("shop.orders")
+    table.append(ROWS)
+    [task] = table.iceberg.scan().plan_files()
+    written = task.file.file_path.removeprefix("file://")
+    path, garbage = f"{os.path.dirname(written)}/f.parquet", f"{os.path.dirname(written)}/g.parquet"
+    for copy in (path, garbage):
+        shutil.copy(written, copy)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=SPELLINGS[spelling](path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=ROWS.num_rows,
+        file_size_in_bytes=os.path.getsize(path),
+        spec_id=0,
+    )
+    with table._writing() as iceberg, iceberg.transaction() as change:
+        change.append_files([file])  # type: ignore[attr-defined]
+    age(tmp_path / "lake")
+    lake.maintenance.vacuum(grace="1 minute")
+    assert os.path.exists(path)
+    assert not os.path.exists(garbage)
+
+
+# Missing folders
+
+
+CHANGE = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"note": "1"}}]}
+PATH = "/v1/namespaces/shop/tables/orders"
+
+
+@pytest.fixture(params=["fsync", "none"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> tl.Lakehouse:
+    """On a disk."""
+    return with_tables(tl.create(str(tmp_path / "lake"), durability=request.param), "shop.orders")
+
+
+def left_empty(root: Path) -> None:
+    root.mkdir()
+
+
+def left_with_an_older_copy(root: Path) -> None:
+    copy(root.parent / "older", root)
+
+
+def copy(source: Path, target: Path) -> None:
+    import shutil
+
+    shutil.copytree(source, target)
+
+
+@pytest.mark.parametrize("leave", [lambda root: None, left_empty, left_with_an_older_copy])
+def test_no_commit_succeeds_while_the_root_is_another_folder(
+    lake: tl.Lakehouse, tmp_path: Path, leave: Callable[[Path], None]
+) -> None:
+    """Otherwise the log would have a gap when the disk is mounted again."""
+    root, away = tmp_path / "lake", tmp_path / "away"
+    copy(root, tmp_path / "older")
+    lake.alter_table("shop.orders", {"newer": "yes"})
+    table = lake.table("shop.orders")
+    with running(lake) as server:
+        client = Client(server)
+        assert client("POST", PATH, CHANGE).code == 200
+        version = lake.version
+        root.rename(away)
+        leave(root)
+        files = sorted(str(path) for path in root.rglob("*.arrow"))
+        for _ in range(3):
+            assert client("POST", PATH, CHANGE).code >= 500
+            for statement in (
+                lambda: lake.create_namespace("more"),
+                lambda: table.append(pa.table({"id": pa.array([7], pa.int64())})),
+                lambda: lake.alter_table(table.name, {"note": "2"}),
+            ):
+                with pytest.raises((tl.TrinityLakeError, FileNotFoundError)):
+                    statement()
+        assert sorted(str(path) for path in root.rglob("*.arrow")) == files, "no version is made there"
+        if root.exists():
+            root.rename(tmp_path / "left")
+        away.rename(root)
+        assert client("POST", PATH, CHANGE).code == 200
+        assert lake.version == version + 1
+    again = tl.open(str(root))
+    assert again.version == version + 1
+    assert not again.exists("more")
+    assert again.table("shop.orders").properties["newer"] == "yes"
+    assert again.table("shop.orders").scan().count() == 3
+    assert not again.maintenance.fsck().findings

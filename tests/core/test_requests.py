@@ -116,8 +116,7 @@ def test_no_file_is_fetched_that_this_process_wrote(shop: Shop, name: str) -> No
 
 @pytest.mark.parametrize("is_of_all_tables", [False, True])
 def test_the_change_feed_fetches_definitions_of_versions_in_parallel(shop: Shop, is_of_all_tables: bool) -> None:
-    """Definitions that are too large for the root are prefetched. Otherwise each version would wait a round for its
-    definition, and the feed of 10,000 versions would take minutes."""
+    """One round for each definition that is too large for its root: 10,000 versions would take minutes."""
     rows = pa.table({f"a column with a long name, {number}": [1] for number in range(60)})
     large = shop.lake.create_table("n.large", rows.schema)
     since = shop.lake.version
@@ -151,8 +150,7 @@ def test_no_file_is_fetched_twice(shop: Shop, name: str) -> None:
 
 
 def test_a_write_through_a_handle_looks_for_the_newest_version_once(shop: Shop) -> None:
-    """A write through a handle looks up the newest version once; an append does not, because it begins on the version
-    of its last commit."""
+    """An append does not, because it begins on the version of its last commit."""
     table = shop.lake.table("n.t")
     table.append(ROWS)
     trace = shop.traced(lambda: table.append(ROWS))
@@ -261,9 +259,7 @@ def test_delete_removes_rows_appended_since_the_lookup(shop: Shop) -> None:
 
 
 def test_nothing_that_is_read_is_older_than_what_was_committed(shop: Shop) -> None:
-    """No cached file depends on the latest version: reads see writes of others, rollbacks, and tables that are created
-    again.
-    """
+    """Reads see writes of others, rollbacks, and tables that are created again."""
     here, there = shop.lake, shop.elsewhere()
     version = here.version
 
@@ -391,8 +387,7 @@ def test_columns_of_a_large_file_wait_for_its_footer_and_not_for_each_other(shop
 
 
 def test_scan_of_uncached_files_needs_four_rounds_of_requests(shop: Shop) -> None:
-    """A scan without cached files needs four rounds of requests, because files that do not depend on each other are
-    requested at the same time."""
+    """Files that do not depend on each other are requested at the same time."""
     other = shop.elsewhere()
     found = []
     trace = shop.traced(lambda: found.append(other.table("n.six").scan().to_arrow()))
@@ -455,8 +450,7 @@ def test_a_file_that_is_missing_is_reported_by_its_reader(shop: Shop) -> None:
 
 
 def test_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
-    """Creating a namespace takes one round of writes: the definition and the root are written at the same time, without
-    look-ups before or after."""
+    """The definition and the root are written at the same time, without look-ups before or after."""
     shop.lake.create_namespace("first")
     # On a busy machine a commit may take half a second, and then it lists the boundary.
     traces = [shop.traced(lambda name=name: shop.lake.create_namespace(name)) for name in ("second", "third", "fourth")]
@@ -466,9 +460,7 @@ def test_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
 
 
 def test_a_change_of_a_namespace_takes_one_round_of_writes(shop: Shop) -> None:
-    """A change of a namespace takes one round of writes. It does not look for the newest version first, because the
-    commit itself detects a conflicting change.
-    """
+    """It does not look for the newest version, because the commit detects a conflicting change."""
     shop.lake.create_namespace("first", {"owner": "ann"})
     traces = [shop.traced(lambda n=n: shop.lake.alter_namespace("first", {"owner": f"team {n}"})) for n in range(3)]
     trace = min(traces, key=lambda trace: trace.millis)
@@ -513,8 +505,7 @@ def test_a_commit_over_rest_costs_the_store_what_one_in_a_process_does(shop: Sho
 
 
 def test_the_feed_of_one_row_per_version_makes_two_requests_a_version(shop: Shop) -> None:
-    """The feed of one row per version makes two requests for each version, for the root, which contains the definition
-    of the table, and for the data file."""
+    """For the root, which contains the definition of the table, and for the data file."""
     since, count = shop.lake.version, 40
     for number in range(count):
         shop.lake.table("n.t").append({"id": [number], "name": ["new"]})

@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import pytest
 
 import s3_server
 import trinitylake as tl
+from trinitylake.errors import InvalidArgument
 from waiting import PATIENCE_SECONDS
 
 FORK = multiprocessing.get_context("fork")
@@ -162,7 +164,7 @@ class Killed:
 def test_a_killed_writer_loses_nothing_and_leaves_no_half_of_a_commit(tmp_path: Path) -> None:
     chosen = random.Random(1)
     doubtful = kills = acknowledged = 0
-    for number in range(4 * DEEP):
+    for number in range(2 * DEEP):
         killed = Killed(tmp_path / f"lake{number}")
         for name in ("left", "right"):
             killed.lake.create_namespace(name)
@@ -216,7 +218,7 @@ def test_a_killed_writer_leaves_both_tables_of_a_transaction_with_its_rows_or_no
 def test_processes_that_commit_at_once_lose_no_increment(tmp_path: Path, where: str) -> None:
     if where == "disk":
         root = str(tmp_path / "lake")
-        soak(tl.create(root, order=4), lambda: tl.open(root), commits=30 * DEEP)
+        soak(tl.create(root, order=4), lambda: tl.open(root), commits=15 * DEEP)
         return
     with s3_server.serve() as server:
         root, options = f"s3://{server.new_bucket()}/lake", server.storage_options
@@ -318,3 +320,52 @@ def add(lake: tl.Lakehouse, names: list[str]) -> None:
         except tl.CommitStateUnknown:
             if lake.transactions.outcome(txn.id).status == "committed":
                 return
+
+
+# The intent queue
+
+
+PROCESSES = 6
+COMMITS = 25
+
+
+def add_namespaces(root: str, process: int, properties_decide: bool) -> None:
+    lake = tl.open(root, durability="none")
+    for number in range(COMMITS):
+        transaction = lake.begin(message=f"process {process}")
+        transaction.create_namespace(f"p{process}_{number}")
+        if properties_decide:
+            transaction.commit()
+        else:
+            transaction.commit(coordination="queue")
+
+
+@pytest.mark.parametrize("properties_decide", [True, False], ids=["lakehouse", "call"])
+def test_processes_with_the_intent_queue_all_commit(tmp_path: Path, properties_decide: bool) -> None:
+    properties = {"commit.coordination": "queue"} if properties_decide else None
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, name="busy", properties=properties, durability="none")
+    context = multiprocessing.get_context("fork")
+    writers = [
+        context.Process(target=add_namespaces, args=(root, process, properties_decide)) for process in range(PROCESSES)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(PATIENCE_SECONDS)
+    assert [writer.exitcode for writer in writers] == [0] * PROCESSES
+    assert len(lake.namespaces()) == PROCESSES * COMMITS
+    committed = Counter(change.transaction.id for change in lake.changes(since=0))
+    assert len(committed) == PROCESSES * COMMITS
+    assert set(committed.values()) == {1}
+    assert not list((tmp_path / "lake" / "_queue").glob("*"))
+
+
+def test_an_unknown_coordination_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"commit\.coordination|coordination"):
+        tl.create(str(tmp_path / "lake"), properties={"commit.coordination": "hope"})
+    lake = tl.create(str(tmp_path / "lake"))
+    transaction = lake.begin()
+    transaction.create_namespace("ns")
+    with pytest.raises(InvalidArgument, match="coordination"):
+        transaction.commit(coordination="hope")  # type: ignore[arg-type]

@@ -79,9 +79,7 @@ def namespace_of(name: str) -> Key:
 
 
 def inside(state: State, namespace: str) -> set[Key]:
-    """Objects because of which a namespace cannot be dropped: nested namespaces at any depth, and its tables and
-    views.
-    """
+    """Nested namespaces at any depth, tables and views because of which a namespace cannot be dropped."""
     return {
         (kind, name)
         for kind, name in state
@@ -576,7 +574,6 @@ def test_the_model_finds_a_planted_mistake(
 
 
 def test_handle_that_expired_a_version_does_not_read_it_from_its_cache() -> None:
-    """After a handle has expired a version, it does not read the version from its cache."""
     lake = tl.create(f"memory://{uuid.uuid4()}")
     for name in "abc":
         lake.create_namespace(name)

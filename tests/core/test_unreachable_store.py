@@ -17,7 +17,6 @@ RETRIES = {"retry_timeout": "3600", "max_retries": "1000000"}
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"], ids=["refused", "unknown"])
 @pytest.mark.parametrize("call", [tl.open, tl.create], ids=["open", "create"])
 def test_a_wrong_endpoint_is_reported_soon_with_endpoint_and_bucket(call: Callable[..., object], host: str) -> None:
-    """A wrong endpoint is reported within seconds, with the endpoint and the bucket."""
     with socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))  # without `listen`, connections are refused
         uri = f"http://{host}:{refusing.getsockname()[1]}"

@@ -184,7 +184,6 @@ def test_files_of_external_and_federated_tables_stay(lake: tl.Lakehouse, root: P
 
 
 def test_transaction_from_before_gc_commits_or_raises_expired(lake: tl.Lakehouse, root: Path) -> None:
-    """A transaction from before a garbage collection commits with all its files, or raises `TransactionExpired`."""
     slow = lake.begin()
     slow.table("shop.orders").append(ROWS)
     slow.table("shop.orders").count()  # the read writes the waiting rows first
@@ -248,8 +247,7 @@ def test_vacuum_command_prints_the_deleted_files(lake: tl.Lakehouse, root: Path)
 
 
 def test_vacuum_ignores_root_rows_hidden_by_newer_messages(tmp_path: Path) -> None:
-    """Vacuum ignores rows of the root that newer messages hide, and may delete the definitions that they name. When the
-    root is split later, such a row in a leaf does not make vacuum fail with a missing file."""
+    """When the root was split later, a row that names a deleted definition made vacuum fail with a missing file."""
     lake = tl.create(tmp_path / "lake", order=5, durability="none")
     lake.create_namespace("a")
     lake.create_table("a.hot", {"id": "bigint"})

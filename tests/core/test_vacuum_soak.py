@@ -24,9 +24,9 @@ import trinitylake as tl
 from conformance.reachable import Reachable, files_below
 
 FORK = multiprocessing.get_context("fork")
-SECONDS = float(os.environ.get("TRINITYLAKE_SOAK_SECONDS", "0")) or 15.0
+SECONDS = float(os.environ.get("TRINITYLAKE_SOAK_SECONDS", "0")) or 6.0
 #: Interval of the kills.
-KILL_SECONDS = 5.0 if SECONDS > 30 else 1.5
+KILL_SECONDS = 5.0 if SECONDS > 30 else 0.8
 TABLES = ("shop.a", "shop.b")
 ROWS = pa.schema([("id", pa.int64())])
 
@@ -161,9 +161,7 @@ def collecting(open_lake: Callable[[], tl.Lakehouse]) -> Callable[[Callable[[str
 
 @contextmanager
 def s3_in_a_process_of_its_own() -> Iterator[tuple[str, dict[str, str]]]:
-    """A bucket and its storage options, on a server in another process, so that processes of the test are forked
-    without the server's threads.
-    """
+    """An S3 server in another process, so that processes are forked without its threads."""
     reading, writing = FORK.Pipe(duplex=False)
 
     def run() -> None:

@@ -558,9 +558,7 @@ class FeedHistory:
         return [{id: row[name] for id, name in self.now.names.items()} for row in rows]
 
     def check(self, since: int, until: int) -> None:
-        """Compare the change feed, the net changes and the rows between two versions with the model. Raises
-        `AssertionError`.
-        """
+        """Compare the change feed, the net changes and the rows between two versions with the model."""
         state = self.states[until]
         if state.rows is None:
             return

@@ -10,43 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions.literals import (
-    BinaryLiteral,
-    BooleanLiteral,
-    DateLiteral,
-    DecimalLiteral,
-    DoubleLiteral,
-    Literal,
-    LongLiteral,
-    StringLiteral,
-    TimeLiteral,
-    TimestampLiteral,
-    UUIDLiteral,
-)
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg import types
+from pyiceberg.expressions import literals
 
 NAN, INF = float("nan"), float("inf")
 _DAY = 86_400_000_000
@@ -76,7 +41,7 @@ class Kind:
         is_in_sql: whether DuckDB has the type.
     """
 
-    iceberg: IcebergType
+    iceberg: types.IcebergType
     arrow: pa.DataType
     duckdb: str
     values: Sequence[Any]
@@ -88,7 +53,7 @@ class Kind:
     @property
     def is_nested(self) -> bool:
         """Whether the type is nested, so that filters and keys cannot use the column."""
-        return not isinstance(self.iceberg, PrimitiveType)
+        return not isinstance(self.iceberg, types.PrimitiveType)
 
     @property
     def compared(self) -> list[Any]:
@@ -105,30 +70,30 @@ class Kind:
             return pa.ExtensionArray.from_storage(self.arrow, pa.array(stored, pa.binary(16)))
         return pa.array(values, self.arrow)
 
-    def literal(self, value: Any) -> Literal[Any]:
+    def literal(self, value: Any) -> literals.Literal[Any]:
         """A value as a literal for Iceberg's filters."""
         made: type[Any] = _LITERALS[type(self.iceberg)]
-        literal: Literal[Any] = made(value.bytes if isinstance(value, uuid.UUID) else value)
+        literal: literals.Literal[Any] = made(value.bytes if isinstance(value, uuid.UUID) else value)
         return literal
 
 
-_LITERALS: dict[type[IcebergType], type[Any]] = {
-    BooleanType: BooleanLiteral,
-    IntegerType: LongLiteral,
-    LongType: LongLiteral,
-    FloatType: DoubleLiteral,
-    DoubleType: DoubleLiteral,
-    DecimalType: DecimalLiteral,
-    DateType: DateLiteral,
-    TimeType: TimeLiteral,
-    TimestampType: TimestampLiteral,
-    TimestamptzType: TimestampLiteral,
-    TimestampNanoType: LongLiteral,
-    TimestamptzNanoType: LongLiteral,
-    StringType: StringLiteral,
-    BinaryType: BinaryLiteral,
-    FixedType: BinaryLiteral,
-    UUIDType: UUIDLiteral,
+_LITERALS: dict[type[types.IcebergType], type[Any]] = {
+    types.BooleanType: literals.BooleanLiteral,
+    types.IntegerType: literals.LongLiteral,
+    types.LongType: literals.LongLiteral,
+    types.FloatType: literals.DoubleLiteral,
+    types.DoubleType: literals.DoubleLiteral,
+    types.DecimalType: literals.DecimalLiteral,
+    types.DateType: literals.DateLiteral,
+    types.TimeType: literals.TimeLiteral,
+    types.TimestampType: literals.TimestampLiteral,
+    types.TimestamptzType: literals.TimestampLiteral,
+    types.TimestampNanoType: literals.LongLiteral,
+    types.TimestamptzNanoType: literals.LongLiteral,
+    types.StringType: literals.StringLiteral,
+    types.BinaryType: literals.BinaryLiteral,
+    types.FixedType: literals.BinaryLiteral,
+    types.UUIDType: literals.UUIDLiteral,
 }
 _OF_DAYS = ("v", "year(v)", "month(v)", "day(v)", "bucket(3, v)")
 _OF_MOMENTS = (*_OF_DAYS, "hour(v)")
@@ -136,9 +101,9 @@ _TEXTS = ["", "a", "é", "\ud7ff" * 20, "x" * 300, "a_b%", "\U0010ffff" * 20]
 _FLOATS = [NAN, -0.0, 0.0, -INF, INF, 0.10000000149011612, 3.4028234663852886e38, -3.4028234663852886e38]
 
 KINDS = {
-    "boolean": Kind(BooleanType(), pa.bool_(), "BOOLEAN", [True, False], ("v",)),
+    "boolean": Kind(types.BooleanType(), pa.bool_(), "BOOLEAN", [True, False], ("v",)),
     "int": Kind(
-        IntegerType(),
+        types.IntegerType(),
         pa.int32(),
         "INTEGER",
         [-(2**31), 2**31 - 1, 0, -1, 7],
@@ -146,12 +111,16 @@ KINDS = {
         "long",
     ),
     "long": Kind(
-        LongType(), pa.int64(), "BIGINT", [-(2**63), 2**63 - 1, 0, -1, 2**31], ("v", "bucket(3, v)", "truncate(10, v)")
+        types.LongType(),
+        pa.int64(),
+        "BIGINT",
+        [-(2**63), 2**63 - 1, 0, -1, 2**31],
+        ("v", "bucket(3, v)", "truncate(10, v)"),
     ),
-    "float": Kind(FloatType(), pa.float32(), "FLOAT", _FLOATS, ("v",), "double"),
-    "double": Kind(DoubleType(), pa.float64(), "DOUBLE", [*_FLOATS, 0.1, 1e300, 5e-324], ("v",)),
+    "float": Kind(types.FloatType(), pa.float32(), "FLOAT", _FLOATS, ("v",), "double"),
+    "double": Kind(types.DoubleType(), pa.float64(), "DOUBLE", [*_FLOATS, 0.1, 1e300, 5e-324], ("v",)),
     "decimal": Kind(
-        DecimalType(9, 2),
+        types.DecimalType(9, 2),
         pa.decimal128(9, 2),
         "DECIMAL(9, 2)",
         [Decimal("-9999999.99"), Decimal("9999999.99"), Decimal("0.00"), Decimal("-0.01"), Decimal("1.10")],
@@ -159,21 +128,21 @@ KINDS = {
         "decimal38",
     ),
     "decimal38": Kind(
-        DecimalType(38, 2),
+        types.DecimalType(38, 2),
         pa.decimal128(38, 2),
         "DECIMAL(38, 2)",
         [Decimal("-" + "9" * 36 + ".99"), Decimal("9" * 36 + ".99"), Decimal("0.00"), Decimal("1.10")],
         ("v", "bucket(3, v)", "truncate(50, v)"),
     ),
-    "date": Kind(DateType(), pa.date32(), "DATE", [-719_162, 2_932_896, 3_663_382, -1_157_408, 0, -1], _OF_DAYS),
-    "time": Kind(TimeType(), pa.time64("us"), "TIME", [0, _DAY - 1, 3_723_000_004], ("v", "bucket(3, v)")),
-    "timestamp": Kind(TimestampType(), pa.timestamp("us"), "TIMESTAMP", _MOMENTS, _OF_MOMENTS),
-    "timestamptz": Kind(TimestamptzType(), pa.timestamp("us", "UTC"), "TIMESTAMPTZ", _MOMENTS, _OF_MOMENTS),
+    "date": Kind(types.DateType(), pa.date32(), "DATE", [-719_162, 2_932_896, 3_663_382, -1_157_408, 0, -1], _OF_DAYS),
+    "time": Kind(types.TimeType(), pa.time64("us"), "TIME", [0, _DAY - 1, 3_723_000_004], ("v", "bucket(3, v)")),
+    "timestamp": Kind(types.TimestampType(), pa.timestamp("us"), "TIMESTAMP", _MOMENTS, _OF_MOMENTS),
+    "timestamptz": Kind(types.TimestamptzType(), pa.timestamp("us", "UTC"), "TIMESTAMPTZ", _MOMENTS, _OF_MOMENTS),
     "timestamp_ns": Kind(
-        TimestampNanoType(), pa.timestamp("ns"), "TIMESTAMP_NS", _NANOSECONDS, _OF_MOMENTS, format_version=3
+        types.TimestampNanoType(), pa.timestamp("ns"), "TIMESTAMP_NS", _NANOSECONDS, _OF_MOMENTS, format_version=3
     ),
     "timestamptz_ns": Kind(
-        TimestamptzNanoType(),
+        types.TimestamptzNanoType(),
         pa.timestamp("ns", "UTC"),
         "TIMESTAMP_NS",
         _NANOSECONDS,
@@ -182,7 +151,9 @@ KINDS = {
         is_in_sql=False,
     ),
     "struct": Kind(
-        StructType(NestedField(101, "a", DoubleType()), NestedField(102, "b c", StringType())),
+        types.StructType(
+            types.NestedField(101, "a", types.DoubleType()), types.NestedField(102, "b c", types.StringType())
+        ),
         pa.struct([("a", pa.float64()), ("b c", pa.large_string())]),
         'STRUCT(a DOUBLE, "b c" VARCHAR)',
         [
@@ -192,25 +163,29 @@ KINDS = {
         (),
     ),
     "list": Kind(
-        ListType(103, DoubleType(), element_required=False),
+        types.ListType(103, types.DoubleType(), element_required=False),
         pa.large_list(pa.float64()),
         "DOUBLE[]",
         [[], [None], [NAN, -0.0, 0.1], [1e300] * 50],
         (),
     ),
     "map": Kind(
-        MapType(104, StringType(), 105, LongType(), value_required=False),
+        types.MapType(104, types.StringType(), 105, types.LongType(), value_required=False),
         pa.map_(pa.large_string(), pa.int64()),
         "MAP(VARCHAR, BIGINT)",
         [[], [("", None)], [("é", -(2**63)), ("x" * 300, 2**63 - 1)]],
         (),
     ),
     "nested": Kind(
-        ListType(
+        types.ListType(
             106,
-            StructType(
-                NestedField(107, "d", DecimalType(38, 10)),
-                NestedField(108, "m", MapType(109, DateType(), 110, ListType(111, TimestampType(), False), False)),
+            types.StructType(
+                types.NestedField(107, "d", types.DecimalType(38, 10)),
+                types.NestedField(
+                    108,
+                    "m",
+                    types.MapType(109, types.DateType(), 110, types.ListType(111, types.TimestampType(), False), False),
+                ),
             ),
             element_required=False,
         ),
@@ -225,19 +200,19 @@ KINDS = {
         ],
         (),
     ),
-    "string": Kind(StringType(), pa.large_string(), "VARCHAR", _TEXTS, ("v", "bucket(3, v)", "truncate(2, v)")),
+    "string": Kind(types.StringType(), pa.large_string(), "VARCHAR", _TEXTS, ("v", "bucket(3, v)", "truncate(2, v)")),
     "binary": Kind(
-        BinaryType(),
+        types.BinaryType(),
         pa.large_binary(),
         "BLOB",
         [b"", b"\0", b"\xff" * 20, b"abc", b"x" * 300],
         ("v", "bucket(3, v)", "truncate(2, v)"),
     ),
     "fixed": Kind(
-        FixedType(4), pa.binary(4), "BLOB", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"abcd"], ("v", "bucket(3, v)")
+        types.FixedType(4), pa.binary(4), "BLOB", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"abcd"], ("v", "bucket(3, v)")
     ),
     "uuid": Kind(
-        UUIDType(),
+        types.UUIDType(),
         pa.uuid(),
         "UUID",
         [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")],

@@ -1,7 +1,7 @@
 """Differential test: after any statement, a table of any type, transform and evolution has the same rows as in DuckDB.
 
-A scan, SQL and unmodified PyIceberg read the rows. `make test` runs a sample in which nearly all pairs of parameters
-occur. `TRINITYLAKE_DEEP=1` runs all cases, and reads a sample of the tables with Spark. A test contains the cases of
+A scan, SQL and unmodified PyIceberg read the rows. `make test` runs a sample with many pairs of parameters.
+`TRINITYLAKE_DEEP=1` runs all cases, and reads a sample of the tables with Spark. A test contains the cases of
 one table; a failure names its case. `TRINITYLAKE_CASE=<name>` runs one case, and `TRINITYLAKE_SEED` draws another
 sample.
 """
@@ -64,9 +64,7 @@ if os.environ.get("TRINITYLAKE_DEEP"):  # it starts Spark
 
     @pytest.mark.timeout(1800)
     def test_spark_reads_the_rows_of_duckdb(tmp_path: Path, stock: StockReader) -> None:
-        """The sample includes tables with a column that has the name of a partition field whose source column was
-        dropped.
-        """
+        """Also where a column has the name of a partition field whose source column was dropped."""
         from pyspark.sql import SparkSession
 
         from trinitylake.spark.runtime import package

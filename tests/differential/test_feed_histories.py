@@ -16,7 +16,7 @@ from trinitylake.tables.change_feed import feed, row_comparison
 
 from .feed_history import FeedHistory
 
-HISTORIES = 50_000 if os.environ.get("TRINITYLAKE_DEEP") else 24
+HISTORIES = 50_000 if os.environ.get("TRINITYLAKE_DEEP") else 16
 #: Histories of one test.
 PART = 100 if os.environ.get("TRINITYLAKE_DEEP") else 8
 

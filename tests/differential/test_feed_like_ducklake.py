@@ -69,9 +69,7 @@ def _ours(lake: tl.Lakehouse, since: int, until: int) -> Counter[str]:
 
 
 def _theirs(ducklake: duckdb.DuckDBPyConnection, since: int, until: int) -> Counter[str]:
-    """DuckLake's changes after a snapshot, without updates that did not change a value. DuckLake includes both
-    bounds.
-    """
+    """DuckLake's changes after a snapshot, both bounds included, without updates that changed no value."""
     changes: Counter[str] = Counter()
     for snapshot in range(since + 1, until + 1):
         sql = f"SELECT change_type, id, x, s FROM n.table_changes('t', {snapshot}, {snapshot})"

@@ -79,9 +79,7 @@ def describe(lake: tl.Lakehouse) -> dict[str, Any]:
 
 
 def describe_version(lake: tl.Lakehouse, number: int) -> dict[str, Any]:
-    """The content of a version: its log entry, every object with the id and content of its definition, and every
-    node.
-    """
+    """The log entry of a version, every object with the content of its definition, and every node."""
     at = lake.at(number)
     entry = at.entry
     objects: list[dict[str, Any]] = []

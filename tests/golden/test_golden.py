@@ -140,9 +140,7 @@ def test_definitions_name_the_manifest_list_of_the_current_snapshot(name: str) -
 
 
 def test_a_root_may_hold_definitions_whose_files_are_missing(tmp_path: Path) -> None:
-    """A writer died after it created a root and before it created the definitions in it. The next commit creates
-    them.
-    """
+    """The writer died before it created the definitions in its root. The next commit creates them."""
     name = f"0.1/{archive.HELD_DEFINITIONS}"
     files, expected = archive.unpack(name), archive.expectation(name)
     held = archive.held_definitions(core.read_node(files[core.root_path(expected["latest"])]).system)

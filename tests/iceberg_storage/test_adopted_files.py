@@ -189,9 +189,7 @@ def way(request: pytest.FixtureRequest) -> Callable[[Place], None]:
 
 
 def test_old_files_are_adopted_without_a_running_collection(place: Place, way: Callable[[Place], None]) -> None:
-    """Old files can be adopted if no collection is running. Otherwise a table could not be registered again after a
-    vacuum.
-    """
+    """Otherwise a table could not be registered again after a vacuum."""
     way(place)
     assert taken_up(place)
     age(place.root)
@@ -214,7 +212,6 @@ def test_adoption_of_old_files_during_a_collection_is_refused(place: Place, way:
 
 
 def test_adoption_after_a_finished_collection_is_refused(place: Place, way: Callable[[Place], None]) -> None:
-    """A table whose data file a garbage collection has deleted cannot be registered."""
     local_path(place.data).unlink()
     with pytest.raises((tl.TransactionExpired, FileNotFoundError, CommitFailedException)):
         way(place)
@@ -245,8 +242,7 @@ def test_adoption_of_statistics_during_a_collection_is_refused(place: Place) -> 
 
 
 def test_existing_files_of_a_new_table_are_adopted(place: Place) -> None:
-    """The files of a new table are checked also if its manifest marks them as existing, not added, as a rewritten
-    manifest does."""
+    """A rewritten manifest marks its files as existing, not added."""
     table = place.lake.table("shop.others").iceberg
     [task] = table.scan().plan_files()
     folder, id = f"{place.lake.uri}shop/kept-01234567", new_snapshot_id()
@@ -316,8 +312,7 @@ def test_files_of_an_expired_parent_snapshot_are_adopted(place: Place, format_ve
 
 @pytest.mark.parametrize("format_version", [1, 2])
 def test_snapshot_of_a_removed_parent_conflicts(place: Place, format_version: int) -> None:
-    """A staged snapshot outside of branches conflicts if its parent was removed. Otherwise no version would reach the
-    files that it carries over from the parent."""
+    """Otherwise no version would reach the files that a staged snapshot carries over from its parent."""
     properties = {"format-version": str(format_version)}
     place.lake.create_table("shop.old", ROWS, properties=properties).append(ROWS)
     known = place.lake.table("shop.old").iceberg

@@ -13,31 +13,12 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from pyiceberg import types
 from pyiceberg.manifest import DataFile, data_file_with_partition
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Summary
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 import trinitylake as tl
 from trinitylake.iceberg_storage.identity_cache import IdentityCache
@@ -45,25 +26,31 @@ from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 
 COLUMNS = Schema(
-    NestedField(1, "id", LongType(), required=True),
-    NestedField(2, "small", IntegerType()),
-    NestedField(3, "share", FloatType()),
-    NestedField(4, "price", DoubleType()),
-    NestedField(5, "name", StringType()),
-    NestedField(6, "raw", BinaryType()),
-    NestedField(7, "day", DateType()),
-    NestedField(8, "hour", TimeType()),
-    NestedField(9, "at", TimestampType()),
-    NestedField(10, "at_utc", TimestamptzType()),
-    NestedField(11, "cost", DecimalType(9, 2)),
-    NestedField(12, "digits", DecimalType(38, 10)),
-    NestedField(13, "key", UUIDType()),
-    NestedField(14, "four", FixedType(4)),
-    NestedField(15, "is_new", BooleanType()),
-    NestedField(16, "tags", ListType(17, StringType(), element_required=False)),
-    NestedField(18, "place", StructType(NestedField(19, "name", StringType()), NestedField(20, "at", DoubleType()))),
-    NestedField(21, "notes", MapType(22, StringType(), 23, LongType(), value_required=False)),
-    NestedField(24, "empty", StringType()),
+    types.NestedField(1, "id", types.LongType(), required=True),
+    types.NestedField(2, "small", types.IntegerType()),
+    types.NestedField(3, "share", types.FloatType()),
+    types.NestedField(4, "price", types.DoubleType()),
+    types.NestedField(5, "name", types.StringType()),
+    types.NestedField(6, "raw", types.BinaryType()),
+    types.NestedField(7, "day", types.DateType()),
+    types.NestedField(8, "hour", types.TimeType()),
+    types.NestedField(9, "at", types.TimestampType()),
+    types.NestedField(10, "at_utc", types.TimestamptzType()),
+    types.NestedField(11, "cost", types.DecimalType(9, 2)),
+    types.NestedField(12, "digits", types.DecimalType(38, 10)),
+    types.NestedField(13, "key", types.UUIDType()),
+    types.NestedField(14, "four", types.FixedType(4)),
+    types.NestedField(15, "is_new", types.BooleanType()),
+    types.NestedField(16, "tags", types.ListType(17, types.StringType(), element_required=False)),
+    types.NestedField(
+        18,
+        "place",
+        types.StructType(
+            types.NestedField(19, "name", types.StringType()), types.NestedField(20, "at", types.DoubleType())
+        ),
+    ),
+    types.NestedField(21, "notes", types.MapType(22, types.StringType(), 23, types.LongType(), value_required=False)),
+    types.NestedField(24, "empty", types.StringType()),
 )
 
 
@@ -121,9 +108,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("properties", PROPERTIES)
 def test_metadata_of_few_rows_equals_that_of_pyiceberg(lake: tl.Lakehouse, spec: str, properties: str) -> None:
-    """The metadata of a small append equals that of PyIceberg, except for names and for sizes of columns with another
-    encoding. A small append writes its file in the calling thread.
-    """
+    """Except for names and for sizes of columns with another encoding."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
     lake.create_namespace("a", exist_ok=True)
@@ -153,7 +138,7 @@ def described(file: DataFile) -> list[Any]:
     because PyIceberg does not count NaN.
     """
     values = list(file._data)
-    fields = [field.name for field in data_file_with_partition(StructType(), 3).fields]
+    fields = [field.name for field in data_file_with_partition(types.StructType(), 3).fields]
     for name in ("file_path", "file_size_in_bytes", "split_offsets", "nan_value_counts"):
         values[fields.index(name)] = None
     sizes = fields.index("column_sizes")
@@ -168,8 +153,7 @@ def summary_of(summary: Summary | None) -> dict[str, str]:
 
 
 def test_dictionaries_are_written_for_repeated_values_only(lake: tl.Lakehouse) -> None:
-    """A small append writes dictionaries only for columns with repeated values. Dictionaries for all columns of ten
-    rows would take a third of the time."""
+    """Dictionaries for all columns of ten rows would take a third of the time."""
     import pyarrow.parquet as pq
 
     lake.create_namespace("a", exist_ok=True)
@@ -184,8 +168,7 @@ def test_dictionaries_are_written_for_repeated_values_only(lake: tl.Lakehouse) -
 
 
 def test_two_transactions_on_one_state_of_a_table_do_not_hide_each_other(lake: tl.Lakehouse) -> None:
-    """A commit reuses the metadata that the transaction has shown only if the table has not changed. Otherwise rows of
-    another transaction would be lost."""
+    """Metadata that a transaction has shown is reused for its commit only if the table has not changed."""
     lake.create_namespace("a", exist_ok=True)
     lake.create_table("a.t", {"id": "int8"})
     with lake.transaction() as txn, txn.table("a.t")._writing() as iceberg:

@@ -50,8 +50,7 @@ def metadata_file(table: tl.Table) -> Path:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_metadata_file_of_another_table_is_corrupt_for_every_reader(root: Path, tmp_path: Path, reader: str) -> None:
-    """A metadata file in the place of another table's raises `CorruptFile` in every reader, and fsck finds it.
-    Otherwise scans would return rows of the other table."""
+    """Otherwise scans would return rows of the other table."""
     lake = tl.open(str(root))
     exchanged = metadata_file(lake.table("n.b"))
     shutil.copyfile(metadata_file(lake.table("n.a")), exchanged)
@@ -68,8 +67,6 @@ def test_metadata_file_of_another_table_is_corrupt_for_every_reader(root: Path, 
 def test_manifest_of_another_table_is_corrupt_for_every_reader(
     root: Path, tmp_path: Path, reader: str, kind: str
 ) -> None:
-    """A manifest list or manifest in the place of another table's raises `CorruptFile` in every reader."""
-
     def file(name: str) -> Path:
         iceberg = tl.open(str(root)).table(name).iceberg
         snapshot = iceberg.current_snapshot()
@@ -89,8 +86,7 @@ def test_manifest_of_another_table_is_corrupt_for_every_reader(
 
 
 def test_metadata_whose_current_snapshot_is_not_main_is_corrupt(root: Path) -> None:
-    """Metadata is damaged if its current snapshot is not that of main. One flipped bit in the key `current-snapshot-id`
-    would make the table empty."""
+    """One flipped bit in the key `current-snapshot-id` would make the table empty."""
     damaged = metadata_file(tl.open(str(root)).table("n.b"))
     text = damaged.read_text()
     assert json.loads(text)["current-snapshot-id"]
@@ -103,8 +99,7 @@ def test_metadata_whose_current_snapshot_is_not_main_is_corrupt(root: Path) -> N
 @pytest.mark.parametrize("reader", ["scan", "sql", "delete"])
 @pytest.mark.parametrize("damage", ["another table's", "of as many rows", "cut", "no Parquet"])
 def test_damaged_data_file_is_corrupt_for_every_reader(root: Path, tmp_path: Path, reader: str, damage: str) -> None:
-    """A truncated data file, and the data file of another table, raise `CorruptFile` in every reader, also if the
-    number of rows is the same."""
+    """Truncated, or of another table with the same number of rows."""
 
     def file(name: str) -> Path:
         (task,) = tl.open(str(root)).table(name).iceberg.scan().plan_files()
@@ -125,8 +120,7 @@ def test_damaged_data_file_is_corrupt_for_every_reader(root: Path, tmp_path: Pat
 
 
 def test_fsck_of_data_finds_a_flipped_bit_in_a_data_file(root: Path) -> None:
-    """fsck with `data` finds a flipped bit in a data file, which DuckDB does not notice because it verifies no
-    checksums."""
+    """DuckDB does not notice it, because it verifies no checksums."""
     lake = tl.open(str(root))
     (task,) = lake.table("n.b").iceberg.scan().plan_files()
     file = local(task.file.file_path)
@@ -141,9 +135,7 @@ def test_fsck_of_data_finds_a_flipped_bit_in_a_data_file(root: Path) -> None:
 
 @pytest.mark.parametrize("format_version", [2, 3])
 def test_flipped_bit_in_deletes_is_corrupt_and_found_by_fsck(tmp_path: Path, format_version: int) -> None:
-    """A flipped bit in position deletes or deletion vectors raises `CorruptFile`, and fsck finds it. Otherwise
-    deleted rows would come back, and a compaction would make this permanent.
-    """
+    """Deleted rows would come back, and a compaction would make this permanent."""
     modes = {f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")}
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("n")
@@ -178,8 +170,7 @@ def test_flipped_bit_in_deletes_is_corrupt_and_found_by_fsck(tmp_path: Path, for
 
 
 def test_exchanged_deletion_vectors_are_corrupt_and_found_by_fsck(tmp_path: Path) -> None:
-    """Exchanged deletion vectors are found, although each has a valid checksum. Otherwise they would be applied to each
-    other's data file."""
+    """Each has a valid checksum, and would be applied to the other's data file."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     lake.create_namespace("n")
     properties = {"format-version": "3", "write.delete.mode": "merge-on-read"}

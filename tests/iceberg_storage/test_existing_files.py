@@ -135,8 +135,7 @@ def test_columns_of_an_added_file_are_refused_or_read_as_they_are(lake: tl.Lakeh
 
 @pytest.mark.parametrize("shape", ["plain", "dictionary", "struct", "list", "map"])
 def test_an_added_file_whose_texts_are_not_utf_8_is_refused(lake: tl.Lakehouse, shape: str) -> None:
-    """`add_files` refuses a file with strings in another encoding, such as Latin-1. Otherwise every `SELECT *` and
-    UPDATE of the table would fail, and no error would name the file."""
+    """Every `SELECT *` and UPDATE of the table would fail, and no error would name the file."""
     stored = pa.array([b"a", b"\xe9t\xe9", None, b"b"], pa.binary())
     texts = pa.Array.from_buffers(pa.string(), len(stored), stored.buffers())
     offsets = pa.array(range(len(texts) + 1), pa.int32())
@@ -170,9 +169,7 @@ def test_an_added_file_whose_texts_are_not_utf_8_is_refused(lake: tl.Lakehouse, 
 def test_columns_of_an_added_file_have_the_ids_of_the_table(
     lake: tl.Lakehouse, ids: dict[str, int] | None, is_taken: bool
 ) -> None:
-    """The field ids in an added file must be the table's ids for these names. Otherwise rows would be found by id
-    and bounds by name, so that scans and SQL return different rows.
-    """
+    """Rows are found by id and bounds by name, so scans and SQL would return different rows."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("a", pa.int64())]))
     location = written(table, {"k": pa.array([1]), "a": pa.array([100])}, ids)
     if not is_taken:
@@ -184,8 +181,7 @@ def test_columns_of_an_added_file_have_the_ids_of_the_table(
 
 
 def test_bounds_of_an_added_file_belong_to_its_field_ids(lake: tl.Lakehouse) -> None:
-    """The bounds of an added file belong to the columns with its field ids, also if the file's `a` is called `b` in the
-    table now, and the table has another `a`."""
+    """The file's `a` is called `b` in the table now, and the table has another `a`."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("a", pa.int64())]))
     for change in (lambda update: update.rename_column("a", "b"), lambda update: update.add_column("a", "bigint")):
         with table.update_schema() as update:
@@ -225,8 +221,7 @@ def test_a_column_that_the_name_mapping_lacks_is_refused(lake: tl.Lakehouse) -> 
 def test_an_added_file_has_one_floating_point_partition_value(
     lake: tl.Lakehouse, source: str, values: list[float | None], filter: str | None
 ) -> None:
-    """A file with several values of a floating-point partition column is refused. The bounds omit NaN, so the values
-    themselves are read: a file of 1.0 and NaN must not go to the partition 1.0."""
+    """Bounds omit NaN, so values are read: a file of 1.0 and NaN must not go to the partition 1.0."""
     number = pa.array(values, pa.float64())
     column = {"s": pa.StructArray.from_arrays([number], ["f"])} if source == "s.f" else {"f": number}
     table = lake.create_table("n.t", pa.table(column).schema, partition_spec=[source])
@@ -311,7 +306,6 @@ CHANGES = (
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_registration_checks_what_a_commit_checks(lake: tl.Lakehouse, change: Callable[[dict[str, Any]], None]) -> None:
-    """A registration checks metadata by the same rules as a commit, such as different ids of schemas."""
     table = lake.create_table("n.t", pa.schema([("k", pa.int64()), ("x", pa.float64())]))
     location = table.iceberg.metadata_location
     metadata = json.loads(local_path(location).read_text())

@@ -177,8 +177,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize("key", ["uri", "oauth2-server-uri", "header.X-Forward", "rest.signing-name", "s3.endpoint"])
 def test_configured_token_is_sent_to_the_configured_address_only(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    """A reader's configured token is sent only to the configured address. Otherwise a definition that names the catalog
-    with another address would get the token."""
+    """A definition that names the catalog with another address would get the token."""
     good, evil = Peer(), Peer()
     monkeypatch.setenv("PYICEBERG_CATALOG__PARTNER__URI", good.url)
     monkeypatch.setenv("PYICEBERG_CATALOG__PARTNER__TOKEN", "the-canary-token")

@@ -44,8 +44,7 @@ def adopted(
 
 @pytest.mark.parametrize("type", ["timestamp", "timestamptz"])
 def test_timestamps_of_96_bits_are_exact_in_all_years(tmp_path: Path, type: str) -> None:
-    """INT96 timestamps of Spark and Hive are read exactly in all years, also as `timestamptz`. As Arrow's nanoseconds
-    9999-12-31 would overflow to a day of 1816."""
+    """As Arrow's nanoseconds, 9999-12-31 in INT96 of Spark and Hive would overflow to a day of 1816."""
     rows = pa.table({"v": pa.array(FAR, pa.timestamp("us"))})
     lake, table = adopted(tmp_path, {"v": type}, rows, use_deprecated_int96_timestamps=True)
     expected = FAR if type == "timestamp" else [one and one.replace(tzinfo=UTC) for one in FAR]
@@ -72,9 +71,7 @@ def test_timestamps_of_96_bits_are_exact_in_all_years(tmp_path: Path, type: str)
 def test_other_units_and_time_zones_are_read(
     tmp_path: Path, type: str, column: pa.Array, expected: Any, is_nested: bool
 ) -> None:
-    """Timestamps in other units and time zones can be read, such as in files of pandas. PyIceberg raised
-    `UnsupportedPyArrowTypeException`.
-    """
+    """PyIceberg raised `UnsupportedPyArrowTypeException` for files of pandas."""
     given = pa.ListArray.from_arrays([0, 1, 2], column) if is_nested else column
     _, table = adopted(tmp_path, {"v": f"array({type})" if is_nested else type}, pa.table({"v": given}))
     values = table.scan().to_arrow()["v"].to_pylist()
@@ -90,9 +87,7 @@ def test_type_that_iceberg_does_not_have_is_an_invalid_argument(tmp_path: Path) 
 
 
 def test_orc_file_has_the_rows_that_were_written(tmp_path: Path) -> None:
-    """An ORC file has the rows that were written. PyIceberg's reader converts a NULL list of structs to an empty list,
-    and an upsert then changed the row.
-    """
+    """PyIceberg's reader made an empty list of a NULL list of structs, and an upsert changed the row."""
     values = [[{"a": 1, "b": "x"}, None], None, [], [{"a": None, "b": None}], [{"a": 5, "b": ""}]]
     part = pa.struct([("a", pa.int32()), ("b", pa.string())])
     rows = pa.table({"v": pa.array(values, pa.list_(part)), "k": pa.array(range(5), pa.int32())})

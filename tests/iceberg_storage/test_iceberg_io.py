@@ -187,8 +187,7 @@ def test_a_link_does_not_lead_out_of_a_local_root(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "link in a circle"])
 def test_only_regular_files_exist(tmp_path: Path, what: str, request: pytest.FixtureRequest) -> None:
-    """Only regular files exist for the file access. A scan must not wait for a pipe in the place of a manifest, or
-    raise Arrow's error for a folder."""
+    """A scan must not wait for a pipe in the place of a manifest, or raise Arrow's error for a folder."""
     place = tmp_path / "lake" / "m.avro"
     place.parent.mkdir()
     if what == "folder":

@@ -50,9 +50,7 @@ def race(lake: Lake, winner: Change, loser: Change) -> StagedTable:
 
 
 def check_whole(lake: Lake) -> None:
-    """Check that the committed table is sound: counters, ascending sequence numbers, and rows read by PyIceberg
-    itself.
-    """
+    """Check counters, ascending sequence numbers, and rows read by PyIceberg itself."""
     metadata_module.cache.clear()
     staged = lake.begin()
     metadata = staged.metadata
@@ -216,8 +214,7 @@ def test_statement_is_redone_if_no_row_changed(lake: Lake) -> None:
 
 
 def test_a_row_level_commit_of_another_engine_conflicts(lake: Lake) -> None:
-    """Spark's MERGE arrives as a finished overwrite snapshot, without information about what it read. If two of them
-    insert the same key, they conflict."""
+    """Spark's MERGE says nothing about what it read: two that insert the same key conflict."""
 
     staged = lake.begin()
     other = lake.begin()

@@ -17,17 +17,8 @@ from pyiceberg.exceptions import CommitFailedException, ValidationError
 from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
-from pyiceberg.table import StaticTable
+from pyiceberg.table import StaticTable, update
 from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.table.update import (
-    AddSchemaUpdate,
-    AddSnapshotUpdate,
-    AssertTableUUID,
-    SetCurrentSchemaUpdate,
-    SetLocationUpdate,
-    SetPropertiesUpdate,
-    UpgradeFormatVersionUpdate,
-)
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -170,12 +161,6 @@ def test_files_that_exist_can_be_added(lake: Lake, store: Store) -> None:
     assert "landing/file.parquet" not in staged.written_paths
 
 
-def test_a_stream_of_batches_is_appended(lake: Lake) -> None:
-    staged = lake.begin()
-    staged.table.append(pa.RecordBatchReader.from_batches(rows(1).schema, rows(1, 2, 3).to_batches(max_chunksize=1)))
-    assert ids(staged) == [1, 2, 3]
-
-
 def test_one_metadata_file_whatever_the_number_of_operations(lake: Lake) -> None:
     before = lake.path
     staged = lake.begin()
@@ -287,7 +272,7 @@ def test_two_tables_of_a_transaction_know_their_own_files(store: Store) -> None:
 def test_a_requirement_that_does_not_hold_is_refused(lake: Lake) -> None:
     staged = lake.begin()
     with pytest.raises(CommitFailedException, match="UUID"):
-        staged.commit((AssertTableUUID(uuid=uuid.uuid4()),), (SetPropertiesUpdate(updates={"a": "b"}),))
+        staged.commit((update.AssertTableUUID(uuid=uuid.uuid4()),), (update.SetPropertiesUpdate(updates={"a": "b"}),))
     assert not staged.changed
 
 
@@ -309,17 +294,17 @@ def test_a_table_cannot_leave_its_place_in_the_lakehouse(lake: Lake) -> None:
     for location in ("file:///etc", "s3://bucket/else", lake.storage.root + "ns/t-0badcafe/../x", elsewhere):
         for name in ("write.data.path", "write.metadata.path"):
             with pytest.raises(InvalidLocation):
-                staged.commit((), (SetPropertiesUpdate(updates={name: location}),))
+                staged.commit((), (update.SetPropertiesUpdate(updates={name: location}),))
         with pytest.raises(InvalidLocation):
-            staged.commit((), (SetLocationUpdate(location=location),))
-    staged.commit((), (SetPropertiesUpdate(updates={"write.data.path": staged.table.location() + "/rows"}),))
+            staged.commit((), (update.SetLocationUpdate(location=location),))
+    staged.commit((), (update.SetPropertiesUpdate(updates={"write.data.path": staged.table.location() + "/rows"}),))
     staged.table.append(rows(1))
     assert any("/ns/t-0badcafe/rows/" in "/" + path for path in staged.written_paths)
     snapshot = staged.table.current_snapshot()
     assert snapshot is not None
     foreign = snapshot.model_copy(update={"snapshot_id": 1, "manifest_list": "s3://elsewhere/list.avro"})
     with pytest.raises(InvalidLocation):
-        staged.commit((), (AddSnapshotUpdate(snapshot=foreign),))
+        staged.commit((), (update.AddSnapshotUpdate(snapshot=foreign),))
 
 
 def test_a_property_that_would_load_code_is_refused(lake: Lake, store: Store) -> None:
@@ -332,7 +317,7 @@ def test_a_property_that_would_load_code_is_refused(lake: Lake, store: Store) ->
     )
     for name in names:
         with pytest.raises(InvalidArgument, match="load code"):
-            lake.begin().commit((), (SetPropertiesUpdate(updates={name: "os.path"}),))
+            lake.begin().commit((), (update.SetPropertiesUpdate(updates={name: "os.path"}),))
         with pytest.raises(InvalidArgument, match="load code"):
             Lake(store, properties={name: "os.path"})
         text = json.loads(store.get(lake.path))
@@ -349,7 +334,7 @@ def test_metadata_of_a_newer_iceberg_is_refused_when_it_would_be_written(lake: L
     with pytest.raises(ValidationError, match="format version: 4"):
         Lake(store, properties={"format-version": "4"})
     with pytest.raises(ValueError, match="Unsupported table format version: 4"):
-        lake.begin().commit((), (UpgradeFormatVersionUpdate.model_validate({"format-version": 4}),))
+        lake.begin().commit((), (update.UpgradeFormatVersionUpdate.model_validate({"format-version": 4}),))
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"format-version": 2}', b"\xff\xfe", b'"text"'])
@@ -481,6 +466,6 @@ def test_columns_that_the_partitioning_needs_stay(tmp_path: Path) -> None:
     lake = Lake(make_store("disk", tmp_path), partition_spec=BY_CITY)
     metadata = lake.begin().metadata
     without_city = IcebergSchema(*(field for field in metadata.schema().fields if field.name != "city"), schema_id=1)
-    updates = (AddSchemaUpdate(schema_=without_city), SetCurrentSchemaUpdate(schema_id=1))
+    updates = (update.AddSchemaUpdate(schema_=without_city), update.SetCurrentSchemaUpdate(schema_id=1))
     with pytest.raises(ValidationError, match="Cannot find source column"):
         apply_updates(metadata, updates)

@@ -92,7 +92,6 @@ def test_an_older_version_stays_for_reading(lake: tl.Lakehouse) -> None:
 
 
 def test_polars_sinks_into_a_table(lake: tl.Lakehouse) -> None:
-    """polars' sink can write into a table, and its commit is verified."""
     MORE.sink_iceberg(lake.table("a.t").iceberg, mode="append")
     assert (lake.version, ids(lake)) == (2, [1, 2, 3, 4, 5])
     MORE.sink_iceberg(lake.table("a.t").iceberg, mode="overwrite")
@@ -123,8 +122,7 @@ def test_rolled_back_polars_sink_leaves_no_rows(lake: tl.Lakehouse) -> None:
 
 
 def test_polars_sink_by_name_writes_into_the_bound_transaction(lake: tl.Lakehouse) -> None:
-    """The second catalog, which polars creates from the class and properties of the first, is bound to the same
-    transaction."""
+    """Polars creates a second catalog from the class and properties of the first."""
     with lake.transaction() as txn:
         catalog = TrinityLakeCatalog(lakehouse=lake, transaction=txn)
         MORE.sink_iceberg("a.t", mode="append", catalog=catalog)
@@ -149,8 +147,7 @@ def test_a_transaction_that_has_ended_is_not_written_by_its_id(lake: tl.Lakehous
 
 @pytest.mark.parametrize("name", ["Größe", "名", "x y", "d€"])
 def test_names_of_partition_fields_in_manifests_are_avro_names(tmp_path: Path, name: str) -> None:
-    """The manifests of a table that was partitioned by `Größe` had this name. Avro's specification allows ASCII only,
-    and DuckDB ended its process when it opened the table."""
+    """Avro allows ASCII only: DuckDB ended its process at a partition field `Größe`."""
     lake = tl.create(tmp_path / "other", durability="none")
     lake.create_namespace("a")
     table = lake.create_table("a.t", {"id": "int", name: "varchar"}, partition_spec=[f'"{name}"'])

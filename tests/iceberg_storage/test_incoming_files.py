@@ -293,8 +293,7 @@ def test_add_files_refuses_ambiguous_file_names(place: Place) -> None:
 
 
 def test_existing_file_with_an_ambiguous_name_may_be_carried_over(place: Place) -> None:
-    """An engine may carry over an existing file with an unusual name when it rewrites a manifest; otherwise such a file
-    could never be removed."""
+    """Otherwise an engine could never remove such a file."""
     odd = present_file(place).replace("/data/", "//data/")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot_producer, "check_data_file", lambda io, file: None)
@@ -313,7 +312,6 @@ def test_existing_file_with_an_ambiguous_name_may_be_carried_over(place: Place) 
 
 
 def test_manifest_with_an_older_snapshot_id_is_checked(place: Place) -> None:
-    """All manifests of a new snapshot are checked, also manifests with the id of an older snapshot."""
     table = place.table
     odd = present_file(place) + "?x"
     add, _ = written_by_hand(place, odd, table.location())
@@ -341,8 +339,7 @@ def test_ambiguous_names_of_statistics_are_refused(place: Place) -> None:
 
 
 def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
-    """An append does not merge manifests outside of the table's folder. Otherwise bounds and counts of another table
-    would be copied into a manifest of this table."""
+    """Bounds and counts of another table would be copied into a manifest of this table."""
     lake = place.lake
     for _ in range(12):
         lake.table(NAME).append(ROWS)
@@ -359,8 +356,7 @@ def test_manifests_outside_of_the_folder_are_not_merged(place: Place) -> None:
 
 
 def test_files_of_a_new_table_are_adopted(place: Place) -> None:
-    """The age of the files of a new table's snapshot is checked as for later snapshots, because a garbage collection
-    may have deleted old files."""
+    """A garbage collection may have deleted old files."""
     folder = f"{place.lake.uri}shop/made-1"
     with place.lake.transaction() as txn:
         base = new_metadata(place.table.io, "shop", "made", to_iceberg_schema(ROWS.schema), folder)

@@ -48,8 +48,7 @@ def keys(lake: tl.Lakehouse) -> list[int]:
 
 
 def test_table_without_uuid_has_the_id_of_its_definition(tmp_path: Path) -> None:
-    """A table of format version 1 without a UUID has the id of its definition as its UUID. With a random UUID in each
-    read, the check of its identity would fail."""
+    """With a random UUID in each read, the check of its identity would fail."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
     table = registered(lake, lambda content: content.pop("table-uuid"))
     assert keys(lake) == [1, 2, 3]
@@ -103,7 +102,6 @@ def test_table_of_format_version_2_without_uuid_is_not_registered(tmp_path: Path
 
 
 def test_manifest_list_without_added_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A manifest list without the optional field for the added snapshot can be read and appended to."""
     lake = tl.create(str(tmp_path / "lake"), durability="none")
 
     def rewrite_list(content: dict[str, Any]) -> None:

@@ -62,7 +62,6 @@ def test_maintenance_skips_a_table_with_files_of_another_one(lake: tl.Lakehouse)
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("sort_by", [None, "id"])
 def test_compaction_refuses_files_of_another_table(lake: tl.Lakehouse, dry_run: bool, sort_by: str | None) -> None:
-    """A compaction by an operator refuses files of another table, like the server."""
     with pytest.raises(tl.InvalidLocation, match="outside of the table"):
         lake.table("shop.direct").maintenance.compact(min_files=1, sort_by=sort_by, dry_run=dry_run)
     assert not is_below(lake, "shop.direct")

@@ -117,9 +117,7 @@ ALL_SNAPSHOTS = {"history.expire.min-snapshots-to-keep": str(2**31 - 1)}
 
 
 def check_ids(lake: Lake) -> None:
-    """Check all snapshots: each row keeps one id, which is below the counter, and ranges of snapshots do not
-    overlap.
-    """
+    """Check that each row keeps one id, below the counter, and ranges of snapshots do not overlap."""
     metadata = lake.begin().metadata
     known: dict[int, int] = {}
     end = 0
@@ -146,9 +144,7 @@ def test_rows_of_an_append_have_ids_of_their_own(lake: Lake) -> None:
 
 
 def test_an_append_that_lost_a_race_gets_ids_from_what_won(lake: Lake) -> None:
-    """An append that is rebased gets new row ids after those of the other append. Otherwise two rows would have the
-    same id, and a merge by the id would lose one of them.
-    """
+    """Two rows would have the same id, and a merge by the id would lose one of them."""
     loser = race(lake, lambda table: table.append(rows(4)), lambda table: table.append(rows(5, 6)))
     staged = loser.table.current_snapshot()
     assert staged is not None
@@ -174,7 +170,6 @@ def test_a_transaction_of_several_statements_is_redone_with_all_their_ids(lake: 
 
 
 def test_ids_stay_when_manifests_are_merged(lake: Lake) -> None:
-    """Merging manifests keeps the row ids of their files."""
     change(lake, lambda table: table.transaction().set_properties(ALL_SNAPSHOTS).commit_transaction())
     for id in range(4, 40):
         change(lake, lambda table, id=id: table.append(rows(id)))
@@ -185,7 +180,6 @@ def test_ids_stay_when_manifests_are_merged(lake: Lake) -> None:
 
 
 def test_ids_stay_when_a_file_goes_out_of_a_shared_manifest(lake: Lake) -> None:
-    """If a file is removed from a manifest, the other files keep their row ids in the new manifest."""
     change(lake, lambda table: table.append(pa.concat_tables([rows(4, city="b"), rows(5, 6, city="c")])))
     change(lake, lambda table: table.delete("city = 'b'"))
     assert lake.ids() == [1, 2, 3, 5, 6]
@@ -265,7 +259,6 @@ def test_the_property_format_version_upgrades_a_table(store: Store, before: str)
 
 @pytest.mark.parametrize("version", ["2", "4", "x"])
 def test_a_property_format_version_that_is_no_upgrade_is_refused(lake: Lake, version: str) -> None:
-    """The property `format-version` is refused if its value is not an upgrade."""
     staged = lake.begin()
     with pytest.raises(InvalidArgument, match="the table has format version 3"):
         staged.table.transaction().set_properties({"format-version": version}).commit_transaction()
@@ -273,7 +266,6 @@ def test_a_property_format_version_that_is_no_upgrade_is_refused(lake: Lake, ver
 
 
 def test_an_upgrade_by_a_property_is_redone_after_a_lost_race(store: Store) -> None:
-    """A rebased change of the property `format-version` also upgrades the newer metadata."""
     lake = Lake(store)
     change(lake, lambda table: table.append(rows(1)))
     loser = race(
@@ -289,7 +281,6 @@ def test_an_upgrade_by_a_property_is_redone_after_a_lost_race(store: Store) -> N
 
 
 def test_an_append_of_version_2_that_meets_an_upgrade_gets_ids(store: Store) -> None:
-    """An append that is rebased over an upgrade to format version 3 gets row ids."""
     lake = Lake(store)
     change(lake, lambda table: table.append(rows(1)))
     loser, upgrade = lake.begin(), lake.begin()
@@ -364,7 +355,6 @@ def test_rows_that_moved_with_ids_of_their_own_transaction_are_not_redone_with_o
 
 
 def test_a_snapshot_with_ids_that_are_taken_is_refused(lake: Lake) -> None:
-    """A snapshot of an engine with row ids that are in use is refused."""
     donor = lake.begin()
     donor.table.append(rows(4))
     (update, *others) = donor._commits[0].updates
@@ -424,8 +414,7 @@ def test_snapshots_of_pyiceberg_are_refused(lake: Lake) -> None:
 
 
 def test_rows_that_moved_before_they_had_ids_are_not_redone_where_they_have(store: Store) -> None:
-    """If one commit gives ids to all rows after an upgrade, another commit that moved rows without ids conflicts.
-    Rebased, these rows would get other ids."""
+    """Rebased after a commit that gives ids to all rows of an upgraded table, moved rows would get other ids."""
     lake = Lake(store, partition_spec=BY_CITY)
     change(lake, lambda table: table.append(rows(1, 2, 3)))
     change(lake, lambda table: table.transaction().upgrade_table_version(3).commit_transaction())
@@ -459,9 +448,7 @@ def test_delete_that_lost_a_race_is_validated_against_the_winner(lake: Lake) -> 
 
 
 def test_rows_of_a_file_with_deleted_rows_keep_their_ids(lake: Lake) -> None:
-    """Rows of a file with deleted rows keep their ids. A row id follows from the position in the file, which counts
-    deleted rows as well.
-    """
+    """A row id follows from the position in the file, which counts deleted rows as well."""
     staged = lake.begin()
     delete_first_row(staged, "a")
     lake.commit(staged)

@@ -31,9 +31,7 @@ FEW = {"history.expire.min-snapshots-to-keep": "3"}
 
 @pytest.fixture(autouse=True)
 def no_minimum_age(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots of any age can be removed, except in tests with the fixture `default_age`: other tests cannot wait for
-    days.
-    """
+    """Snapshots of any age can be removed, except in tests with the fixture `default_age`."""
     if "default_age" not in request.fixturenames:
         monkeypatch.setattr(snapshot_retention, "UNSET", Retention(SNAPSHOTS_KEPT))
 
@@ -92,8 +90,7 @@ def written(lake: tl.Lakehouse) -> int:
 
 
 def test_a_late_append_writes_no_more_than_an_early_one(lake: tl.Lakehouse) -> None:
-    """Metadata files list a limited number of snapshots. If each listed all snapshots, 1,500 appends of one row would
-    write 711 MB."""
+    """If each metadata file listed all snapshots, 1,500 appends of one row would write 711 MB."""
     table = table_of(lake)
     sizes = []
     for number in (SNAPSHOTS_KEPT + 2, 10, 20, 10):
@@ -120,9 +117,7 @@ def test_snapshot_is_in_the_metadata_of_the_version_that_added_it(lake: tl.Lakeh
 
 
 def test_retained_snapshots_have_log_entries_and_statistics(lake: tl.Lakehouse) -> None:
-    """The metadata has log entries and statistics of the retained snapshots only. The oldest snapshot keeps the id of
-    its parent, which was removed.
-    """
+    """The oldest snapshot keeps the id of its parent, which was removed."""
     table = table_of(lake, FEW)
     ids = append(table, 2)
     with lake.transaction() as txn:
@@ -169,8 +164,7 @@ def test_the_log_of_snapshots_has_no_gap(lake: tl.Lakehouse) -> None:
 
 
 def test_branches_and_tags_keep_what_they_need(lake: tl.Lakehouse) -> None:
-    """Snapshots that branches and tags need are kept, such as the ancestors with which an audit branch can be
-    published."""
+    """Such as the ancestors with which an audit branch can be published."""
     table = table_of(lake)
     first = append(table, 3)
     with table._writing() as iceberg:
@@ -233,8 +227,7 @@ def test_statement_is_rebased_over_trimmed_snapshots(lake: tl.Lakehouse) -> None
 
 
 def test_conflict_in_trimmed_snapshots_is_found(lake: tl.Lakehouse) -> None:
-    """A conflict with the first of many concurrent commits is found, although its snapshot is not in the metadata any
-    more."""
+    """The snapshot of the first of many concurrent commits is not in the metadata any more."""
     table = table_of(lake, FEW | {"write.metadata.previous-versions-max": "2"})
     table.append(rows(100))
     txn = lake.begin()
@@ -332,8 +325,7 @@ def test_merged_manifests_keep_the_list_of_manifests_short(lake: tl.Lakehouse) -
 
 
 def test_snapshots_are_retained_for_retries(lake: tl.Lakehouse) -> None:
-    """Recent snapshots stay in the metadata for clients that repeat a commit: PyIceberg looks for the snapshot on which
-    its append began."""
+    """PyIceberg looks for the snapshot on which its append began."""
     table = table_of(lake, {RETRY_TIME: "1800000"})
     table.append(rows(0))
     for others in (SNAPSHOTS_KEPT + 5, 40):
@@ -385,8 +377,7 @@ def with_history(table: tl.Table, count: int, apart_millis: int) -> TableMetadat
 def test_snapshots_of_the_last_days_are_retained(
     lake: tl.Lakehouse, properties: dict[str, str], count: int, hours: float, expected: int
 ) -> None:
-    """Snapshots of the last days stay in the metadata, for consumers that read from snapshot to snapshot, such as
-    Iceberg's stream source in Spark after a break."""
+    """Iceberg's stream source in Spark reads from snapshot to snapshot, also after a break."""
     table = table_of(lake, properties)
     append(table, 1)
     metadata = with_history(table, count, int(hours * 3_600_000))
@@ -401,9 +392,7 @@ def test_default_retention_keeps_young_snapshots(lake: tl.Lakehouse) -> None:
 
 
 def test_newest_snapshot_of_each_streaming_query_is_retained(lake: tl.Lakehouse) -> None:
-    """The newest snapshot of each streaming query stays in the metadata. Otherwise Iceberg's sink in Spark would
-    not find its last epoch, and would write it a second time.
-    """
+    """Iceberg's sink in Spark would not find its last epoch, and would write it a second time."""
     table = table_of(lake, FEW)
 
     def of_query(id: str) -> int:
@@ -422,8 +411,7 @@ def test_newest_snapshot_of_each_streaming_query_is_retained(lake: tl.Lakehouse)
 
 
 def test_old_streaming_query_keeps_only_near_snapshots(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snapshot of a streaming query that was stopped for six days is kept, but a query that never continues does
-    not keep all snapshots."""
+    """A query that was stopped for six days, but not one that never continues."""
     table = table_of(lake, FEW)
     with table._writing() as iceberg:
         iceberg.append(rows(0), snapshot_properties={snapshot_retention.STREAMING_QUERY: "a"})

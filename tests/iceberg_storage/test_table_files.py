@@ -96,8 +96,7 @@ def ids(lake: tl.Lakehouse) -> list[int]:
 @pytest.mark.parametrize("version", [None, "all"])
 @pytest.mark.parametrize("lost", ["data file", "manifest list", "statistics", "tag"])
 def test_repair_keeps_a_table_whose_current_rows_are_readable(shop: tl.Lakehouse, lost: str, version: Versions) -> None:
-    """Repair does not roll a table back if only an old snapshot or statistics lack files, because the rollback would
-    remove readable rows."""
+    """If only an old snapshot or statistics lack files, a rollback would remove readable rows."""
     table = shop.create_table("shop.t", {"id": "bigint"})
     table.append({"id": [1]})
     victims = files_below(table, "snap-*.avro" if lost == "manifest list" else "*.parquet")
@@ -125,8 +124,7 @@ def test_repair_keeps_a_table_whose_current_rows_are_readable(shop: tl.Lakehouse
     "arguments", [{"files": True}, {"version": "all", "files": True}, {"version": "all", "data": True}]
 )
 def test_repair_rolls_back_a_renamed_table_in_every_scope(shop: tl.Lakehouse, arguments: dict[str, Any]) -> None:
-    """Repair finds the newest whole version of a renamed table in every scope, although an older definition names the
-    missing file first."""
+    """An older definition names the missing file first."""
     table = shop.create_table("shop.former", {"id": "bigint"})
     table.append({"id": [1]})
     whole, present = tl.open(shop.uri).version, files_below(table, "*.parquet")

@@ -97,9 +97,7 @@ def test_the_source_distribution_contains_what_its_build_reads(tmp_path: Path) -
 
 
 def test_a_wheel_is_tried_with_the_interpreters_of_pyenv_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make dist` tested the wheel with only one Python, because uv finds only the interpreter that pyenv has
-    selected.
-    """
+    """uv finds only the interpreter that pyenv has selected, so `make dist` tested with only one Python."""
     python = tmp_path / "versions" / "3.99.0" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
@@ -121,9 +119,7 @@ def test_changelog_has_an_unreleased_section() -> None:
 
 
 def test_workflows_call_make_and_nothing_else() -> None:
-    """A developer can run every step of CI locally only if each workflow calls `make`. Windows has no make, so it is
-    exempt.
-    """
+    """So that every step of CI runs locally. Windows has no make, so it is exempt."""
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     assert [path.stem for path in workflows] == ["release", "test", "wheels"]
     texts = [path.read_text().partition("\n  windows:\n")[0] for path in workflows]

@@ -104,9 +104,7 @@ def test_a_planted_bug_is_found_only_if_a_test_ran_and_failed(
 
 
 def test_the_copied_crates_differ_from_the_checkout_in_their_version_only(planted: ModuleType, tmp_path: Path) -> None:
-    """`cargo test` tested the crate with the previous planted bug, because that build was the newest in the target
-    folder.
-    """
+    """`cargo test` tested the crate with the previous planted bug, the newest build in the target folder."""
     planted.copy_sources(tmp_path)
     copy, checkout = (tomllib.loads((root / "Cargo.toml").read_text()) for root in (tmp_path, ROOT))
     assert copy["workspace"]["package"].pop("version") != checkout["workspace"]["package"].pop("version")

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import TableUpdate
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from test_replaced_specs import with_name_of_dropped_field
+from test_partition_specs import with_name_of_dropped_field
 
 import trinitylake as tl
 from rest import test_metadata_invariants

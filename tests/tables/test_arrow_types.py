@@ -131,9 +131,7 @@ def written(request: pytest.FixtureRequest, lake: tl.Lakehouse, tmp_path: Path) 
 
 
 def test_a_scan_has_the_types_of_the_table_for_files_of_every_writer(lake: tl.Lakehouse, written: tl.Table) -> None:
-    """The Arrow schema of a scan depends only on the table, not on the program that wrote the files. Otherwise a
-    compaction would change it, and a join of two scans would fail with "incompatible data types".
-    """
+    """Otherwise a compaction would change the types, and a join of two scans would fail."""
     expected = pa.schema(list(WIDE.items()))
     found = {
         "all rows": written.scan().to_arrow(),
@@ -167,7 +165,6 @@ def test_a_scan_has_the_types_of_the_table_for_files_of_every_writer(lake: tl.La
 
 
 def test_requested_dictionary_columns_stay(lake: tl.Lakehouse) -> None:
-    """PyIceberg's option `dictionary_columns` returns columns as dictionaries."""
     table = lake.create_table("a.t", pa.schema([("id", pa.int64()), ("city", pa.string())]))
     table.append(pa.table({"id": [1, 2], "city": ["x", "x"]}))
     found = table.iceberg.scan().to_arrow(dictionary_columns=("city",))
@@ -188,8 +185,7 @@ def in_dictionaries(plain: pa.Table) -> pa.Table:
 
 
 def test_files_with_dictionaries_and_without_are_read_together(lake: tl.Lakehouse) -> None:
-    """Files with and without dictionaries can be read together, as after adding a file of a pandas frame with
-    categories: rows get the types of the table before they are concatenated."""
+    """Such as files of pandas frames with categories."""
     table = lake.create_table("a.mixed", NARROW)
     folder = local_path(table.location) / "data"
     folder.mkdir(parents=True)
@@ -262,9 +258,7 @@ def test_arrow_schema_of_a_table_is_that_of_pyiceberg(with_ids: bool) -> None:
 def test_value_that_another_type_does_not_have_is_refused(
     lake: tl.Lakehouse, column: pa.Array, type: str, fits: bool, is_nested: bool
 ) -> None:
-    """A value that would change by a cast is refused: 98 as a boolean, a timestamp as a date, 10**15 as a
-    time of day. `load` of a file that `cat` had written stored the hexadecimal digits of bytes as their text.
-    """
+    """98 is no boolean; `load` of a file that `cat` had written stored the hexadecimal digits of bytes as text."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": f"row(k int, a array({type}))" if is_nested else type})
     rows = pa.table({"v": column})
@@ -281,8 +275,7 @@ def test_value_that_another_type_does_not_have_is_refused(
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_dates_and_timestamps_of_one_column_keep_their_times(lake: tl.Lakehouse, form: str) -> None:
-    """A column of Python dates and timestamps keeps the times. Arrow takes a timestamp after a date for a date, so
-    10:30 would become midnight."""
+    """Arrow takes a timestamp after a date for a date, so 10:30 would become midnight."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"v": "timestamp", "d": "date"})
     moments = [date(2020, 1, 1), None, datetime(2020, 1, 2, 10, 30)]
@@ -295,8 +288,7 @@ def test_dates_and_timestamps_of_one_column_keep_their_times(lake: tl.Lakehouse,
 
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_text_that_is_not_utf_8_is_refused(lake: tl.Lakehouse, is_nested: bool) -> None:
-    """A string that is not valid UTF-8 is refused by every way to write rows. Otherwise no reader could read the table,
-    and no statement could change it."""
+    """Otherwise no reader could read the table, and no statement could change it."""
 
     def by_writer(rows: pa.Table) -> None:
         with table.writer() as writer:
@@ -325,8 +317,7 @@ def test_second_field_of_a_name_in_a_struct_is_refused(lake: tl.Lakehouse) -> No
 
 @pytest.mark.parametrize("form", ["dicts", "columns", "arrow", "nested"])
 def test_instant_is_no_time_without_a_zone(form: str) -> None:
-    """A time with a zone is refused in a column of timestamps without a zone. Without its zone 08:00+02:00 would become
-    06:00."""
+    """Without its zone 08:00+02:00 would become 06:00."""
     lake = tl.create("memory://zones", durability="none", exist_ok=True)
     lake.create_namespace("n", exist_ok=True)
     table = lake.create_table(f"n.{form}", {"at": "timestamp", "s": "row(at timestamp)"})

@@ -58,9 +58,7 @@ VALUES: dict[str, Any] = {
 def test_a_merge_reads_no_file_whose_filter_excludes_its_keys(
     lake: tl.Lakehouse, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A merge does not read files whose Bloom filters exclude its keys. All files have similar bounds, as with random
-    ids, so bounds exclude none.
-    """
+    """All files have similar bounds, as with random ids, so bounds exclude none."""
     value = VALUES[kind]
     table = lake.create_table("a.t", {"key": kind, "n": "bigint"}, properties={ENABLED + "key": "true"})
     with warnings.catch_warnings():
@@ -95,8 +93,7 @@ def test_keys_of_several_columns_are_excluded_by_any_of_them(
 
 
 def test_files_without_filters_and_types_that_changed_are_read(lake: tl.Lakehouse) -> None:
-    """A merge reads files without Bloom filters, and files whose numbers have a narrower type, because these files can
-    contain the keys. Otherwise existing rows would be inserted again."""
+    """Otherwise rows of these files would be inserted again."""
     from pyiceberg.types import LongType
 
     table = lake.create_table("a.t", {"key": "int", "n": "int"})
@@ -112,8 +109,7 @@ def test_files_without_filters_and_types_that_changed_are_read(lake: tl.Lakehous
 
 
 def test_columns_that_were_renamed_are_found_by_their_ids(lake: tl.Lakehouse) -> None:
-    """Bloom filters are found by column id: `code` was renamed, and another column, which has filters as well, is
-    called `code` now."""
+    """`code` was renamed, and another column, which has filters as well, is called `code` now."""
     properties = {ENABLED + "code": "true", ENABLED + "other": "true"}
     table = lake.create_table("a.t", {"code": "bigint", "other": "bigint"}, properties=properties)
     table.append([{"code": n, "other": -n} for n in range(1, 100)])
@@ -179,8 +175,7 @@ def test_a_filter_that_cannot_be_read_says_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["a.b", "a b", "1st", 'q"x'])
 def test_columns_whose_names_differ_in_files_have_filters(lake: tl.Lakehouse, name: str) -> None:
-    """A column whose name in files differs (`a.b` is `a_x2Eb`, as in Avro) gets the Bloom filter that the table's
-    property requests."""
+    """In files, `a.b` is `a_x2Eb`, as in Avro."""
     properties = {ENABLED + name: "true", f"write.parquet.bloom-filter-ndv.column.{name}": "10"}
     table = lake.create_table("a.t", {name: "bigint", "n": "int"}, properties=properties)
     table.append([{name: n * 7919 % 10_007, "n": n} for n in range(1000)])
@@ -190,8 +185,7 @@ def test_columns_whose_names_differ_in_files_have_filters(lake: tl.Lakehouse, na
 
 
 def test_columns_without_bloom_filters_are_written(lake: tl.Lakehouse) -> None:
-    """If the properties request Bloom filters for a column of booleans, or for less than one value, rows are written
-    without the filter instead of failing with an error of Arrow."""
+    """Arrow fails if it is asked for a filter of booleans, or for less than one value."""
     properties = {ENABLED + "is_new": "true", ENABLED + "key": "true"}
     properties["write.parquet.bloom-filter-ndv.column.key"] = "0.5"
     table = lake.create_table("a.t", {"key": "bigint", "is_new": "boolean"}, properties=properties)
@@ -221,9 +215,7 @@ def by_another_engine(table: tl.Table, part: pa.Table) -> None:
 def test_files_with_structures_and_lists_are_asked(
     lake: tl.Lakehouse, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bloom filters are used in tables with structs and lists, whose parts count as columns in the file. Otherwise
-    a merge of one key would read every file.
-    """
+    """Parts of structs and lists count as columns in the file."""
     schema = {"id": "bigint", "tags": "list<text>", "of": "struct<k: bigint, l: text>", "n": "bigint"}
     table = lake.create_table("a.t", schema, properties={ENABLED + "id": "true", ENABLED + "n": "true"})
     ids = [(n + 1) * 7919 % 100_003 for n in range(1600)]

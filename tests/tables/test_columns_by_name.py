@@ -32,9 +32,7 @@ def _rows(table: tl.Table) -> list[dict[str, object]]:
 def test_batches_of_a_stream_with_columns_in_another_order_are_matched_by_name(
     lake: tl.Lakehouse, write: Write
 ) -> None:
-    """Columns of later batches are matched by name, not by position as in Arrow. Otherwise an upsert could write
-    `v` into `id`.
-    """
+    """Arrow matches by position, so an upsert could write `v` into `id`."""
     table = _table(lake, id="bigint", s="text", v="bigint")
     write(
         table,

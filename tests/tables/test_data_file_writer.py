@@ -97,9 +97,7 @@ def test_a_stream_that_was_given_up_takes_nothing(lake: tl.Lakehouse) -> None:
 def test_rows_of_a_partition_keep_their_order_however_they_are_copied(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, size_bytes: int
 ) -> None:
-    """Rows keep their order in each partition for every size of a copy, which may end within a partition or exactly at
-    its end.
-    """
+    """A copy may end within a partition or exactly at its end."""
     monkeypatch.setattr(partitioned_rows, "_COPY_SIZE_BYTES", size_bytes)
     parts = [None, 1, 2, 2, 1, None, 3, 2] * 50
     rows = pa.table(

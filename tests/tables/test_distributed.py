@@ -54,8 +54,7 @@ print(txn.commit())
 
 
 def test_the_metadata_that_a_saved_transaction_names_is_there(lake: tl.Lakehouse) -> None:
-    """A save writes the metadata files that its definitions name, although these files are otherwise written together
-    with the commit."""
+    """These files are otherwise written together with the commit."""
     saved_job(lake)
     paths = json.loads(lake.resume("job")._saved_state)["metadata-paths"]
     assert len(paths) == 2

@@ -44,8 +44,7 @@ EVERY = [(str(size), number) for number, size in enumerate(ODD)]
 
 @pytest.mark.parametrize("way", ["append", "stream", "overwrite", "overwrite by a stream", "upsert", "create"])
 def test_each_row_is_in_one_partition(lake: tl.Lakehouse, way: str) -> None:
-    """Each row of an append is in exactly one partition, also rows with NaN, 0.0 and -0.0, which equal nothing or each
-    other."""
+    """Also rows with NaN, 0.0 and -0.0, which equal nothing or each other."""
     table = lake.table("ns.t")
     if way == "append":
         table.append(rows(ODD))
@@ -82,8 +81,7 @@ def test_a_compaction_keeps_the_rows_of_each_partition(lake: tl.Lakehouse, sort_
 
 
 def test_rows_are_deleted_and_replaced_where_the_partition_is_nan(lake: tl.Lakehouse) -> None:
-    """Rows in a partition with NaN can be deleted and replaced, although PyIceberg has no literal for NaN. A dynamic
-    overwrite of -0.0 keeps the partition of 0.0, as Iceberg's own does."""
+    """PyIceberg has no literal for NaN. A dynamic overwrite of -0.0 keeps the partition of 0.0."""
     table = lake.table("ns.t")
     table.append(rows([math.nan] * 4 + ODD))
     table.delete("n = 0")
@@ -98,8 +96,7 @@ def test_rows_are_deleted_and_replaced_where_the_partition_is_nan(lake: tl.Lakeh
 
 
 def test_files_of_several_partitions_are_split_when_they_are_rewritten(lake: tl.Lakehouse) -> None:
-    """A file from before the table was partitioned can contain 0.0 and -0.0. When it is rewritten, each row goes to one
-    partition and is not doubled."""
+    """A file from before the table was partitioned can contain 0.0 and -0.0."""
     lake.create_table("ns.u", {"size": "double", "n": "int"})
     table = lake.table("ns.u")
     table.append(rows(ODD))
@@ -111,8 +108,7 @@ def test_files_of_several_partitions_are_split_when_they_are_rewritten(lake: tl.
 
 
 def test_deleted_positions_of_a_nan_partition_stay_deleted(lake: tl.Lakehouse) -> None:
-    """Position deletes in a partition with NaN apply to the data files of this partition, although NaN equals
-    nothing."""
+    """The position deletes apply to the data files of this partition, although NaN equals nothing."""
     table = lake.table("ns.t")
     table.append(rows([math.nan, math.nan, 1.5]))
     (task,) = (one for one in table.iceberg.scan().plan_files() if one.file.record_count == 2)
@@ -124,8 +120,7 @@ def test_deleted_positions_of_a_nan_partition_stay_deleted(lake: tl.Lakehouse) -
 
 
 def test_a_delete_in_a_nan_partition_meets_a_compaction(lake: tl.Lakehouse) -> None:
-    """A compaction conflicts with an engine's delete in the same partition with NaN. Otherwise the compacted file would
-    restore the deleted rows."""
+    """Without a conflict, the compacted file would restore the deleted rows."""
     table = lake.table("ns.t")
     for first in range(3):
         table.append(rows([math.nan] * 2, 2 * first))
@@ -138,9 +133,7 @@ def test_a_delete_in_a_nan_partition_meets_a_compaction(lake: tl.Lakehouse) -> N
 
 
 def test_a_filter_for_many_partitions_is_shallow(lake: tl.Lakehouse) -> None:
-    """A filter for many partitions is not deeply nested. A thousand nested conditions would end in a
-    `RecursionError`.
-    """
+    """A thousand nested conditions would end in a `RecursionError`."""
     filter = in_partitions([Record(float(number)) for number in range(5000)], ["size"])
     assert bind(lake.table("ns.t").iceberg.schema(), filter, case_sensitive=True)
     assert in_partitions([], ["size"]) == in_partitions([Record()], []) == AlwaysFalse()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import os
 import signal
 import sys
 import threading
@@ -37,6 +38,7 @@ from trinitylake.tables.table_locks import table_locks
 from waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+DEEP = bool(os.environ.get("TRINITYLAKE_DEEP"))
 
 
 @pytest.fixture
@@ -120,9 +122,7 @@ def in_transaction(lake: tl.Lakehouse, *appends: pa.Table, **options: Any) -> Ca
 
 @pytest.mark.parametrize("first", range(4))
 def test_transactions_and_sql_that_only_append_share_a_version(events: tl.Lakehouse, first: int) -> None:
-    """Appends, transactions and SQL that only append share a version, whichever of them leads. Two appends of one
-    transaction make one data file.
-    """
+    """Whichever leads. Two appends of one transaction make one data file."""
     before = events.version
     appends = [
         appending(events, rows(1), message="one", author="ann"),
@@ -152,6 +152,7 @@ def test_transactions_and_sql_that_only_append_share_a_version(events: tl.Lakeho
     assert ids(events) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("coordination", ["none", "queue"])
 @pytest.mark.parametrize("first", range(3))
 @pytest.mark.parametrize("id", ["committed-before", "used-twice"])
@@ -172,9 +173,7 @@ def test_an_id_commits_once_and_fails_no_other_append_of_its_group(
 
 
 def test_rows_of_a_writer_share_a_version_with_other_appends(events: tl.Lakehouse) -> None:
-    """A writer's rows share a version with other appends. A writer used to read the table after writing its rows, so it
-    always committed alone, and two servers competed.
-    """
+    """A writer that read the table after writing its rows always committed alone, and two servers competed."""
     with events.table("raw.events").writer(max_delay="0 s") as writer:
         futures = together(events, appending(events, rows(1)), lambda: writer.write(rows(2)).result())
     assert all(future.exception() is None for future in futures)
@@ -186,8 +185,7 @@ def test_rows_of_a_writer_share_a_version_with_other_appends(events: tl.Lakehous
 def test_appends_of_different_columns_share_a_version(
     lake: tl.Lakehouse, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Appends with different columns can share a version, in one process and in the queue. A missing column gets its
-    default value, not NULL, also if another append of the group has the column."""
+    """A missing column gets its default value, also if another append of the group has the column."""
     lake.alter({"commit.coordination": "queue" if way == "queue" else "none"})
     lake.create_namespace("raw")
     table = lake.create_table("raw.events", {"id": "bigint", "x": "bigint"}, properties={"format-version": "3"})
@@ -234,9 +232,7 @@ def test_transactions_that_did_more_than_append_commit_by_themselves(events: tl.
 
 
 def test_rows_of_a_transaction_are_those_of_the_append(events: tl.Lakehouse) -> None:
-    """A transaction appends the rows as they were at the call of `append`. Arrow shares memory with its caller, who may
-    change it before the commit.
-    """
+    """Arrow shares memory with its caller, who may change it before the commit."""
     numbers = np.array([1, 2, 3])
     with events.transaction() as txn:
         txn.table("raw.events").append(pa.table({"id": pa.array(numbers), "day": ["mon"] * 3}))
@@ -266,8 +262,7 @@ def test_rows_that_do_not_fit_fail_alone(events: tl.Lakehouse) -> None:
 
 
 def test_rows_wait_for_a_changed_table_and_fit_it_or_fail(events: tl.Lakehouse) -> None:
-    """Rows that wait for a commit while another process changes the columns are checked against the new columns: they
-    fit, or their append fails."""
+    """Another process changes the columns while rows wait for a commit."""
     stale = events.table("raw.events")
     other = tl.open(events.uri) if not events.uri.startswith("memory") else events
     with other.table("raw.events").update_schema() as update:
@@ -359,15 +354,13 @@ class Interrupt:
 def test_ctrl_c_at_any_line_loses_no_other_append(
     victim: int, coordination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All lines of a leader and of a follower: the other appends land once, and the next append works."""
+    """At any line of a leader or follower (a third of them, besides deep runs), the other appends land once."""
     lake = tl.create(f"memory://{uuid.uuid4()}", properties={"commit.coordination": coordination})
     if coordination == "queue":
         monkeypatch.setattr(AutocommitTable, "_append_group", lose_race)
     lake.create_namespace("raw")
     seen = Counter[str]()
-    line = 0
-    while True:
-        line += 1
+    for line in count(1) if DEEP else count(1 + victim, 3):
         lake.create_table("raw.events", SCHEMA)
         interrupt = Interrupt(line)
         appends: list[Callable[[], object]] = [appending(lake, rows(number)) for number in range(3)]
@@ -390,7 +383,7 @@ def test_ctrl_c_at_any_line_loses_no_other_append(
         seen[f"landed {landed[victim]}"] += 1
         lake.table("raw.events").append(rows(9))  # no thread waits for the dead leader
         lake.drop_table("raw.events")
-    assert seen["landed 0"] > 5
+    assert seen["landed 0"] > 3
     assert victim == 1 or seen["landed 1"] > 0
 
 
@@ -533,8 +526,7 @@ def test_a_process_appends_rows_that_another_one_has_queued(tmp_path: Path, monk
 
 
 def test_a_transaction_that_loses_a_race_waits_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction that only appends joins the queue after a conflict. By rebasing alone it could lose again and again
-    to a writer that begins without reading: one of two servers could not commit for a minute."""
+    """By rebasing alone it lost to a writer that begins without reading: a server could not commit for a minute."""
     lake, other = lakes_with_queue(tmp_path)
     txn = lake.begin(isolation="snapshot")
     txn.table("raw.events").append(rows(1))
@@ -644,9 +636,7 @@ class Companion:
 @pytest.mark.parametrize("error", [tl.CommitStateUnknown("no reply"), tl.StorageError("reset"), KeyboardInterrupt()])
 @pytest.mark.parametrize("outcome", ["committed", "unknown", "not committed"])
 def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, outcome: str) -> None:
-    """A follower gets the outcome of its own transaction, whatever the leader raises: a leader may be interrupted after
-    its commit has succeeded.
-    """
+    """A leader may be interrupted after its commit has succeeded."""
     groups = group_append.AppendGroups[Batch]()
     batch = Batch(rows(1), None, None, CommitInfo())  # type: ignore[arg-type]
     table = SimpleNamespace(_definition="definition")
@@ -682,8 +672,7 @@ def test_a_follower_gets_the_outcome_of_its_transaction(error: BaseException, ou
 
 @pytest.mark.parametrize("fault", ["refuse", "fail", "lose"])
 def test_a_failed_write_at_any_step_lands_each_append_once_or_fails_it(fault: str) -> None:
-    """Each append of a group is committed once or fails, whichever write of the group is refused, fails, or is executed
-    with a lost reply."""
+    """Any write of the group is refused, fails, or is executed with a lost reply."""
     with slow_s3(0, 0) as s3:
         lake = tl.create(s3.uri("lake"), storage_options=s3.options)
         lake.create_namespace("raw")

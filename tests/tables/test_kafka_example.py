@@ -95,7 +95,7 @@ ingest(tl.open({lake.uri!r}).table("raw.orders"), ["orders"], config, max_delay=
     consumers = [subprocess.Popen(command) for _ in range(2)]
     deadline = time.monotonic() + PATIENCE_SECONDS
     try:
-        for _ in range(4):
+        for _ in range(2):
             size = choose.randint(50, 200)
             cluster.send(*(json.dumps({"id": id}).encode() for id in range(count, count + size)))
             count += size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from trinitylake.iceberg_storage.manifests.manifest_file import read_entries
 from trinitylake.iceberg_storage.manifests.manifest_list import read_list
 from trinitylake.iceberg_storage.snapshot_counts import live_rows
 
+DEEP = bool(os.environ.get("TRINITYLAKE_DEEP"))
 MODES = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
 
 
@@ -204,7 +206,7 @@ def test_transactions_that_change_different_rows_of_a_file_both_commit(
     chance = random.Random(f"{isolation} {table.iceberg.metadata.format_version}")
     expected = rows(table)
     both = refused = 0
-    for step in range(40):
+    for step in range(40 if DEEP else 16):
         ids = sorted(expected)
         changes = [_change(chance, chance.sample(ids, chance.randint(1, 2)), 100 * step + n) for n in range(2)]
         first, second = (lake.begin(isolation=isolation) for _ in range(2))
@@ -228,12 +230,12 @@ def test_transactions_that_change_different_rows_of_a_file_both_commit(
             fresh = range(max(expected) + 1, max(expected) + 13)
             table.append({"id": fresh, "v": fresh})
             expected |= {id: id for id in fresh}
-        if step % 10 == 9:
+        if step % 8 == 7:
             check_pyiceberg(table)
             assert lake.maintenance.fsck("all").is_sound
             lake.maintenance.vacuum(grace="0 s")
-    assert both > 10
-    assert refused > 1
+    assert both > 5
+    assert refused > 0
 
 
 Change = tuple[dict[int, int | None], Callable[[tl.Transaction], object]]
@@ -293,16 +295,13 @@ def test_compaction_is_rebased_on_appends_and_refused_by_deletes(lake: tl.Lakeho
 
 
 def test_the_log_counts_each_deleted_row_once(lake: tl.Lakehouse, table: tl.Table) -> None:
-    """If a data file is removed, the log does not count the rows that a delete file had deleted before."""
     for filter, count in (("id in (3, 15)", 2), ("id = 4", 1), ("id < 10", 8)):
         table.delete(filter)
         assert f"-{count} " in str(next(iter(lake.log())))
 
 
 def test_deletes_of_engines_are_part_of_the_vector_after_an_upgrade(lake: tl.Lakehouse) -> None:
-    """Positions in a delete file of an engine are copied into the deletion vector. The delete file stays, because it
-    may list rows of other data files.
-    """
+    """The delete file stays, because it may list rows of other data files."""
     table = lake.create_table("n.t", {"id": "bigint", "v": "bigint"}, properties=MODES)
     for start in (0, 10):
         table.append({"id": range(start, start + 10), "v": range(start, start + 10)})
@@ -325,7 +324,6 @@ def test_deletes_of_engines_are_part_of_the_vector_after_an_upgrade(lake: tl.Lak
 
 
 def test_manifests_of_delete_files_are_merged(lake: tl.Lakehouse) -> None:
-    """Manifests of delete files are merged: each delete adds one, and a scan reads all of them."""
     table = lake.create_table("n.t", {"id": "bigint"}, properties={**MODES, "format-version": "3"})
     for start in range(0, 60, 2):
         table.append({"id": [start, start + 1]})

@@ -47,8 +47,7 @@ lake = lake_on_disk("s")
 
 @pytest.mark.parametrize("transform", [None, "identity", "truncate[1]"])
 def test_filters_after_a_name_moved_to_another_column(lake: tl.Lakehouse, transform: str | None) -> None:
-    """After a name moved from column `q` to a new column `p`, values, bounds and partition values of files without
-    field ids all belong to the same column. Otherwise `q = 'x1'` would return rows whose q is NULL."""
+    """Otherwise `q = 'x1'` would return rows whose q is NULL, in files without field ids."""
     table = with_moved_name(lake, transform)
     rows = table.to_arrow().to_pylist()
     assert [row["p"] for row in rows] == ["x0", "x0", "x1", "x1", "x2", "x2"]
@@ -61,8 +60,7 @@ def test_filters_after_a_name_moved_to_another_column(lake: tl.Lakehouse, transf
 
 @pytest.mark.parametrize("transform", [None, "truncate[1]"])
 def test_statements_after_a_name_moved_to_another_column(lake: tl.Lakehouse, transform: str | None) -> None:
-    """After a name moved to another column, a delete removes only rows that match, not whole files whose
-    bounds match."""
+    """A delete removes only rows that match, not whole files whose bounds match."""
     table = with_moved_name(lake, transform)
     assert table.delete("q = 'x1'").rows_deleted == 0
     lake.sql("UPDATE s.t SET q = 'y' WHERE q IS NULL AND id = 2")

@@ -75,7 +75,6 @@ def test_statements_of_a_transaction_count_their_own_rows(tmp_path: Path) -> Non
 
 
 def test_results_name_the_version_and_statements_without_rows_make_none(tmp_path: Path) -> None:
-    """The result of a statement has its version, and a statement without rows commits no version."""
     lake = tl.create(tmp_path / "lake", durability="none")
     lake.create_namespace("n")
     table = lake.create_table("n.t", ROWS.schema, partition_spec=["part"])

@@ -200,6 +200,7 @@ STATEMENTS: dict[str, Callable[[History], After]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_keep_their_lineage_through_random_statements(
     lake: tl.Lakehouse, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

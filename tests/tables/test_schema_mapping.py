@@ -13,32 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from pyiceberg import types
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema as IcebergSchema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UnknownType,
-    UUIDType,
-)
 
 from trinitylake.definitions import (
     Column,
@@ -115,37 +92,41 @@ def test_iceberg_types_do_not_change_again_once_mapped(schema: Schema) -> None:
     assert [c.doc for c in declared.columns] == [c.doc for c in schema.columns]
 
 
-PRIMITIVES: list[IcebergType] = [
-    BooleanType(),
-    IntegerType(),
-    LongType(),
-    FloatType(),
-    DoubleType(),
-    DecimalType(9, 2),
-    DateType(),
-    TimeType(),
-    TimestampType(),
-    TimestamptzType(),
-    TimestampNanoType(),
-    TimestamptzNanoType(),
-    StringType(),
-    UUIDType(),
-    FixedType(7),
-    BinaryType(),
-    UnknownType(),
+PRIMITIVES: list[types.IcebergType] = [
+    types.BooleanType(),
+    types.IntegerType(),
+    types.LongType(),
+    types.FloatType(),
+    types.DoubleType(),
+    types.DecimalType(9, 2),
+    types.DateType(),
+    types.TimeType(),
+    types.TimestampType(),
+    types.TimestamptzType(),
+    types.TimestampNanoType(),
+    types.TimestamptzNanoType(),
+    types.StringType(),
+    types.UUIDType(),
+    types.FixedType(7),
+    types.BinaryType(),
+    types.UnknownType(),
 ]
 
 
 def test_every_iceberg_type_survives_a_trip_through_a_definition_file() -> None:
-    fields = [NestedField(i + 1, f"c{i}", type, required=False) for i, type in enumerate(PRIMITIVES)]
-    deep = StructType(
-        NestedField(101, "list", ListType(102, UUIDType(), element_required=True), required=True, doc="ids"),
-        NestedField(103, "map", MapType(104, StringType(), 105, DecimalType(38, 10), value_required=False)),
+    fields = [types.NestedField(i + 1, f"c{i}", type, required=False) for i, type in enumerate(PRIMITIVES)]
+    deep = types.StructType(
+        types.NestedField(
+            101, "list", types.ListType(102, types.UUIDType(), element_required=True), required=True, doc="ids"
+        ),
+        types.NestedField(
+            103, "map", types.MapType(104, types.StringType(), 105, types.DecimalType(38, 10), value_required=False)
+        ),
     )
     schema = IcebergSchema(
         *fields,
-        NestedField(100, "deep", deep, required=True),
-        NestedField(200, "key", LongType(), required=True),
+        types.NestedField(100, "deep", deep, required=True),
+        types.NestedField(200, "key", types.LongType(), required=True),
         identifier_field_ids=[200],
     )
     declared = Schema.from_iceberg(schema)
@@ -158,35 +139,35 @@ def test_every_iceberg_type_survives_a_trip_through_a_definition_file() -> None:
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        ("boolean", BooleanType()),
-        ("smallint", IntegerType()),
-        ("integer", IntegerType()),
-        ("bigint", LongType()),
-        ("numeric(10,2)", DecimalType(10, 2)),
-        ("decimal(5)", DecimalType(5, 0)),
-        ("decimal", DecimalType(38, 0)),
-        ("real", FloatType()),
-        ("double precision", DoubleType()),
-        ("char(5)", StringType()),
-        ("varchar(20)", StringType()),
-        ("text", StringType()),
-        ("date", DateType()),
-        ("time", TimeType()),
-        ("time(6)", TimeType()),
-        ("time(3)", LongType()),
-        ("timetz", LongType()),
-        ("timestamp", TimestampType()),
-        ("timestamp(9)", TimestampNanoType()),
-        ("timestamp(3)", LongType()),
-        ("timestamptz", TimestamptzType()),
-        ("timestamp with time zone", TimestamptzType()),
-        ("timestamp(9) with time zone", TimestamptzNanoType()),
-        ("fixed(16)", FixedType(16)),
-        ("bytea", BinaryType()),
-        ("uuid", UUIDType()),
+        ("boolean", types.BooleanType()),
+        ("smallint", types.IntegerType()),
+        ("integer", types.IntegerType()),
+        ("bigint", types.LongType()),
+        ("numeric(10,2)", types.DecimalType(10, 2)),
+        ("decimal(5)", types.DecimalType(5, 0)),
+        ("decimal", types.DecimalType(38, 0)),
+        ("real", types.FloatType()),
+        ("double precision", types.DoubleType()),
+        ("char(5)", types.StringType()),
+        ("varchar(20)", types.StringType()),
+        ("text", types.StringType()),
+        ("date", types.DateType()),
+        ("time", types.TimeType()),
+        ("time(6)", types.TimeType()),
+        ("time(3)", types.LongType()),
+        ("timetz", types.LongType()),
+        ("timestamp", types.TimestampType()),
+        ("timestamp(9)", types.TimestampNanoType()),
+        ("timestamp(3)", types.LongType()),
+        ("timestamptz", types.TimestamptzType()),
+        ("timestamp with time zone", types.TimestamptzType()),
+        ("timestamp(9) with time zone", types.TimestamptzNanoType()),
+        ("fixed(16)", types.FixedType(16)),
+        ("bytea", types.BinaryType()),
+        ("uuid", types.UUIDType()),
     ],
 )
-def test_the_type_table_of_the_format(sql: str, expected: IcebergType) -> None:
+def test_the_type_table_of_the_format(sql: str, expected: types.IcebergType) -> None:
     (field,) = Schema([("c", sql)]).to_iceberg().fields
     assert field.field_type == expected
 
@@ -194,17 +175,17 @@ def test_the_type_table_of_the_format(sql: str, expected: IcebergType) -> None:
 @pytest.mark.parametrize(
     ("iceberg", "kind", "precision"),
     [
-        (IntegerType(), "int", 0),
-        (LongType(), "bigint", 0),
-        (StringType(), "varchar", 0),
-        (BinaryType(), "binary", 0),
-        (TimeType(), "time", 6),
-        (TimestampType(), "timestamp", 6),
-        (TimestampNanoType(), "timestamp", 9),
+        (types.IntegerType(), "int", 0),
+        (types.LongType(), "bigint", 0),
+        (types.StringType(), "varchar", 0),
+        (types.BinaryType(), "binary", 0),
+        (types.TimeType(), "time", 6),
+        (types.TimestampType(), "timestamp", 6),
+        (types.TimestampNanoType(), "timestamp", 9),
     ],
 )
-def test_the_type_table_backwards(iceberg: IcebergType, kind: str, precision: int) -> None:
-    (column,) = Schema.from_iceberg(IcebergSchema(NestedField(1, "c", iceberg, required=False))).columns
+def test_the_type_table_backwards(iceberg: types.IcebergType, kind: str, precision: int) -> None:
+    (column,) = Schema.from_iceberg(IcebergSchema(types.NestedField(1, "c", iceberg, required=False))).columns
     assert (column.type.kind, column.type.precision) == (kind, precision)
 
 
@@ -274,9 +255,7 @@ WORDS = ("int", "varchar", "decimal", "array", "map", "row", "timestamp", "a", "
 @example("row(a int, b map<varchar, double precision>)")
 @example("decimal(3, 2)")
 def test_any_text_is_a_type_that_can_be_written_again_or_refused(text: str) -> None:
-    """Any text is refused, or is a type that can be written as text and parsed again. Random words are used in addition
-    to random letters, which are hardly ever a type.
-    """
+    """Random words, because random letters are hardly ever a type."""
     try:
         type = parse_type(text)
     except InvalidArgument:

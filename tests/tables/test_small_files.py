@@ -1,4 +1,4 @@
-"""Tables of many small files: scans and compaction return the rows that PyIceberg's own reader returns."""
+"""Small files and row groups: rows are those that PyIceberg reads, and row groups have the right size."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import uuid
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from pyiceberg.types import StringType
 
 import trinitylake as tl
 from local_files import lake_on_disk
-from trinitylake.iceberg_storage.data_files import streamed_rows
+from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files import file_sizes, parquet_batches, streamed_rows
 from trinitylake.iceberg_storage.data_files.arrow_schema import arrow_schema_with_ids
 from trinitylake.iceberg_storage.data_files.live_rows import LiveRows
 from trinitylake.tables import compaction
@@ -107,8 +110,7 @@ def test_rows_of_all_types_are_those_that_pyiceberg_reads(
 def test_columns_that_were_renamed_dropped_and_moved_are_found_by_their_ids(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small files are read by column id. `name` was renamed to `title`, and another column got the name `name`; by
-    name, values would appear in the wrong column."""
+    """`name` was renamed to `title`, and another column got the name `name`."""
     table = lake.create_table("a.t", {"id": "bigint", "name": "text", "other": "text"})
     for number in range(4):
         table.append([{"id": number, "name": f"name {number}", "other": f"other {number}"}])
@@ -132,9 +134,7 @@ def test_columns_that_were_renamed_dropped_and_moved_are_found_by_their_ids(
 
 
 def test_rows_that_were_deleted_by_position_do_not_come_back(lake: tl.Lakehouse) -> None:
-    """Rows that were deleted by position stay deleted in small files. The core reads whole files, so it must not read
-    these.
-    """
+    """The core reads whole files, so it must not read these."""
     table = lake.create_table("a.t", {"id": "bigint"}, properties={"write.delete.mode": "merge-on-read"})
     for number in range(5):
         table.append({"id": range(number * 10, number * 10 + 10)})
@@ -147,8 +147,7 @@ def test_rows_that_were_deleted_by_position_do_not_come_back(lake: tl.Lakehouse)
 
 
 def test_files_of_others_are_read_whatever_they_are(lake: tl.Lakehouse, tmp_path: Path) -> None:
-    """Small files of other writers are read together with ordinary ones: every second file has other encodings,
-    dictionaries, no ids, other widths or columns in another order."""
+    """Every second file has other encodings, dictionaries, no ids, other widths or columns in another order."""
     table = lake.create_table("a.t", {"id": "bigint", "text": "text"})
     ids = {"PARQUET:field_id": "1"}, {"PARQUET:field_id": "2"}
     with_ids = pa.schema([pa.field("id", pa.int64(), metadata=ids[0]), pa.field("text", pa.string(), metadata=ids[1])])
@@ -195,8 +194,7 @@ def test_a_link_that_leaves_the_lakehouse_is_refused_as_always(lake: tl.Lakehous
 
 
 def test_a_file_that_is_missing_or_damaged_is_an_error_that_names_it(lake: tl.Lakehouse) -> None:
-    """If one of many small files cannot be read, the error names this file and its problem, and no rows are
-    left out."""
+    """No rows are left out."""
     table = lake.create_table("a.t", {"id": "bigint"})
     for number in range(5):
         table.append({"id": [number]})
@@ -227,8 +225,7 @@ def test_damaged_bloom_filter_prints_nothing() -> None:
 
 
 def test_a_flipped_byte_in_a_small_file_never_changes_values(lake: tl.Lakehouse) -> None:
-    """The reader of small local files verifies the checksums of pages, so a flipped byte is an error and never another
-    value."""
+    """The reader of small local files verifies the checksums of pages."""
     table = lake.create_table("a.t", {"id": "bigint", "name": "text"})
     for number in range(3):
         table.append([{"id": number * 100 + one, "name": f"name {one}"} for one in range(100)])
@@ -257,7 +254,6 @@ def test_schemas_with_ids_are_worked_out_once(lake: tl.Lakehouse) -> None:
 def test_all_rows_at_once_of_many_small_files_are_those_of_a_stream(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All rows at once are the same as the rows of a stream, and reading a thousand small files takes no longer."""
     table = lake.create_table("a.t", {name: kind for name, kind in COLUMNS.items() if name != "key"})
     for number in range(10):
         table.append([{k: v for k, v in row(number * 7 + one).items() if k != "key"} for one in range(7)])
@@ -270,8 +266,7 @@ def test_all_rows_at_once_of_many_small_files_are_those_of_a_stream(
 
 
 def test_few_rows_are_written_while_others_are_read(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small compaction writes row groups while it reads, instead of encoding one row group with one thread at the
-    end."""
+    """Instead of encoding one row group with one thread at the end."""
     monkeypatch.setattr(compaction, "LEAST_ROW_GROUP_SIZE_BYTES", 1 << 14)
     monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
     table = lake.create_table("a.t", {"id": "bigint", "raw": "binary"})
@@ -280,3 +275,134 @@ def test_few_rows_are_written_while_others_are_read(lake: tl.Lakehouse, monkeypa
     table.maintenance.compact(min_files=2)
     (task,) = table.scan().iceberg.plan_files()
     assert 2 <= pq.ParquetFile(task.file.file_path.removeprefix("file://")).metadata.num_row_groups <= 5
+
+
+# Row groups
+
+
+LIMIT, SIZE = "write.parquet.row-group-limit", "write.parquet.row-group-size-bytes"
+
+
+def rows(first: int, count: int, value: int = 0) -> pa.Table:
+    ids = pa.array(range(first, first + count), pa.int64())
+    return pa.table({"id": ids, "value": pa.array([value] * count, pa.int64())})
+
+
+def groups(table: tl.Table) -> list[list[int]]:
+    """The numbers of rows of all row groups, for each file."""
+    table.refresh()
+    found = []
+    for task in table.iceberg.scan().plan_files():
+        metadata = pq.read_metadata(task.file.file_path.removeprefix("file://"))
+        found.append([metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)])
+    return found
+
+
+def by_append(table: tl.Table) -> None:
+    table.append(rows(0, 1000))
+
+
+def by_stream(table: tl.Table) -> None:
+    table.append(rows(0, 1000).to_reader(max_chunksize=70))
+
+
+def by_overwrite(table: tl.Table) -> None:
+    table.append(rows(0, 5))
+    table.overwrite(rows(0, 1000))
+
+
+def by_upsert(table: tl.Table) -> None:
+    table.append(rows(0, 1000))
+    assert table.upsert(rows(100, 800, 1), on=["id"]) == (800, 0)
+
+
+def by_insertion(table: tl.Table) -> None:
+    table.append(rows(-1, 1))
+    assert table.upsert(rows(-1, 1001), on=["id"]) == (0, 1000)
+    table.delete("id = -1")
+
+
+def by_deletion(table: tl.Table) -> None:
+    table.append(rows(-1, 1001))
+    table.delete("id = -1")
+
+
+def by_compaction(table: tl.Table) -> None:
+    for part in range(5):
+        table.append(rows(part * 200, 200))
+    table.maintenance.compact()
+
+
+def by_sorting(table: tl.Table) -> None:
+    table.append(rows(0, 1000))
+    table.maintenance.compact(sort_by="id desc")
+
+
+def by_sql(table: tl.Table) -> None:
+    lake = tl.open(table.location.partition("/lake/")[0] + "/lake", durability="none")
+    lake.sql("insert into a.t select range as id, 0 as value from range(1000)")
+
+
+def by_pyiceberg(table: tl.Table) -> None:
+    table.iceberg.append(rows(0, 1000))
+
+
+WRITERS: dict[str, Callable[[tl.Table], None]] = {
+    "append": by_append,
+    "stream": by_stream,
+    "overwrite": by_overwrite,
+    "upsert": by_upsert,
+    "insertion": by_insertion,
+    "deletion": by_deletion,
+    "compaction": by_compaction,
+    "sorting": by_sorting,
+    "SQL": by_sql,
+    "PyIceberg": by_pyiceberg,
+}
+
+
+@pytest.mark.parametrize("limit", [64, 400])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_row_groups_have_the_rows_that_the_table_asks_for(
+    lake: tl.Lakehouse, writer: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts of a stream do not each leave a small row group."""
+    monkeypatch.setattr(parquet_batches, "BATCH_ROWS", 90)
+    table = lake.create_table("a.t", rows(0, 0).schema, properties={LIMIT: str(limit)})
+    WRITERS[writer](table)
+    assert groups(table) == [[limit] * (1000 // limit) + [1000 % limit]]
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(1000))
+
+
+def test_row_groups_are_as_large_as_the_table_says(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyIceberg does not know `write.parquet.row-group-size-bytes`, and nothing warns of it."""
+    table = lake.create_table("a.t", rows(0, 0).schema, properties={SIZE: "1600"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table.append(rows(0, 1000).to_reader(max_chunksize=10))
+    assert groups(table) == [[100] * 10]
+    lake.alter_table(table.name, {SIZE: str(1 << 30)})
+    monkeypatch.setattr(file_sizes, "MAX_ROW_GROUP_SIZE_BYTES", 3200)
+    table.overwrite(rows(0, 1000).to_reader(max_chunksize=10))
+    assert groups(table) == [[200] * 5], "row groups are limited by memory"
+
+
+def test_a_large_file_of_small_row_groups_is_compressed_and_does_not_wait_in_memory(lake: tl.Lakehouse) -> None:
+    """It is written as a stream although its first row group is small."""
+    table = lake.create_table("a.t", rows(0, 0).schema, properties={LIMIT: "50"})
+    table.append(rows(0, 2000).to_reader(max_chunksize=50))
+    table.refresh()
+    [task] = table.iceberg.scan().plan_files()
+    metadata = pq.read_metadata(task.file.file_path.removeprefix("file://"))
+    assert metadata.num_row_groups == 40
+    assert {metadata.row_group(number).column(0).compression for number in range(40)} == {"ZSTD"}
+
+
+def test_numbers_that_row_groups_cannot_have(lake: tl.Lakehouse) -> None:
+    options: dict[str, Any] = {"properties": {LIMIT: "0", SIZE: "0"}}
+    table = lake.create_table("a.t", rows(0, 0).schema, **options)
+    table.append(rows(0, 10))
+    assert groups(table) == [[10]]
+    for properties in ({LIMIT: "many"}, {SIZE: "-1"}, {SIZE: str(1 << 40)}):
+        with pytest.raises(InvalidArgument, match="row-group"):
+            lake.alter_table(table.name, properties)

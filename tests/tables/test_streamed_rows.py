@@ -30,8 +30,7 @@ def table(tmp_path: Path) -> tl.Table:
 
 @pytest.mark.parametrize("filter", [None, "id >= 0"])
 def test_a_slow_reader_holds_few_rows(table: tl.Table, filter: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream reads only a few files ahead of its consumer. PyIceberg's own stream would read all files while the
-    first batch is used."""
+    """PyIceberg's own stream would read all files while the first batch is used."""
     monkeypatch.setattr(streamed_rows, "BUFFER_SIZE_BYTES", 1 << 20)
     monkeypatch.setattr(streamed_rows, "RUN_FILES", 1)
     begun: list[object] = []
@@ -68,9 +67,7 @@ def test_a_stream_has_the_rows_of_a_scan(table: tl.Table) -> None:
 
 
 def test_a_program_ends_with_rows_that_were_not_taken(table: tl.Table, tmp_path: Path) -> None:
-    """A program ends although a stream was not read to its end. The thread that fills the stream must not wait for
-    ever.
-    """
+    """The thread that fills the stream must not wait for ever."""
     program = """
 import sys
 import trinitylake as tl

@@ -61,8 +61,7 @@ def test_a_thread_continues_without_the_lock_after_the_timeout() -> None:
 
 
 def test_a_held_lock_is_not_collected() -> None:
-    """A held lock stays in the dictionary, which refers to locks weakly. Otherwise two threads could get different
-    locks for one table."""
+    """The dictionary refers to locks weakly: two threads could get different locks for one table."""
     locks = TableLocks()
     with locks.held(["a"]):
         gc.collect()

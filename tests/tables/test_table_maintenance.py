@@ -105,13 +105,13 @@ CHANGES: dict[str, tuple[list[str] | None, Callable[[Any], object]]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("sort_by", [None, "id"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_one_compaction_is_enough_after_a_change_of_partitioning(
     lake: tl.Lakehouse, change: str, sort_by: str | None
 ) -> None:
-    """A compaction after a change of the partition spec groups files by the new partitions, so a second compaction
-    finds nothing to do."""
+    """A compaction groups files by the new partitions."""
     spec, changed = CHANGES[change]
     table = lake.create_table("ns.t", {"id": "bigint", "city": "text", "n": "int"}, partition_spec=spec)
 
@@ -185,8 +185,7 @@ def test_columns_that_came_and_went_are_right_afterwards(lake: tl.Lakehouse) -> 
 
 
 def test_a_column_that_was_dropped_and_added_again_has_no_old_values(lake: tl.Lakehouse) -> None:
-    """In a compaction, a column that was dropped and added again with the same name has no values of the dropped
-    column: files with equal names of columns can have different columns."""
+    """Files with equal names of columns can have different columns."""
     table = filled(lake, 2)
     with table.update_schema() as update:
         update.delete_column("city")
@@ -213,9 +212,7 @@ def test_appends_that_come_meanwhile_stay(lake: tl.Lakehouse) -> None:
 
 
 def test_a_delete_from_the_same_files_is_a_conflict(lake: tl.Lakehouse) -> None:
-    """A compaction conflicts with a concurrent delete from the same files. Otherwise the compacted file would restore
-    the deleted rows.
-    """
+    """Otherwise the compacted file would restore the deleted rows."""
     filled(lake, 6)
     txn = lake.begin()
     txn.table("ns.t").maintenance.compact()
@@ -290,7 +287,6 @@ def test_manifests_are_rewritten_by_partition(lake: tl.Lakehouse) -> None:
 
 
 def test_rewritten_manifests_are_redone_over_appends(lake: tl.Lakehouse) -> None:
-    """`rewrite_manifests` that is repeated after a concurrent append rewrites the manifests again."""
     table = lake.create_table("ns.t", rows(), properties={"commit.manifest-merge.enabled": "false"})
     for id in range(4):
         table.append(rows(id))
@@ -331,7 +327,6 @@ def test_snapshots_expire_by_number_and_age(lake: tl.Lakehouse) -> None:
 
 
 def test_upkeep_of_a_table_has_a_message_and_an_author(lake: tl.Lakehouse) -> None:
-    """Maintenance of a table accepts a message and an author for the log."""
     table = lake.create_table("ns.up", {"x": "bigint"})
     for number in range(6):
         table.append({"x": [number]})
@@ -353,8 +348,7 @@ def test_an_empty_table_needs_no_upkeep(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("is_saved", [False, True])
 def test_a_change_that_comes_to_nothing_in_a_race_keeps_its_file(lake: tl.Lakehouse, is_saved: bool) -> None:
-    """If two processes expire the same snapshots, the second has nothing left to do after the conflict, and the
-    metadata file that its commit names is not deleted. Otherwise the table could not be read."""
+    """The metadata file that the commit without a change names was deleted: the table could not be read."""
     table = filled(lake, 3)
     late = lake.begin()
     late.table("ns.t").maintenance.expire_snapshots(keep=1)
@@ -423,8 +417,7 @@ def test_rewritten_manifests_keep_the_entries_of_files(lake: tl.Lakehouse, forma
 
 
 def test_an_entry_of_an_older_schema_is_rewritten(lake: tl.Lakehouse) -> None:
-    """An entry is not copied as bytes if the type of its partition value has changed, such as from float to double,
-    because the number of bytes differs."""
+    """Bytes cannot be copied if the type of a partition value has another size now."""
     some = pa.table({"id": pa.array([1], pa.int64()), "part": pa.array([0.5], pa.float32())})
     table = lake.create_table("ns.t", some, partition_spec=["part"])
     for _ in range(4):

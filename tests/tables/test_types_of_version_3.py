@@ -7,17 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg import types
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.types import (
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestamptzNanoType,
-    UnknownType,
-)
 
 import trinitylake as tl
 from local_files import lake_on_disk, local_path
@@ -33,15 +25,14 @@ lake = lake_on_disk("ns")
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Zurich"])
 def test_arrow_nanoseconds_are_kept_in_version_3_and_refused_in_version_2(lake: tl.Lakehouse, zone: str | None) -> None:
-    """A table of format version 3 that is created from Arrow data keeps nanoseconds, and accepts the same data in an
-    append."""
+    """The table accepts the Arrow data from which it was created."""
     times = pa.array(NANOS, pa.timestamp("ns", zone))
     rows = pa.table({"id": [1, 2, 3], "t": times, "l": pa.array([[one] for one in NANOS], pa.list_(times.type))})
     table = lake.create_table("ns.t", rows, properties=V3, partition_spec=["day(t)"])
     table.append(rows)
     table.append(rows.to_reader())
     table.append({"id": [4], "more": times[:1]}, evolve_schema=True)
-    kind = TimestamptzNanoType() if zone else TimestampNanoType()
+    kind = types.TimestamptzNanoType() if zone else types.TimestampNanoType()
     assert [table.iceberg.schema().find_type(name) for name in ("t", "l.element", "more")] == [kind] * 3
     read = table.scan(filter="id < 4").to_arrow().sort_by("id")
     assert read["t"].cast(pa.int64()).to_pylist() == [one for one in NANOS for _ in range(2)]
@@ -53,8 +44,7 @@ def test_arrow_nanoseconds_are_kept_in_version_3_and_refused_in_version_2(lake: 
 
 @pytest.mark.parametrize("count", [3, MAX_KEYS + 1])
 def test_rows_are_merged_by_nanoseconds(lake: tl.Lakehouse, count: int) -> None:
-    """A merge selects files by keys with nanoseconds. With keys in microseconds the rows are not found, and inserted
-    again."""
+    """With keys in microseconds the rows are not found, and inserted again."""
     times = pa.array([NANOS[1] + number for number in range(count)], pa.timestamp("ns"))
     table = lake.create_table("ns.t", pa.table({"t": times, "n": [0] * count}), properties=V3)
     table.append({"t": times, "n": [0] * count})
@@ -75,7 +65,7 @@ def test_a_default_value_with_nanoseconds_is_read_and_written(lake: tl.Lakehouse
     field = {"id": 2, "name": "t", "type": "timestamp_ns", "required": False}
     default = {"initial-default": "2023-11-14T22:13:20.123456789", "write-default": "1970-01-01T00:00:00.000000001"}
     with table.update_schema() as change:
-        change._adds.setdefault(-1, []).append(NestedField.model_validate(field | default))
+        change._adds.setdefault(-1, []).append(types.NestedField.model_validate(field | default))
     lake = tl.open(lake.uri)
     table = lake.table("ns.t")
     table.append({"id": [2]})
@@ -84,11 +74,15 @@ def test_a_default_value_with_nanoseconds_is_read_and_written(lake: tl.Lakehouse
 
 
 def test_columns_of_an_unknown_type_are_not_stored_and_become_wider(lake: tl.Lakehouse) -> None:
-    """Columns of the type `unknown` are not stored in data files, as in the specification. They can be promoted to any
-    type.
-    """
-    inner = StructType(NestedField(4, "a", UnknownType()), NestedField(5, "b", LongType()))
-    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "u", UnknownType()), NestedField(3, "s", inner))
+    """As in the specification, they can be promoted to any type."""
+    inner = types.StructType(
+        types.NestedField(4, "a", types.UnknownType()), types.NestedField(5, "b", types.LongType())
+    )
+    schema = Schema(
+        types.NestedField(1, "id", types.LongType()),
+        types.NestedField(2, "u", types.UnknownType()),
+        types.NestedField(3, "s", inner),
+    )
     table = lake.create_table("ns.t", schema, properties=V3)
     rows: Any = {"id": [1], "u": pa.nulls(1), "s": [{"a": None, "b": 1}]}
     table.append(rows)
@@ -108,7 +102,7 @@ def test_a_column_of_nulls_has_an_unknown_type_in_version_3(lake: tl.Lakehouse) 
     rows = pa.table({"id": [1], "u": pa.nulls(1)})
     table = lake.create_table("ns.t", rows, properties=V3)
     table.append(rows)
-    assert isinstance(table.iceberg.schema().find_type("u"), UnknownType)
+    assert isinstance(table.iceberg.schema().find_type("u"), types.UnknownType)
     assert table.scan().to_arrow().to_pylist() == rows.to_pylist()
     with pytest.raises(InvalidArgument, match="the Arrow type null has no counterpart"):
         lake.create_table("ns.second", rows)
@@ -125,13 +119,12 @@ def test_sql_writes_null_to_a_column_of_an_unknown_type(lake: tl.Lakehouse) -> N
 
 
 def test_a_schema_of_pyiceberg_keeps_its_default_values(lake: tl.Lakehouse) -> None:
-    """`create_table` keeps the default values of a PyIceberg schema."""
     lake.create_namespace("n")
-    part = NestedField(4, "p", StringType(), write_default="part")
+    part = types.NestedField(4, "p", types.StringType(), write_default="part")
     schema = Schema(
-        NestedField(1, "id", LongType()),
-        NestedField(2, "x", LongType(), initial_default=5, write_default=7),
-        NestedField(3, "s", StructType(part)),
+        types.NestedField(1, "id", types.LongType()),
+        types.NestedField(2, "x", types.LongType(), initial_default=5, write_default=7),
+        types.NestedField(3, "s", types.StructType(part)),
     )
     table = lake.create_table("n.t", schema, properties={"format-version": "3"}, primary_key="id")
     table.append({"id": [1]})

@@ -68,9 +68,9 @@ def test_filters_compare_ids_by_their_bytes(lake: tl.Lakehouse, spec: str | None
             assert scan.count() == scan.to_arrow().num_rows, filter
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_rows_of_an_id_are_deleted_overwritten_and_merged(lake: tl.Lakehouse, spec: str | None) -> None:
-    """Rows can be deleted, overwritten and merged by UUIDs, also in partitions of UUIDs."""
     table = filled(lake, partition_spec=spec)
     table.delete(f"key = '{KEY}'")
     assert numbers(table.scan().to_arrow()) == [-1, *(n for n in range(24) if n != 7)]
@@ -97,7 +97,6 @@ def test_a_structure_s_id_can_be_filtered_by(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("order", ["key", "key desc"])
 def test_rows_are_sorted_by_ids(lake: tl.Lakehouse, order: str) -> None:
-    """A compaction can sort by UUIDs, which Arrow cannot sort."""
     table = filled(lake)
     table.maintenance.compact(sort_by=[order])
     found = [n for n in table.scan().to_arrow()["n"].to_pylist() if n >= 0]
@@ -167,7 +166,6 @@ def in_texts(kind: pa.DataType) -> pa.DataType:
 
 @pytest.mark.parametrize("kind", PARTS)
 def test_texts_are_ids_wherever_they_stand_in_a_column(lake: tl.Lakehouse, kind: str) -> None:
-    """Strings are accepted for UUIDs in lists and structs, too, and queries read such tables."""
     one, other, in_sql = PARTS[kind]
     table = lake.create_table("a.t", {"n": "int", "c": kind})
     target = table.scan().to_arrow().schema.field("c").type

@@ -43,28 +43,27 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> tl.Lakehouse:
     return lake
 
 
+@pytest.mark.sample(24)
+@pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("column", ["f", "s.f", "l[1]"])
 @pytest.mark.parametrize("type", ["float", "double"])
 def test_comparisons_mean_the_same_in_select_update_delete_and_given_rows(
-    numbers: tl.Lakehouse, type: str, column: str
+    numbers: tl.Lakehouse, type: str, column: str, condition: str
 ) -> None:
-    """Comparisons have the same meaning in SELECT, UPDATE, DELETE and queries over given rows. DuckDB passed filters on
-    struct fields to Arrow, for which NaN is not greater than 1, so UPDATE missed rows.
-    """
+    """UPDATE missed rows: for Arrow, to which DuckDB passed filters on struct fields, NaN is not greater than 1."""
     table = numbers.table(f"n.{type}s")
     given = {"d": table.scan().to_arrow()}
-    for condition in CONDITIONS:
-        where = f"WHERE {column} {condition}"
-        expected = _of_duckdb(type, f"{column} {condition}")
-        assert numbers.sql(f"SELECT i FROM {table.name} {where} ORDER BY i").fetchall() == expected, where
-        assert numbers.sql(f"SELECT i FROM d {where} ORDER BY i", data=given).fetchall() == expected, where
-        with numbers.begin() as transaction:
-            updated = transaction.sql(f"UPDATE {table.name} SET i = i + 10 {where}").fetchone()
-            deleted = transaction.sql(f"DELETE FROM {table.name} {where}").fetchone()
-            assert (updated, deleted) == ((len(expected), 0, 0, None), (0, len(expected), 0, None)), where
-            left = transaction.table(table.name).scan().to_arrow()["i"].to_pylist()
-            assert sorted(left) == [i for i in range(len(NUMBERS)) if (i,) not in expected], where
-            transaction.rollback()
+    where = f"WHERE {column} {condition}"
+    expected = _of_duckdb(type, f"{column} {condition}")
+    assert numbers.sql(f"SELECT i FROM {table.name} {where} ORDER BY i").fetchall() == expected
+    assert numbers.sql(f"SELECT i FROM d {where} ORDER BY i", data=given).fetchall() == expected
+    with numbers.begin() as transaction:
+        updated = transaction.sql(f"UPDATE {table.name} SET i = i + 10 {where}").fetchone()
+        deleted = transaction.sql(f"DELETE FROM {table.name} {where}").fetchone()
+        assert (updated, deleted) == ((len(expected), 0, 0, None), (0, len(expected), 0, None))
+        left = transaction.table(table.name).scan().to_arrow()["i"].to_pylist()
+        assert sorted(left) == [i for i in range(len(NUMBERS)) if (i,) not in expected]
+        transaction.rollback()
 
 
 def test_a_number_beyond_the_range_of_a_column_is_refused(lake: tl.Lakehouse) -> None:
@@ -92,8 +91,7 @@ WRITES_OF_INFINITY = (
 
 
 def test_infinity_as_a_date_or_timestamp_is_refused(lake: tl.Lakehouse) -> None:
-    """DuckDB's `infinity` as a date or timestamp is refused. Stored as the largest number, it would be a date in the
-    year 5881580 for other readers."""
+    """Stored as the largest number, it would be a date in the year 5881580 for other readers."""
     lake.create_namespace("n")
     columns = {"k": "int", "d": "date", "t": "timestamp", "z": "timestamptz", "s": "row(z array<timestamptz>)"}
     table = lake.create_table("n.t", columns)
@@ -111,7 +109,6 @@ def test_infinity_as_a_date_or_timestamp_is_refused(lake: tl.Lakehouse) -> None:
 
 @pytest.mark.parametrize("type", ["float", "double"])
 def test_an_upsert_changes_zero_into_negative_zero(lake: tl.Lakehouse, type: str) -> None:
-    """An upsert replaces 0.0 by -0.0, which is equal as a key but not the same value."""
     lake.create_namespace("n")
     table = lake.create_table("n.t", {"k": "int", "f": type, "s": f"row(f {type})"})
     table.append([{"k": 1, "f": 0.0, "s": {"f": 0.0}}, {"k": 2, "f": NAN, "s": {"f": NAN}}])
@@ -143,9 +140,8 @@ print(json.dumps([
 """
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
 def test_times_without_a_zone_are_in_utc_whatever_the_zone_of_the_machine(tmp_path: Path, zone: str) -> None:
-    """Times without a zone are in UTC in SQL and in `append`, in any time zone of the machine."""
     command = [sys.executable, "-c", OF_ANOTHER_ZONE, str(tmp_path / "lake")]
     run = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "TZ": zone})
     assert json.loads(run.stdout) == [
@@ -184,9 +180,7 @@ def test_filters_on_times_with_a_zone_need_no_other_library(lake: tl.Lakehouse) 
 def test_columns_are_named_with_the_namespace_of_their_table(
     lake: tl.Lakehouse, statement: str, expected: tuple[int, ...]
 ) -> None:
-    """Columns can be qualified with the namespace and table in every statement. SELECT accepted `n.t.id`. UPDATE,
-    DELETE and MERGE did not, because they replace the table by a query named `t`.
-    """
+    """SELECT accepted `n.t.id`; UPDATE, DELETE and MERGE, which replace the table by a query named `t`, did not."""
     lake.create_namespace("n")
     lake.create_table("n.t", {"id": "bigint", "a": "text"}).append([{"id": 1, "a": "x"}])
     assert lake.sql(statement, data={"d": [{"id": 1, "a": "z"}]}).fetchone() == (*expected, lake.version)

@@ -69,6 +69,7 @@ def documents(lake: tl.Lakehouse, text: Callable[[int], pa.Array]) -> tl.Table:
     return table
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("sort_by", [None, "id desc"])
 @pytest.mark.parametrize("text", [alike, different])
 def test_wide_rows_are_put_together_in_bounded_memory(
@@ -126,6 +127,7 @@ NESTED = pa.table(
 )
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("columns", [NESTED.column_names, ["id"], ["a.b", "list"], ["nothing"], []])
 @pytest.mark.parametrize("size_bytes", [1, 20_000, 1 << 30])
 @pytest.mark.parametrize("use_dictionary", [True, False])
@@ -164,8 +166,7 @@ REPEATED = {
 
 @pytest.mark.parametrize("what", REPEATED)
 def test_a_file_of_some_kilobytes_may_stand_for_a_quarter_of_a_gigabyte(tmp_path: Path, what: str) -> None:
-    """A small file with many repeated values is not read at once: 50 kB can contain five thousand rows of the same long
-    string."""
+    """50 kB can contain five thousand rows of the same long string."""
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"id": range(len(REPEATED[what])), "text": REPEATED[what]}), path, store_schema=False)
     assert path.stat().st_size < 100_000
@@ -189,8 +190,7 @@ def texts(path: Path, values: Any, **options: Any) -> pa.Table:
 
 
 def test_long_texts_that_stand_together_make_no_large_batch(tmp_path: Path) -> None:
-    """Batches stay small where some hundred long strings follow each other, although the strings of the file take
-    little memory on average."""
+    """Hundreds of long strings follow each other, in a file whose strings take little memory on average."""
     path = tmp_path / "f.parquet"
     long = [str(number).rjust(50_000, "x") for number in range(40)]
     values = [""] * 1_000 + [long[number % 40] for number in range(400)] + ["a", "b"] * 400_000
@@ -221,8 +221,7 @@ class Parts:
 
 
 def test_rows_are_read_ahead_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are read ahead within a memory limit and returned in order. An error of a read is raised at its place in the
-    order, and no thread remains."""
+    """An error of a read is raised at its place in the order, and no thread remains."""
     monkeypatch.setattr(streamed_rows, "BUFFER_SIZE_BYTES", 5 << 10)
     parts = Parts()
     before = threading.active_count()

@@ -71,9 +71,9 @@ def test_rows_are_committed_after_max_delay_rows_or_bytes(lake: tl.Lakehouse) ->
     assert ids(lake) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_become_what_separate_appends_make_of_them(seed: int) -> None:
-    """The writes of a writer have the same result as separate appends, each of which succeeds or fails."""
     lake, choose = tl.create(f"memory://{uuid.uuid4()}"), random.Random(seed)
     lake.create_namespace("raw")
     schema = {**COLUMNS, "tags": "array(varchar)", "part": "row(a bigint, b varchar)"}
@@ -181,8 +181,7 @@ def test_failed_write_fails_alone_and_close_raises_errors_that_were_not_seen(lak
 
 @pytest.mark.parametrize("is_one_commit", [True, False])
 def test_producer_ends_with_its_first_write_that_does_not_fit(lake: tl.Lakehouse, is_one_commit: bool) -> None:
-    """After a write of a producer was refused, its later writes fail. Otherwise the corrected rows of the refused write
-    would count as duplicates."""
+    """Otherwise the corrected rows of the refused write would count as duplicates."""
     writer = lake.table("raw.events").writer(max_delay="1 hour", producer="p")
     other = writer.write([{"id": 100}], producer="q", sequence=1)
     writer.write([{"id": 1}], sequence=1)
@@ -215,8 +214,7 @@ def test_deeply_nested_rows_are_rejected(lake: tl.Lakehouse) -> None:
 
 
 def test_open_writer_notices_a_rollback(lake: tl.Lakehouse) -> None:
-    """An open writer fails after a rollback of the lakehouse, instead of continuing with the next number and leaving a
-    gap."""
+    """Continuing with the next number would leave a gap."""
     writer = lake.table("raw.events").writer(max_delay="20 ms", producer="p")
     version = writer.write([{"id": 1}], sequence=1).result()
     writer.write([{"id": 2}], sequence=2).result()
@@ -242,7 +240,6 @@ def test_exception_in_the_block_commits_what_was_written(lake: tl.Lakehouse) -> 
 
 @pytest.mark.parametrize("kind", ["rows", "arrays", "table", "batches"])
 def test_rows_may_be_changed_after_write(lake: tl.Lakehouse, kind: str) -> None:
-    """A program may change its arrays after `write`, which copies the rows."""
     row, numbers = {"id": 0}, np.zeros(1, np.int64)
     table = pa.table({"id": pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(numbers)])})
     with lake.table("raw.events").writer(max_delay="1 hour") as writer:
@@ -257,8 +254,7 @@ def test_rows_may_be_changed_after_write(lake: tl.Lakehouse, kind: str) -> None:
 
 
 def test_a_rollback_of_the_table_rolls_back_its_producers(lake: tl.Lakehouse) -> None:
-    """A rollback of the table also resets the numbers of its producers. Otherwise rows that are sent again would count
-    as duplicates."""
+    """Otherwise rows that are sent again would count as duplicates."""
 
     def send(producer: str, *numbers: int) -> list[bool]:
         with lake.table("raw.events").writer(producer=producer) as writer:
@@ -322,8 +318,7 @@ def test_rollback_takes_rows_and_sequence_back(lake: tl.Lakehouse) -> None:
 
 
 def test_writer_that_was_taken_over_is_fenced_and_other_producers_go_on(lake: tl.Lakehouse) -> None:
-    """A writer whose producer another process has taken over fails, and does not write its rows a second time; other
-    producers continue."""
+    """A fenced writer does not write its rows a second time."""
     table = lake.table("raw.events")
     old, new = table.writer(max_delay="1 hour"), lake.table("raw.events").writer(max_delay="1 hour")
     old.write([{"id": 1}], producer="p", sequence=1)
@@ -345,8 +340,7 @@ def test_writer_that_was_taken_over_is_fenced_and_other_producers_go_on(lake: tl
 
 
 def test_producer_that_comes_back_is_taken_over_again(lake: tl.Lakehouse) -> None:
-    """A writer that gets a producer back, such as a partition of a topic, takes it over again instead of using its
-    former claim."""
+    """A writer that gets a partition of a topic back does not use its former claim."""
     one, two = lake.table("raw.events").writer(), lake.table("raw.events").writer()
     for number, (writer, last) in enumerate([(one, None), (two, 0), (one, 1), (one, 2), (two, 3)]):
         assert writer.last_sequence("p") == last
@@ -370,7 +364,7 @@ def test_racing_writers_of_one_producer_write_each_number_once(lake: tl.Lakehous
                 with mine.table("raw.events").writer(max_delay="1 ms", producer="p") as writer:
                     if is_first:
                         is_first = all_are_open.wait() < 0
-                    for number in range((writer.last_sequence() or 0) + 1, 201):
+                    for number in range((writer.last_sequence() or 0) + 1, 101):
                         writer.write([{"id": number}], sequence=number)
                         time.sleep(0.001)
                 return
@@ -380,7 +374,7 @@ def test_racing_writers_of_one_producer_write_each_number_once(lake: tl.Lakehous
 
     in_threads(lambda _: produce(), range(3))
     assert fenced
-    assert ids(lake) == list(range(1, 201))
+    assert ids(lake) == list(range(1, 101))
 
 
 # Slow and failing stores
@@ -437,8 +431,7 @@ def test_retryable_error_is_retried_and_another_one_fails_the_producer(
 
 
 def test_commit_without_an_answer_is_settled(lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer finds out whether a commit without an answer succeeded. How the core reports such a commit is tested
-    in `tests/core`."""
+    """How the core reports such a commit is tested in `tests/core`."""
     monkeypatch.setattr(table_writer, "FIRST_PAUSE_SECONDS", 0.01)
     from trinitylake.lakehouse.transaction import Transaction
 
@@ -538,24 +531,22 @@ def test_table_that_is_fed_by_many_commits_has_few_files(
         lake.alter(properties={"maintenance.compact": "false"})
     most = 0
     with lake.table("raw.events").writer(producer="p") as one, lake.table("raw.events").writer(producer="q") as two:
-        for number in range(60):
+        for number in range(40):
             one.write([{"id": number}], sequence=number)
             two.write([{"id": 100 + number}], sequence=number)
             one.flush()
             two.flush()
             most = max(most, files(lake))
-    assert ids(lake) == [*range(60), *range(100, 160)]
-    assert most <= 40 if compacts else most == 120
+    assert ids(lake) == [*range(40), *range(100, 140)]
+    assert most <= 40 if compacts else most == 80
     for name in ("p", "q"):
-        assert lake.table("raw.events").writer(producer=name).last_sequence() == 59
+        assert lake.table("raw.events").writer(producer=name).last_sequence() == 39
 
 
 def test_compaction_that_lost_against_another_one_gives_way(
     lake: tl.Lakehouse, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """A compaction that loses a race against another one is discarded. Two processes with the same number of commits
-    compact the same files.
-    """
+    """Two processes with the same number of commits compact the same files."""
     from trinitylake.lakehouse.lakehouse import Lakehouse
 
     monkeypatch.setattr(table_writer, "COMMITS_PER_COMPACTION", 8)
@@ -622,8 +613,6 @@ def test_writes_are_awaited_in_asyncio(lake: tl.Lakehouse) -> None:
 
 
 def test_error_of_a_write_whose_task_was_cancelled_is_raised_by_close(lake: tl.Lakehouse) -> None:
-    """`close` raises the error of a write whose task was cancelled before the error occurred."""
-
     async def main() -> None:
         writer = lake.table("raw.events").writer(max_delay="1 h")
         waiting = asyncio.wrap_future(writer.write([{"id": "x"}]))
@@ -662,7 +651,7 @@ def test_forked_child_leaves_the_rows_to_its_parent(tmp_path: Path) -> None:
     assert ids(lake) == [1]
 
 
-@pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)", "raise ValueError", "os._exit(1)"])
+@pytest.mark.parametrize("end", ["pass", "raise ValueError", "os._exit(1)"])
 def test_rows_of_a_writer_that_was_not_closed_are_committed_when_the_interpreter_exits(
     tmp_path: Path, end: str
 ) -> None:
@@ -678,7 +667,7 @@ writer.write([{{"id": 1}}])
     done = subprocess.run(
         [sys.executable, "-c", program], env=dict(os.environ), capture_output=True, text=True, check=False
     )
-    assert done.returncode == {"pass": 0, "raise SystemExit(3)": 3}.get(end, 1), done.stderr
+    assert done.returncode == int(end != "pass"), done.stderr
     assert ids(lake) == ([] if "_exit" in end else [1]), done.stderr
 
 
