@@ -169,20 +169,6 @@ def test_stats_and_tree_show_the_tree(root: str) -> None:
     assert "root" in run("tree", "--root", root).stdout
 
 
-def test_errors_have_an_exit_code_and_are_json_on_standard_error(root: str) -> None:
-    for arguments, code, kind in [
-        (["show", "nyc.none"], 4, "object_not_found"),
-        (["ls", "--at", "99"], 4, "version_not_found"),
-        (["ls", "missing"], 4, "object_not_found"),
-        (["show", "with space "], 2, "invalid_name"),
-        (["create"], 1, "object_already_exists"),
-    ]:
-        result = run(*arguments, "--root", root, "--json", code=code)
-        assert result.stdout == ""
-        assert json.loads(result.stderr)["error"]["kind"] == kind
-        assert kind in run(*arguments, "--root", root, code=code).stderr
-
-
 def test_a_missing_lakehouse_is_not_found_and_a_corrupt_one_is_corrupt(root: str, tmp_path: Path) -> None:
     run("ls", "--root", str(tmp_path / "none"), code=4)
     newest = Path(root) / tl.core.root_path(2)

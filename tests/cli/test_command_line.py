@@ -283,7 +283,7 @@ def test_list_of_commands_has_the_summary_of_each_command() -> None:
 # How it fails
 
 
-def test_every_error_has_one_shape_under_json(root: str) -> None:
+def test_every_error_has_an_exit_code_and_one_shape_under_json(root: str) -> None:
     for arguments, code, kind in [
         (["log", "--limit", "many"], 2, "usage"),
         (["lgo"], 2, "usage"),
@@ -292,6 +292,10 @@ def test_every_error_has_one_shape_under_json(root: str) -> None:
         (["head", "shop.none"], 4, "object_not_found"),
         (["load", "none.csv", "shop.orders"], 2, "invalid_argument"),
         (["ls", "--at", "99"], 4, "version_not_found"),
+        (["ls", "missing"], 4, "object_not_found"),
+        (["show", "shop.none"], 4, "object_not_found"),
+        (["show", "with space "], 2, "invalid_name"),
+        (["create"], 1, "object_already_exists"),
     ]:
         result = run(*arguments, "--json", code=code, env={"TRINITYLAKE_ROOT": root})
         assert result.stdout == ""

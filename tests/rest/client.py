@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import trinitylake as tl
 from trinitylake.rest import RestServer, serve
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, wait_until
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -43,6 +43,13 @@ class Answer(NamedTuple):
         """The message of a response 400."""
         assert (self.code, self.error) == (400, "BadRequestException"), self
         return str(self.body["error"]["message"])
+
+
+def in_the_end(ask: Callable[[], Answer]) -> Answer:
+    """Repeat a request until it is neither 503 nor 504. Returns the last response."""
+    answers: list[Answer] = []
+    wait_until(lambda: answers.append(ask()) or answers[-1].code not in (503, 504))
+    return answers[-1]
 
 
 class Client:

@@ -65,6 +65,13 @@ def server(lake: tl.Lakehouse) -> Iterator[RestServer]:
 
 
 @pytest.fixture
+def open_server(shop: tl.Lakehouse) -> Iterator[RestServer]:
+    """A server without tokens."""
+    with running(shop) as server:
+        yield server
+
+
+@pytest.fixture
 def http_client(server: RestServer) -> Client:
     """Plain HTTP, with the right token."""
     return Client(server)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,6 @@ from rest.client import TOKEN, Client, running
 from trinitylake.errors import InvalidArgument
 from trinitylake.rest import RestServer, ServerOptions, serve
 from trinitylake.rest.security.tokens import Tokens
-
-
-@pytest.fixture
-def open_server(shop: tl.Lakehouse) -> Iterator[RestServer]:
-    """A server without tokens."""
-    with running(shop) as server:
-        yield server
 
 
 def test_every_route_needs_the_token(server: RestServer, http_client: Client, shop: tl.Lakehouse) -> None:

@@ -59,13 +59,6 @@ def shop(lake: tl.Lakehouse) -> tl.Lakehouse:
     return with_tables(lake, "shop.orders", "shop.totals", rows=ROWS)
 
 
-@pytest.fixture
-def open_server(shop: tl.Lakehouse) -> Iterator[RestServer]:
-    """A server without tokens."""
-    with running(shop) as server:
-        yield server
-
-
 def count(lake: tl.Lakehouse, table: str) -> int:
     return int(lake.table(table).scan().to_arrow().num_rows)
 

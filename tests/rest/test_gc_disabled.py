@@ -19,7 +19,7 @@ from pyiceberg.exceptions import BadRequestError
 
 import trinitylake as tl
 from rest.client import Client
-from rest.shop import COLUMNS, ROWS
+from rest.shop import COLUMNS, ROWS, new_table
 from trinitylake.iceberg import load
 
 GC = "gc.enabled"
@@ -112,14 +112,8 @@ def test_a_creation_by_updates_disables_gc(http_client: Client, shop: tl.Lakehou
     assert staged.body["metadata"]["properties"][GC] == "false"
     metadata = staged.body["metadata"]
     updates: list[dict[str, Any]] = [
-        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
+        *new_table(metadata["table-uuid"]),
         {"action": "set-location", "location": metadata["location"]},
-        {"action": "add-schema", "schema": COLUMNS},
-        {"action": "set-current-schema", "schema-id": -1},
-        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
-        {"action": "set-default-spec", "spec-id": -1},
-        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
-        {"action": "set-default-sort-order", "sort-order-id": -1},
     ]
     commit = {"requirements": [{"type": "assert-create"}], "updates": updates}
     answer = http_client("POST", "/v1/namespaces/shop/tables/fresh", commit)

@@ -18,6 +18,7 @@ from rest.shop import with_tables
 from trinitylake.rest.page import search
 from trinitylake.rest.page.search import decrypted, encrypted
 
+pytestmark = pytest.mark.usefixtures("reused_workers")
 PAGE = "/trinitylake/v1/page"
 
 

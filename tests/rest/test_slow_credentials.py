@@ -10,7 +10,7 @@ from __future__ import annotations
 import http.server
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 import trinitylake as tl
-from rest.client import Answer, Client, running
+from rest.client import Client, in_the_end, running
 from rest.conftest import ROOT, WALT
 from rest.test_signing import Signer
 from s3_server import S3Server
 from trinitylake.rest import S3Access, ServerOptions, outbound
 from trinitylake.rest.files import s3_store
 from trinitylake.rest.outbound import MAX_WAITING_FOR_ONE, Outbound
-from waiting import PATIENCE_SECONDS, wait_until
+from waiting import PATIENCE_SECONDS
 
 ROLE = "arn:aws:iam::123456789012:role/lake"
 ORDERS = "/v1/latest/namespaces/shop/tables/orders"
@@ -86,13 +86,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_store, "_SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(outbound, "CALL_SECONDS", 0.2)
     monkeypatch.setattr(Outbound.__init__, "__defaults__", (0.2,))
-
-
-def in_the_end(ask: Callable[[], Answer]) -> Answer:
-    """Repeat a request until it is neither 503 nor 504. Returns the last response."""
-    answers: list[Answer] = []
-    wait_until(lambda: answers.append(ask()) or answers[-1].code not in (503, 504))
-    return answers[-1]
 
 
 def test_temporary_credentials_are_given_after_the_service_recovers(

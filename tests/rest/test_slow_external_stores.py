@@ -8,7 +8,7 @@ interrupted, so these reads run in worker processes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 
 import trinitylake as tl
-from rest.client import Answer, Client, running
+from rest.client import Answer, Client, in_the_end, running
 from rest.shop import ROWS
 from slow_s3 import SlowS3, slow_s3
 from trinitylake.definitions import METADATA_LOCATION, new_table_def, serialize
@@ -52,7 +52,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(lake: tl.Lakehouse, store: SlowS3) -> Iterator[RestServer]:
+def server(lake: tl.Lakehouse, store: SlowS3, reused_workers: None) -> Iterator[RestServer]:
     """A server with the tables `shop.outside`, whose files are in another lakehouse on the slow store, and
     `shop.orders`."""
     other = tl.create(store.uri("other"), storage_options=store.options)
@@ -81,13 +81,6 @@ def assert_free(server: RestServer) -> None:
     """Wait until no worker is busy, and no slot for calls is in use."""
     outbound = server._app.service.outbound
     wait_until(lambda: not workers(server).n_at_work and not outbound.limit.n_leases)
-
-
-def in_the_end(ask: Callable[[], Answer]) -> Answer:
-    """Repeat a request until it is neither 503 nor 504. Returns the last response."""
-    answers: list[Answer] = []
-    wait_until(lambda: answers.append(ask()) or answers[-1].code not in (503, 504))
-    return answers[-1]
 
 
 def test_external_files_are_read_with_the_settings_of_the_server(server: RestServer) -> None:

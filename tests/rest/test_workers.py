@@ -76,6 +76,7 @@ def test_a_worker_runs_one_job_after_the_other_and_ends_with_the_pool(pool: Work
         evaluate(pool, PROCESS)
 
 
+@pytest.mark.usefixtures("reused_workers")
 def test_an_error_of_a_job_is_raised_and_the_worker_continues(pool: WorkerPool) -> None:
     process = evaluate(pool, PROCESS)
     with pytest.raises(ObjectNotFound, match="no such table"):
@@ -91,23 +92,19 @@ def test_an_error_of_a_job_is_raised_and_the_worker_continues(pool: WorkerPool) 
     assert evaluate(pool, PROCESS) == process
 
 
-@pytest.mark.parametrize(
-    ("statement", "seconds", "error"),
-    [
+@pytest.mark.usefixtures("reused_workers")
+def test_a_worker_that_exceeds_a_limit_or_crashes_is_replaced(pool: WorkerPool) -> None:
+    for statement, seconds, error in (
         (HANG, 1, TimeoutError),
         ("import os; os.abort()", 60, WorkerDied),
         ("import os; os._exit(0)", 60, WorkerDied),
         (f"result = bytes({limits.MAX_RESULT_SIZE_BYTES} + 1)", 60, WorkerDied),
-    ],
-)
-def test_a_worker_that_exceeds_a_limit_or_crashes_is_replaced(
-    pool: WorkerPool, statement: str, seconds: float, error: type[Exception]
-) -> None:
-    process = evaluate(pool, PROCESS)
-    with pytest.raises(error):
-        evaluate(pool, statement, seconds=seconds)
-    assert not is_running(process)
-    assert evaluate(pool, PROCESS) != process
+    ):
+        process = evaluate(pool, PROCESS)
+        with pytest.raises(error):
+            evaluate(pool, statement, seconds=seconds)
+        assert not is_running(process), statement
+        assert evaluate(pool, PROCESS) != process, statement
 
 
 def test_memory_above_the_limit_of_a_job_is_refused(pool: WorkerPool) -> None:
@@ -116,17 +113,20 @@ def test_memory_above_the_limit_of_a_job_is_refused(pool: WorkerPool) -> None:
     assert evaluate(pool, "result = len(bytes(500 << 20))") == 500 << 20
 
 
+@pytest.mark.usefixtures("reused_workers")
 def test_a_worker_that_has_grown_is_ended(pool: WorkerPool) -> None:
     evaluate(pool, "import builtins; builtins.kept = b'x' * (400 << 20)")
     assert not pool._workers
 
 
+@pytest.mark.usefixtures("reused_workers")
 def test_a_job_whose_client_disconnected_is_killed(pool: WorkerPool) -> None:
     with pytest.raises(JobAbandoned):
         evaluate(pool, HANG, is_wanted=lambda: False)
     assert not pool._workers
 
 
+@pytest.mark.usefixtures("reused_workers")
 def test_progress_restarts_the_time_limit(pool: WorkerPool) -> None:
     evaluate(pool, PROCESS)
     seen: list[str] = []
@@ -137,6 +137,7 @@ def test_progress_restarts_the_time_limit(pool: WorkerPool) -> None:
         evaluate(pool, statement.replace("1.5", "600"), seconds=1)
 
 
+@pytest.mark.usefixtures("reused_workers")
 def test_jobs_of_one_owner_leave_workers_for_others(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "JOB_WAIT_SECONDS", 0.05)
     goes_on = threading.Event()
@@ -167,6 +168,7 @@ def test_temporary_files_of_a_worker_are_deleted_with_it(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("reused_workers")
 def test_idle_workers_are_limited_and_end_after_their_time(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(3) as threads:
         sleep = "import time; time.sleep(1)"
@@ -180,6 +182,7 @@ def test_idle_workers_are_limited_and_end_after_their_time(pool: WorkerPool, mon
     assert not pool._workers
 
 
+@pytest.mark.usefixtures("reused_workers")
 def test_a_worker_without_server_ends_at_its_time_limit(pool: WorkerPool) -> None:
     evaluate(pool, PROCESS)
     [worker] = pool._workers
