@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import pickle
 import subprocess
@@ -22,6 +23,7 @@ import s3_server
 import trinitylake as tl
 from s3_server import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S3Server
 from trinitylake import _core, core
+from waiting import PATIENCE_SECONDS
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 WRITERS = 24
@@ -156,28 +158,22 @@ def test_two_handles_commit_from_many_threads_and_lose_nothing(lake: tl.Lakehous
     assert len(committed) == len(set(committed)) == 1 + 4 * 5
 
 
-COMMITTER = """
-import sys, trinitylake as tl
-root, worker = sys.argv[1:]
-lake = tl.open(root)
-for number in range(8):
-    lake.create_namespace(f"p{worker}.n{number}")
-    if number % 4 == 0:
-        lake.table("nyc.t").append({"id": [int(worker) * 100 + number], "name": ["p"]})
-"""
+def commit_eight(root: str, options: dict[str, str], worker: int) -> None:
+    lake = tl.open(root, storage_options=options)
+    for number in range(8):
+        lake.create_namespace(f"p{worker}.n{number}")
+        if number % 4 == 0:
+            lake.table("nyc.t").append({"id": [worker * 100 + number], "name": ["p"]})
 
 
 def test_processes_commit_at_the_same_time_and_lose_nothing(lake: tl.Lakehouse, root: str, server: S3Server) -> None:
-    environment = {**os.environ, **server.environment}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", COMMITTER, root, str(worker)], env=environment, stderr=subprocess.PIPE, text=True
-        )
-        for worker in (1, 2, 3)
-    ]
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=commit_eight, args=(root, server.storage_options, worker)) for worker in (1, 2, 3)]
     for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+        process.start()
+    for process in processes:
+        process.join(PATIENCE_SECONDS)
+        assert process.exitcode == 0
     assert lake.namespaces() == sorted(
         ["nyc", *(f"p{worker}.n{number}" for worker in (1, 2, 3) for number in range(8))]
     )

@@ -26,6 +26,7 @@ def functions(tree: ast.AST) -> Iterator[Function]:
             yield node
 
 
+@cache
 def names_called(node: ast.AST) -> set[str]:
     called = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
     methods = {one.attr for one in called if isinstance(one, ast.Attribute)}
@@ -34,9 +35,12 @@ def names_called(node: ast.AST) -> set[str]:
 
 def expects(node: Function, helpers: set[str]) -> bool:
     """Whether a function has an assertion, directly or in a helper that it calls."""
-    if any(isinstance(one, ast.Assert) for one in ast.walk(node)):
-        return True
-    return bool(names_called(node) & (helpers | EXPECTING))
+    return asserts(node) or bool(names_called(node) & (helpers | EXPECTING))
+
+
+@cache
+def asserts(node: Function) -> bool:
+    return any(isinstance(one, ast.Assert) for one in ast.walk(node))
 
 
 def expecting_helpers(trees: list[ast.AST]) -> set[str]:

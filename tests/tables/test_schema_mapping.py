@@ -66,6 +66,7 @@ COLUMNS = st.builds(
 SCHEMAS = st.lists(COLUMNS, max_size=5, unique_by=lambda column: column.name).map(Schema)
 
 
+@settings(max_examples=25)
 @given(SCHEMAS)
 def test_a_declared_schema_is_stored_without_loss(schema: Schema) -> None:
     stored = schema.to_definition()
@@ -79,7 +80,7 @@ def test_the_text_of_a_type_is_read_back(type: Type) -> None:
     assert parse_type(str(type)) == type
 
 
-@settings(deadline=None)
+@settings(max_examples=25)
 @given(SCHEMAS)
 def test_iceberg_types_do_not_change_again_once_mapped(schema: Schema) -> None:
     assume(schema.columns)  # PyIceberg's empty schemas are not equal to each other
