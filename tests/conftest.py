@@ -41,7 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 STORAGES = ("memory", "disk")
 SPARK = "tests/spark/"
-#: Names of the parameters of a case, with the positions of their values.
+#: Names of the parameters of a case, with the identities of their values: pytest numbers the cases, not the values.
 Case = frozenset[tuple[str, int]]
 
 # No time limit for examples: on a busy machine, drawing four examples took 1.3 s, and the test failed.
@@ -96,7 +96,7 @@ def _sampled(items: list[pytest.Item]) -> set[pytest.Item]:
     for item in items:
         if (mark := item.get_closest_marker("sample")) is not None and isinstance(item, pytest.Function):
             cases = tests.setdefault((item.nodeid.partition("[")[0], mark.args[0]), {})
-            case = frozenset((name, at) for name, at in item.callspec.indices.items() if name != "root")
+            case = frozenset((name, id(value)) for name, value in item.callspec.params.items() if name != "root")
             cases.setdefault(case, []).append(item)
     for (_, size), cases in tests.items():
         seen = Counter[tuple[object, ...]]()
