@@ -18,7 +18,7 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import dataset, parquet
 from typer.testing import CliRunner, Result
 
 import s3_server
@@ -665,6 +665,121 @@ def test_timestamps_of_96_bits_are_exact_in_all_years(loader: Loader) -> None:
     assert sorted(row["ts"] for row in loader.rows()) == moments
 
 
+def hive_files(folder: Path, suffix: str, files: dict[str, pa.Table]) -> str:
+    """Write files in Hive-style folders, and return the pattern of their paths."""
+    for number, (name, rows) in enumerate(files.items()):
+        path = folder / "hive" / name / f"{number}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if suffix == "parquet":
+            parquet.write_table(rows, path)
+        elif suffix == "csv":
+            path.write_text("\n".join([",".join(rows.column_names), *map(_csv_line, rows.to_pylist())]) + "\n")
+        else:
+            path.write_text("\n".join(json.dumps(row, default=str) for row in rows.to_pylist()))
+    return f"{folder}/hive/**/*.{suffix}"
+
+
+def _csv_line(row: dict[str, Any]) -> str:
+    return ",".join(str(value) for value in row.values())
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: row["id"])
+
+
+HIVE_PATHS = {
+    "year=2024/day=2024-02-29/country=de": pa.table({"id": [1, 2]}),
+    "year=2025/day=2025-01-01/country=C%C3%B4te%20d%27Ivoire%2F%3D": pa.table({"id": [3]}),
+    "year=-1/day=__HIVE_DEFAULT_PARTITION__/country=__HIVE_DEFAULT_PARTITION__": pa.table({"id": [4]}),
+}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_folders_of_a_hive_table_are_columns(loader: Loader, suffix: str) -> None:
+    """A load of a Hive table lost its partition columns, which exist only in the paths, and the user then deleted the
+    old table. The rows are those of DuckDB and pyarrow."""
+    pattern = hive_files(loader.folder, suffix, HIVE_PATHS)
+    loader.run(pattern, "shop.t", "--create")
+    assert list(loader.types().items())[1:] == [("year", "BIGINT"), ("day", "DATE"), ("country", "VARCHAR")]
+    found = in_order(loader.rows())
+    names = list(found[0])
+    assert found[2] == {"id": 3, "year": 2025, "day": date(2025, 1, 1), "country": "Côte d'Ivoire/="}
+    read = {"csv": "read_csv", "jsonl": "read_json", "parquet": "read_parquet"}[suffix]
+    known = duckdb.sql(f"SELECT {', '.join(names)} FROM {read}('{pattern}', hive_partitioning = true) ORDER BY id")
+    assert [tuple(row.values()) for row in found] == known.fetchall()
+    if suffix == "parquet":
+        schema = pa.schema([("year", pa.int64()), ("day", pa.date32()), ("country", pa.string())])
+        hive = dataset.partitioning(schema, flavor="hive")
+        read_rows = dataset.dataset(loader.folder / "hive", partitioning=hive).to_table().select(names)
+        assert found == in_order(read_rows.to_pylist())
+    loader.run(pattern, "shop.without", "--create", "--no-hive-partitioning")
+    assert list(loader.lake.table("shop.without").schema.names) == ["id"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_folders_have_the_types_of_a_table_that_exists(loader: Loader, suffix: str) -> None:
+    """The month of a folder is a string with its zero, because it may be a code, or has the type of the table."""
+    pattern = hive_files(loader.folder, suffix, {"month=01": pa.table({"id": [1]}), "month=12": pa.table({"id": [2]})})
+    loader.run(pattern, "shop.t", "--create")
+    assert [row["month"] for row in in_order(loader.rows())] == ["01", "12"]
+    loader.lake.create_table("shop.typed", {"id": "bigint", "month": "int"})
+    loader.run(pattern, "shop.typed")
+    assert in_order(loader.lake.table("shop.typed").to_arrow().to_pylist()) == [
+        {"id": 1, "month": 1},
+        {"id": 2, "month": 12},
+    ]
+    loader.lake.create_table("shop.days", {"id": "bigint", "month": "date"})
+    assert "'01' of column month is not a valid DATE" in loader.run(pattern, "shop.days", code=2).stderr
+    loader.run(pattern, "shop.selected", "--create", "--select", "SELECT id + month::INT AS n FROM input")
+    assert sorted(loader.lake.table("shop.selected").to_arrow()["n"].to_pylist()) == [2, 14]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_column_of_a_file_must_agree_with_its_folder(loader: Loader, suffix: str) -> None:
+    """Some writers also store the columns of the path in the file. A file with other values is refused."""
+    files = {
+        "day=2024-01-05": pa.table({"id": [1, 2], "day": pa.array([date(2024, 1, 5)] * 2)}),
+        "day=2024-01-06": pa.table({"id": [3]}),
+    }
+    pattern = hive_files(loader.folder, suffix, files)
+    loader.run(pattern, "shop.t", "--create")
+    assert [row["day"].day for row in in_order(loader.rows())] == [5, 5, 6]
+    files["day=2024-01-07"] = pa.table({"id": [4, 5], "day": [date(2024, 1, 7), date(2024, 1, 8)]})
+    hive_files(loader.folder, suffix, files)
+    error = loader.run(pattern, "shop.t", code=2).stderr
+    assert f"2.{suffix}: column day of the file has other values than the folder day=" in error
+    assert loader.lake.table("shop.t").scan().count() == 3
+
+
+def test_uuid_of_a_file_must_agree_with_its_folder(loader: Loader) -> None:
+    """Arrow has no kernel for the distinct values of a column of UUIDs."""
+    uuids = [UUID(int=number) for number in (1, 2)]
+    rows = {f"u={uuid}": pa.table({"id": [1], "u": pa.array([uuids[0].bytes], pa.uuid())}) for uuid in uuids}
+    pattern = hive_files(loader.folder, "parquet", rows)
+    assert (
+        "1.parquet: column u of the file has other values" in loader.run(pattern, "shop.t", "--create", code=2).stderr
+    )
+    loader.run(pattern.replace("**", f"u={uuids[0]}"), "shop.t", "--create")
+    assert loader.rows() == [{"id": 1, "u": uuids[0]}]
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        (["a=1", "a=1/b=2"], "0.csv has the columns a, and that of"),
+        (["a=1", "."], "1.csv has the columns (none), and that of"),
+        (["a=1/a=2"], "two folders have the name a"),
+        (["a=1/A=2"], "the column a of the path is also named A"),
+        (["ID=1"], "the column ID of the path is also named id"),
+        (["a=%ff"], "the folder a=%ff is not UTF-8"),
+    ],
+)
+def test_folders_without_one_meaning_are_refused(loader: Loader, paths: list[str], words: str) -> None:
+    pattern = hive_files(loader.folder, "csv", {path: pa.table({"id": [1]}) for path in paths})
+    assert words in loader.run(pattern, "shop.t", "--create", code=2).stderr
+    loader.run(pattern, "shop.t", "--create", "--no-hive-partitioning")
+
+
 def test_created_table_has_partitions_and_a_key_and_follows_new_columns(loader: Loader) -> None:
     loader.load("id,day\n1,2024-01-01\n", "--partition-by", "month(day)", "--primary-key", "id")
     table = loader.lake.table("shop.t")
@@ -703,6 +818,11 @@ def test_files_of_an_object_store_are_read_with_the_options_of_the_lakehouse(tmp
         done = CliRunner().invoke(app, ["load", url, "shop.t", "--create", "--root", lake.uri, *options])
         assert done.exit_code == 0, done.output
         assert sorted(lake.table("shop.t").scan().to_arrow()["a"].to_pylist()) == [1, 2]
+        client.put_object(Bucket=bucket, Key="hive/at=10%3A30/x.csv", Body=b"a\n4\n")
+        url = f"s3://{bucket}/hive/**/*.csv"
+        done = CliRunner().invoke(app, ["load", url, "shop.hive", "--create", "--root", lake.uri, *options])
+        assert done.exit_code == 0, done.output
+        assert lake.table("shop.hive").to_arrow().to_pylist() == [{"a": 4, "at": "10:30"}]
         missing = CliRunner().invoke(app, ["load", f"s3://{bucket}/in/z.csv", "shop.t", "--root", lake.uri, *options])
         assert (missing.exit_code, f"s3://{bucket}/in/z.csv: no such file" in missing.output) == (2, True)
 

@@ -90,6 +90,9 @@ def load(
     time_zone: str = typer.Option(
         "", metavar="ZONE", help="Zone of times without an offset, such as Europe/Paris; default: UTC."
     ),
+    hive_partitioning: bool = typer.Option(
+        True, "--hive-partitioning/--no-hive-partitioning", help="Folders such as year=2024 in paths are columns."
+    ),
     select: str | None = typer.Option(
         None, metavar="SQL", help='Query over the rows: "SELECT a, upper(b) AS b FROM input".'
     ),
@@ -144,7 +147,9 @@ def load(
     )
     with (
         counting("reading", "rows") as on_progress,
-        input_files(files, known, text_options, storage_options(options)) as inputs,
+        input_files(
+            files, known, text_options, storage_options(options), hive_partitioning=hive_partitioning
+        ) as inputs,
     ):
         if bad_rows is not None:
             _check_bad_rows(bad_rows, inputs.names)

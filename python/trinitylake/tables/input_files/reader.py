@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,10 +13,19 @@ from zoneinfo import available_timezones
 import pyarrow as pa
 from pyarrow import dataset
 
+from trinitylake.definitions import as_schema
 from trinitylake.definitions.sql_types import Type
 from trinitylake.errors import InvalidArgument
 from trinitylake.tables.input_files import text_conversion as conversion
-from trinitylake.tables.input_files.bad_rows import BadRow, bad_rows_of, check_number, rejected_records, translated
+from trinitylake.tables.input_files.bad_rows import (
+    BadRow,
+    bad_rows_of,
+    check_number,
+    rejected_records,
+    shortened,
+    translated,
+)
+from trinitylake.tables.input_files.hive_paths import WAY_OUT, path_texts
 from trinitylake.tables.input_files.local_files import Format, local_files
 from trinitylake.tables.input_files.text_sources import Source, TextOptions, csv_source, json_source, readable_path
 from trinitylake.tables.queries.duckdb_types import with_uuids
@@ -30,11 +40,18 @@ _BATCH_ROWS = 64 * 1024
 _SAMPLE_ROWS = 20_480
 #: Name of the column with the fault of each row.
 _BAD = "__bad"
+#: Detected types of the columns of Hive-style paths: bigint, date, timestamp and timestamptz.
+_PATH_TYPES = (conversion.NUMBERS[0], *conversion.TIMES[:3])
 
 
 @contextmanager
 def input_files(
-    patterns: Sequence[str], format: Format, options: TextOptions, storage_options: Mapping[str, str]
+    patterns: Sequence[str],
+    format: Format,
+    options: TextOptions,
+    storage_options: Mapping[str, str],
+    *,
+    hive_partitioning: bool,
 ) -> Iterator[InputFiles]:
     """Open input files for the block.
 
@@ -44,12 +61,15 @@ def input_files(
         format: the format of all files.
         options: for CSV and JSON.
         storage_options: for URLs.
+        hive_partitioning: whether folders such as `year=2024` in paths and URLs are columns.
 
     Raises `InvalidArgument` for a pattern without a file, and for files that cannot be read.
     """
     with (
         TemporaryDirectory() as folder,
-        InputFiles(local_files(patterns, storage_options, Path(folder)), format, options) as opened,
+        InputFiles(
+            local_files(patterns, storage_options, Path(folder)), format, options, hive_partitioning=hive_partitioning
+        ) as opened,
     ):
         yield opened
 
@@ -60,7 +80,8 @@ class InputFiles:
     Args:
         files: pairs of a name for messages and an absolute local path.
         format: format of all files.
-        options: for CSV and JSON.
+        options: for CSV and JSON; the types also for the columns of paths.
+        hive_partitioning: whether folders such as `year=2024` in the names are columns.
 
     Attributes:
         names: the names of the files, by path.
@@ -72,13 +93,19 @@ class InputFiles:
     Raises `InvalidArgument` for files that cannot be read.
     """
 
-    def __init__(self, files: Sequence[tuple[str, Path]], format: Format, options: TextOptions) -> None:
+    def __init__(
+        self, files: Sequence[tuple[str, Path]], format: Format, options: TextOptions, *, hive_partitioning: bool
+    ) -> None:
         self._format = format
         self._options = options
         self.names = {path: name for name, path in files}
         self.size_bytes = sum(path.stat().st_size for path in self.names)
         self._stack = ExitStack()
         self._sources: dict[Path, Source] = {}
+        #: Names of the columns in each file.
+        self._file_columns: dict[Path, Container[str]] = {}
+        #: Columns of Hive-style paths, with one value for each file.
+        self._path_columns: dict[str, pa.Array] = {}
         #: Types by column. A string is DuckDB's type of a nested column.
         self._types: dict[str, Type | str] = {}
         self._detected_columns: frozenset[str] = frozenset()
@@ -98,6 +125,8 @@ class InputFiles:
                 )
             )
             self.schema = self._read_schema()
+            if hive_partitioning:
+                self._read_path_columns()
         except BaseException:
             self._stack.close()
             raise
@@ -141,11 +170,11 @@ class InputFiles:
 
     def _counted(self, on_rows: Callable[[int], object]) -> Iterator[pa.RecordBatch]:
         done = 0
-        for path in self._paths:
+        for number, path in enumerate(self._paths):
             for batch in self._batches(path):
                 done += batch.num_rows
                 on_rows(done)
-                yield batch
+                yield self._with_path_columns(batch, number)
 
     # Columns
 
@@ -164,6 +193,7 @@ class InputFiles:
                     source = json_source(self._connection, name, path, self._paths, self._options)
             _check_case(name, columns, source.columns)
             self._sources[path] = source
+            self._file_columns[path] = source.columns
             columns |= source.columns
             several_kinds |= source.several_kinds
         open_columns = {
@@ -231,6 +261,7 @@ class InputFiles:
             with translated(self.names[path], path):
                 found = _parquet_file(path).schema
                 _check_case(self.names[path], schema.names, found.names)
+                self._file_columns[path] = found.names
                 schema = pa.unify_schemas([schema, found], promote_options="permissive")
         for number, column in enumerate(schema):
             if pa.types.is_null(column.type):
@@ -238,7 +269,57 @@ class InputFiles:
                 schema = schema.set(number, column.with_type(pa.string()))
         return schema.remove_metadata()
 
+    def _read_path_columns(self) -> None:
+        """Add the columns of Hive-style paths to the schema, and convert their values."""
+        names = [self.names[path] for path in self._paths]
+        texts = path_texts(names)
+        if not (keys := texts.column_names):
+            return
+        for key in keys:
+            if others := [name for name in (*self.schema.names, *keys) if name.lower() == key.lower() and name != key]:
+                raise InvalidArgument(f"{names[0]}: the column {key} of the path is also named {others[0]}; {WAY_OUT}")
+        in_files = pa.schema([field for field in self.schema if field.name in keys])
+        given = {**self._options.types, **{column.name: column.type for column in as_schema(in_files).columns}}
+        self._connection.register("path_texts", texts)
+        detected = conversion.detected_types(
+            self._connection,
+            "FROM path_texts",
+            {key: _PATH_TYPES for key in keys if key not in given},
+            has_time_zone=bool(self._options.time_zone),
+        )
+        types: dict[str, Type | str] = {key: given.get(key) or detected[key] or conversion.TEXT for key in keys}
+        query = conversion.converted("FROM path_texts", types, keys, _BAD)
+        schema = self._schema_of(query)
+        with translated(names[0], self._paths[0]):
+            found = arrow_result(self._connection, query).to_arrow_table()
+            self._connection.unregister("path_texts")
+            for name, fault in zip(names, found[_BAD].to_pylist(), strict=True):
+                if fault is not None:
+                    bad = json.loads(fault)["fault"]
+                    column, value = bad["column"], shortened(bad["value"])
+                    raise InvalidArgument(f"{name}: {value} of column {column} is not a valid {types[column]}")
+            new = [field for field in schema if field.name in keys and field.name not in in_files.names]
+            self.schema = pa.schema([*self.schema, *new])
+            self._types |= {field.name: types[field.name] for field in new}
+            [rows] = found.combine_chunks().to_batches()
+            rows = _with_uuids(rows, schema)
+            self._path_columns = {key: rows.column(key).cast(self.schema.field(key).type) for key in keys}
+
     # Rows
+
+    def _with_path_columns(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+        """A batch of a file with the columns of its path. Raises `InvalidArgument` if the file has other values."""
+        path = self._paths[number]
+        for key, values in self._path_columns.items():
+            value, place = values.slice(number, 1), self.schema.get_field_index(key)
+            if key not in self._file_columns[path]:
+                repeated = value.take(pa.repeat(0, batch.num_rows))
+                batch = batch.set_column(place, self.schema.field(place), repeated)
+            elif not _distinct(batch.column(place)) <= _distinct(value):
+                raise InvalidArgument(
+                    f"{self.names[path]}: column {key} of the file has other values than the folder {key}=…; {WAY_OUT}"
+                )
+        return batch
 
     def _batches(self, path: Path) -> Iterator[pa.RecordBatch]:
         """The rows of a file that fit."""
@@ -279,6 +360,10 @@ def _check_case(file: str, known: Iterable[str], names: Iterable[str]) -> None:
 def _parquet_file(path: Path, schema: pa.Schema | None = None) -> Dataset:
     """A Parquet file. Timestamps of 96 bits are read as microseconds, because nanoseconds of some years overflow."""
     return dataset.dataset(path, schema, dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us"))
+
+
+def _distinct(values: pa.Array) -> set[Any]:
+    return set(getattr(values, "storage", values).unique().to_pylist())  # Arrow cannot compare UUIDs
 
 
 def _with_uuids(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -114,6 +114,7 @@ def csv_source(name: str, path: Path, options: TextOptions) -> Source:
     settings = {
         "auto_detect": "false",
         "columns": _fields(dict.fromkeys(columns, "VARCHAR")),
+        "hive_partitioning": "false",
         "delim": literal(delimiter),
         "quote": literal('"'),
         "escape": literal('"'),
@@ -171,8 +172,8 @@ def json_source(connection: Any, file: str, path: Path, all_paths: Sequence[Path
     """
     # Without the threshold, DuckDB reads an object with many fields, or with few that are in all rows, as a map.
     settings = "sample_size = -1, convert_strings_to_integers = false, map_inference_threshold = -1"
-    read = f"read_json({literal(str(path))}, {settings}"
-    objects = f"read_json_objects({literal(str(path))})"
+    read = f"read_json({literal(str(path))}, hive_partitioning = false, {settings}"
+    objects = f"read_json_objects({literal(str(path))}, hive_partitioning = false)"
     described = _described(connection, f"{read})")
     if len(all_paths) > 1:
         files = f"[{', '.join(literal(str(one)) for one in all_paths)}]"
