@@ -665,6 +665,25 @@ def test_timestamps_of_96_bits_are_exact_in_all_years(loader: Loader) -> None:
     assert sorted(row["ts"] for row in loader.rows()) == moments
 
 
+@pytest.mark.parametrize("column", ["top", "struct", "list", "map"])
+@pytest.mark.parametrize("nanoseconds", [1_700_000_000_123_456_789, -1])
+def test_timestamps_of_96_bits_with_nanoseconds_are_refused(loader: Loader, column: str, nanoseconds: int) -> None:
+    """INT96 timestamps of Impala and pandas lost their nanoseconds without an error."""
+    kind, wrap = {
+        "top": (pa.timestamp("ns"), lambda value: value),
+        "struct": (pa.struct([("t", pa.timestamp("ns"))]), lambda value: {"t": value}),
+        "list": (pa.list_(pa.timestamp("ns")), lambda value: [0, value]),
+        "map": (pa.map_(pa.string(), pa.timestamp("ns")), lambda value: [("k", value)]),
+    }[column]
+    for value, code in ((nanoseconds, 2), (nanoseconds // 1000 * 1000, 0)):
+        rows = pa.table({"c": pa.array([wrap(0), None, wrap(value)], kind), "id": [1, 2, 3]})
+        target = io.BytesIO()
+        parquet.write_table(rows, target, use_deprecated_int96_timestamps=True)
+        done = loader.load(target.getvalue(), name="rows.parquet", code=code)
+    assert loader.lake.table("shop.t").scan().count() == 3
+    assert done.stderr == ""
+
+
 def hive_files(folder: Path, suffix: str, files: dict[str, pa.Table]) -> str:
     """Write files in Hive-style folders, and return the pattern of their paths."""
     for number, (name, rows) in enumerate(files.items()):

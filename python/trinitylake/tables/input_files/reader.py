@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
 import pyarrow as pa
-from pyarrow import dataset
+import pyarrow.compute as pc
+from pyarrow import dataset, parquet
 
 from trinitylake.definitions import as_schema
 from trinitylake.definitions.sql_types import Type
 from trinitylake.errors import InvalidArgument
+from trinitylake.iceberg_storage.data_files.written_values import leaf_arrays
 from trinitylake.tables.input_files import text_conversion as conversion
 from trinitylake.tables.input_files.bad_rows import (
     BadRow,
@@ -325,6 +327,7 @@ class InputFiles:
         """The rows of a file that fit."""
         if self._format == "parquet":
             with translated(self.names[path], path):
+                _check_nanoseconds(self.names[path], path)
                 yield from _parquet_file(path, self.schema).to_batches(batch_size=_BATCH_ROWS)
             return
         cursor = self._connection.cursor()
@@ -360,6 +363,27 @@ def _check_case(file: str, known: Iterable[str], names: Iterable[str]) -> None:
 def _parquet_file(path: Path, schema: pa.Schema | None = None) -> Dataset:
     """A Parquet file. Timestamps of 96 bits are read as microseconds, because nanoseconds of some years overflow."""
     return dataset.dataset(path, schema, dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us"))
+
+
+def _check_nanoseconds(name: str, path: Path) -> None:
+    """Raise `InvalidArgument` for a timestamp of 96 bits (INT96) that microseconds cannot represent."""
+    # Nanoseconds of some years overflow in Arrow, but only by multiples of 2**64, as the product below.
+    both = [parquet.ParquetFile(path, coerce_int96_timestamp_unit=unit) for unit in ("us", "ns")]
+    leaves = [both[0].metadata.schema.column(number) for number in range(both[0].metadata.num_columns)]
+    columns = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    batches = (file.iter_batches(_BATCH_ROWS, columns=columns) for file in both) if columns else ()
+    for micros, nanos in zip(*batches, strict=True):
+        for column, *parts in zip(columns, *(_leaves(batch) for batch in (micros, nanos)), strict=True):
+            is_cut = pc.not_equal(pc.multiply(parts[0], 1000), parts[1])
+            if pc.any(is_cut).as_py():
+                raise InvalidArgument(
+                    f"{name}: the INT96 timestamp {parts[0].filter(is_cut).cast(pa.timestamp('us'))[0]} in column "
+                    f"{column} also has nanoseconds: write the file with timestamps of 64 bits, or round them"
+                )
+
+
+def _leaves(batch: pa.RecordBatch) -> Iterator[pa.Array]:
+    return (leaf.cast(pa.int64()) for column in batch.columns for leaf in leaf_arrays(column))
 
 
 def _distinct(values: pa.Array) -> set[Any]:
