@@ -105,6 +105,7 @@ def test_bad_row_stops_after_the_rows_before_or_goes_to_the_dead_letter_table(
     assert (again["rows"], again["rejected"]) == (0, 0)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("bad", [0, 1, 699, 999])
 @pytest.mark.parametrize("format", ["json", "csv"])
 def test_all_rows_before_the_first_bad_one_are_written(

@@ -364,6 +364,7 @@ def test_bad_rows_have_the_line_in_which_they_end(loader: Loader, skip: int) -> 
     assert [json.loads(line)["row"] for line in bad.read_text().splitlines()] == [2]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "latin-1"])
 def test_other_encodings_are_read_whole(loader: Loader, format: str, encoding: str) -> None:
@@ -846,6 +847,7 @@ def test_files_of_an_object_store_are_read_with_the_options_of_the_lakehouse(tmp
         assert (missing.exit_code, f"s3://{bucket}/in/z.csv: no such file" in missing.output) == (2, True)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.jsonl.gz", "rows.csv.zst", "rows.jsonl.zst"])
 @pytest.mark.parametrize("damage", ["last byte", "half", "flipped bit"])
 def test_compressed_file_that_is_cut_or_damaged_is_refused(loader: Loader, name: str, damage: str) -> None:

@@ -284,6 +284,7 @@ def test_types_are_those_of_a_scan(lake: tl.Lakehouse) -> None:
     assert found.to_pylist() == scanned.to_pylist()
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("namespace", ["a.b", "a.b.c", 'say "hi"', "x;y", "memory", "temp", "main", "system", "sélect"])
 @pytest.mark.parametrize("name", ["select", 'q"uote', "it's", "semi;colon", "--", "日本", "a b"])
 def test_odd_names(lake: tl.Lakehouse, namespace: str, name: str) -> None:

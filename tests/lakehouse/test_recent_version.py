@@ -114,6 +114,7 @@ def results(folder: Path, story: Story, durability: Durability) -> list[object]:
     return seen
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("durability", ["none", "fsync"])
 @pytest.mark.parametrize(
     "story",

@@ -290,6 +290,7 @@ def run_statement(chosen: random.Random, txn: tl.Transaction, id: str) -> tuple[
 MERGE_ON_READ = {f"write.{statement}.mode": "merge-on-read" for statement in ("delete", "update", "merge")}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("properties", [{}, MERGE_ON_READ, MERGE_ON_READ | {"format-version": "3"}])
 @pytest.mark.parametrize("seed", range(3))
 def test_committed_transactions_have_the_same_results_one_after_the_other(

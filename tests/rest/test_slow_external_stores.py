@@ -90,6 +90,7 @@ def test_external_files_are_read_with_the_settings_of_the_server(server: RestSer
     assert len(workers(server)._workers) == 1, "both requests use the same worker"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("in_headers", [False, True], ids=["body", "headers"])
 @pytest.mark.parametrize(("part", "suffix"), [(".metadata.json", ""), (".avro", "/plan")])
 def test_a_slow_store_releases_its_calls_at_the_deadline(

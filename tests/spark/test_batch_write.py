@@ -352,6 +352,7 @@ def test_rows_that_do_not_fit_the_table_are_refused(spark: SparkSession, lake: t
 OUTSIDE = (253402300799_000_000 + 5 * 3600_000_000, -62135596800_000_000 - 9 * 3600_000_000)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("spec", [None, "ts", "day(ts)", "bucket(4, ts)"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_timestamps_outside_of_the_years_of_python_are_written_and_read(

@@ -109,6 +109,7 @@ def now(lake: tl.Lakehouse) -> list[tuple[Any, ...]]:
     return rows_of(lake.table("ns.t").scan().to_arrow())
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("clauses", CLAUSES)
 @pytest.mark.parametrize("table", [*SPECS, *IN_PLACE], indirect=True, ids=str)
 def test_merge_changes_the_rows_that_duckdb_changes(
