@@ -391,6 +391,7 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "two fields of one name": (add_spec(part(), part(transform="bucket[5]", id=1001)), "two partition fields"),
     "two fields of one id": (add_spec(part(), part("q", "bucket[5]")), "two partition fields"),
     "a field twice": (add_spec(part(), part("q", id=1001)), "repeats another partition field"),
+    "a field with a name that ends DuckDB": (add_spec(part(name="a\0b")), "the character U+0000"),
     "a field without a name": (add_spec(part(name="")), "has no name"),
     "the name of a column": (add_spec(part(name="id")), "has the name of a column"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -181,14 +182,17 @@ def test_a_filter_that_cannot_be_evaluated_is_refused(table: tl.Table, text: str
         ("flag = 'yes'", "column 'flag': a column of type BOOLEAN cannot be compared with 'yes'"),
         ("id = true", "column 'id': a column of type BIGINT cannot be compared with true"),
         ("tags = 1", "type VARCHAR[] cannot be compared with 1"),
+        ("day < 20250101", "column 'day': a column of type DATE cannot be compared with 20250101; write a string"),
+        ("day in ('2025-01-01', 2025)", "type DATE cannot be compared with 2025; write a string in quotes"),
+        ("ts >= 2025", "type TIMESTAMP cannot be compared with 2025; write a string in quotes"),
         ("id > NULL", "is null"),
     ],
 )
 def test_errors_about_filters_name_the_column_and_its_sql_type(lake: tl.Lakehouse, text: str, words: str) -> None:
+    """`delete("day < 20250101")` deleted all rows, because a number was a number of days since 1970."""
     lake.create_namespace("shop")
-    table = lake.create_table(
-        "shop.t", {"id": "bigint", "zone": "text", "flag": "boolean", "tags": "array<text>", "place": "row(x int)"}
-    )
+    columns = {"id": "bigint", "zone": "text", "flag": "boolean", "tags": "array<text>", "place": "row(x int)"}
+    table = lake.create_table("shop.t", columns | {"day": "date", "ts": "timestamp"})
     for use in (lambda: table.scan(text).to_arrow(), lambda: table.delete(text)):
         with pytest.raises(tl.InvalidArgument, match=re.escape(words)):
             use()
@@ -228,3 +232,34 @@ def test_a_column_with_a_dot_is_filtered_in_every_statement() -> None:
     table.overwrite([{"a.b": 4, "v": "w"}], filter="a.b = 3")
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == ["w", "x"]
     assert lake.sql('DELETE FROM n.t WHERE "a.b" = 4').fetchone() == (0, 1, 0, lake.version)
+
+
+@pytest.mark.parametrize(
+    ("type", "text", "expected"),
+    [
+        (type, text, expected)
+        for type in ("real", "double")
+        for text, expected in {
+            "c = 'inf'": [math.inf],
+            "c != 'inf'": [-math.inf, 1.0],
+            "c > 'Infinity'": [],
+            "c < '-inf'": [],
+            "c in ('inf', 1)": [1.0, math.inf],
+            "c between 0 and 'inf'": [1.0, math.inf],
+            "c = '1e0'": [1.0],
+        }.items()
+    ]
+    + [("int", "c = '1.5'", []), ("int", "c > '0.5'", [1, 2**31 - 1]), ("int", "c < '3000000000'", [1, 2**31 - 1])]
+    + [("int", "c = '3000000000'", []), ("decimal(9,2)", "c = '1.00'", [1]), ("decimal(9,2)", "c = '1.001'", [])],
+)
+def test_a_string_is_compared_with_numbers_as_the_number_that_it_is(
+    lake: tl.Lakehouse, type: str, text: str, expected: list[float]
+) -> None:
+    """Infinity became the largest `real`, so `delete("c != 'inf'")` deleted infinity; `1.5` became the integer 1."""
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"c": type})
+    values = [1, None, *((2**31 - 1,) if type == "int" else (-math.inf, math.inf) if "(" not in type else ())]
+    table.append([{"c": value} for value in values])
+    assert sorted(table.scan(text).to_arrow()["c"].to_pylist()) == expected
+    with pytest.raises(tl.InvalidArgument, match="cannot be compared with '1_0'"):
+        table.scan("c = '1_0'").to_arrow()

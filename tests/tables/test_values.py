@@ -171,6 +171,25 @@ def test_float_of_32_bits_and_lists_of_a_fixed_size_become_decimals(lake: tl.Lak
             table.append(pa.table(rows))
 
 
+@pytest.mark.parametrize(("type", "digits"), [(pa.float64(), 15), (pa.float32(), 6)])
+@pytest.mark.parametrize("scale", [4, 10, 18, 30])
+def test_only_the_digits_that_a_float_preserves_become_a_decimal(
+    lake: tl.Lakehouse, scale: int, type: pa.DataType, digits: int
+) -> None:
+    """1234567.891 was stored as 1234567.8910000001 with ten decimal places, as Arrow casts it."""
+    lake.create_namespace("n")
+    kind = pa.decimal128(38, scale)
+    table = lake.create_table("n.t", pa.schema([("v", kind), ("l", pa.list_(kind))]))
+    numbers = pa.array([0.1, -1.1, 12.25, 123.625, 1000.1, 999.9, 1000.0, 0.0, 12345.5, 0.1 + 0.2, None], type)
+    table.append(pa.table({"v": numbers, "l": pa.array([[one] for one in numbers.to_pylist()], pa.list_(type))}))
+    expected = [None if one is None else Decimal(f"{one:.{digits}g}") for one in numbers.to_pylist()]
+    rows = table.to_arrow()
+    assert sorted(rows["v"].to_pylist(), key=str) == sorted(rows["l"].combine_chunks().flatten().to_pylist(), key=str)
+    assert [None if one is None else one.normalize() for one in rows["v"].to_pylist()] == [
+        None if one is None else one.normalize() for one in expected
+    ]
+
+
 def fits(text: str, kind: pa.Decimal128Type) -> bool:
     """Whether a decimal type can hold a number without rounding."""
     try:

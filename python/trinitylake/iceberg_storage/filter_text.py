@@ -70,6 +70,10 @@ _MOST_DIGITS = 400
 _A_VALUE = "a value: a number, a string in quotes, true or false; for NULL write `is null`"
 
 
+class WrittenInteger(LongLiteral):
+    """An integer in the text of a filter. In contrast to other integers, it is never a date, a time or a timestamp."""
+
+
 class _Token(NamedTuple):
     """A token and its position. Its kind is the name of its group in `_TOKEN`, or "end" after the last token."""
 
@@ -214,9 +218,9 @@ class _Parser:
         if token.kind == "text":
             return StringLiteral(token.text[1:-1].replace("''", "'"))
         if token.kind == "number":
-            number = _decimal(token.text)
+            number = decimal_of(token.text)
             is_whole = token.text.lstrip("+-").isdecimal()
-            return LongLiteral(int(number)) if is_whole else DecimalLiteral(number)
+            return WrittenInteger(int(number)) if is_whole else DecimalLiteral(number)
         if token.word in ("TRUE", "FALSE"):
             return BooleanLiteral(token.word == "TRUE")
         self._at -= 1
@@ -260,8 +264,11 @@ class _Parser:
             raise self.unexpected(expected)
 
 
-def _decimal(text: str) -> Decimal:
-    """Parse a number as a decimal without an exponent, because Iceberg's decimals have none."""
+def decimal_of(text: str) -> Decimal:
+    """Parse a number as a decimal without an exponent, because Iceberg's decimals have none.
+
+    Raises `InvalidArgument` for an exponent that is too large for `Decimal`.
+    """
     # Numbers above 10^400 become 10^400, and numbers nearer to 0 than 10^-400 become 10^-400; no type has such numbers.
     try:
         number = Decimal(text) or Decimal(0)

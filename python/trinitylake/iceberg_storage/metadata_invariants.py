@@ -138,6 +138,8 @@ def check_spec(spec: PartitionSpec, schemas: Sequence[Schema]) -> None:
         _check_transform(field.transform)
         if not field.name:
             raise ValueError(f"partition field {field.field_id} has no name")
+        if "\0" in field.name:  # DuckDB ends its process when it reads a manifest with such a name
+            raise ValueError(f"the name of {what} has the character U+0000")
         if field.name in names:
             raise ValueError(f"two partition fields have the name {field.name!r}")
         if field.field_id in ids:

@@ -11,6 +11,7 @@ The same compiled filter is applied to rows, row groups, files and manifests.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -71,12 +72,17 @@ from trinitylake.base.arguments import hint
 from trinitylake.definitions.iceberg_types import sql_text
 from trinitylake.iceberg_storage.column_summary import ColumnSummary
 from trinitylake.iceberg_storage.datetime_text import is_moment, units_since_epoch
+from trinitylake.iceberg_storage.filter_text import WrittenInteger, decimal_of
 
 #: Possible results of a filter for a row, as bits of a set.
 TRUE, FALSE, NULL = 1, 2, 4
 Summaries: TypeAlias = Callable[[int], ColumnSummary]
 
 _NUMBERS = (LongLiteral, FloatLiteral, DoubleLiteral, DecimalLiteral)
+_NUMERIC = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
+#: Strings that are numbers.
+_PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_SPECIAL_NUMBER = re.compile(r"[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _LARGEST_FLOAT = (2 - 2.0**-23) * 2.0**127
 _BITS = {IntegerType: 31, LongType: 63}
 _MAX_DIGITS = 400
@@ -405,6 +411,8 @@ def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[typ
     """Convert a comparison to one with a value of the column's type. No value is returned if no row can match."""
     if kind is StartsWith and not isinstance(type, StringType | BinaryType):
         raise TypeError(f"`like` needs a column of strings, not of type {sql_text(type)}")
+    if isinstance(literal, StringLiteral) and isinstance(type, _NUMERIC):
+        literal = _number(literal, type)
     nearest = _floor_and_ceiling(literal, type)
     if nearest is None:
         return kind, [_value(literal, type)]
@@ -416,19 +424,39 @@ def _compared(kind: type, literal: Literal[Any], type: IcebergType) -> tuple[typ
     return kind, []
 
 
+def _number(literal: StringLiteral, type: IcebergType) -> Literal[Any]:
+    """The number in a string. PyIceberg would cut `'1.5'` to an integer, and infinity to the largest number."""
+    text = literal.value.strip()
+    if _PLAIN_NUMBER.fullmatch(text):
+        return DecimalLiteral(decimal_of(text))
+    if _SPECIAL_NUMBER.fullmatch(text):
+        return DoubleLiteral(float(text))
+    raise _not_comparable(literal, type)
+
+
+def _not_comparable(literal: Literal[Any], type: IcebergType) -> ValueError:
+    written = str(literal.value).lower() if isinstance(literal.value, bool) else repr(literal.value)
+    advice = ""
+    if isinstance(type, StringType):
+        advice = f"; write the string in quotes: '{written}'"
+    elif is_moment(type):
+        advice = "; write a string in quotes, such as '2026-11-28'"
+    return ValueError(f"a column of type {sql_text(type)} cannot be compared with {written}{advice}")
+
+
 def _value(literal: Literal[Any], type: IcebergType) -> Any:
     """The value of a literal for a type that is not numeric. Raises `ValueError` or `TypeError` if it does not fit."""
     if isinstance(literal, StringLiteral) and is_moment(type):
         return units_since_epoch(literal.value, type)
+    if isinstance(literal, WrittenInteger) and is_moment(type):
+        raise _not_comparable(literal, type)
     if isinstance(type, TimestampNanoType | TimestamptzNanoType):
         micros = TimestampType() if isinstance(type, TimestampNanoType) else TimestamptzType()
         return literal.value if isinstance(literal, LongLiteral) else literal.to(micros).value * 1000
     try:
         value = literal.to(type).value
     except (TypeError, ValueError):
-        written = str(literal.value).lower() if isinstance(literal.value, bool) else repr(literal.value)
-        quotes = f"; write the string in quotes: '{written}'" if isinstance(type, StringType) else ""
-        raise ValueError(f"a column of type {sql_text(type)} cannot be compared with {written}{quotes}") from None
+        raise _not_comparable(literal, type) from None
     return value.bytes if isinstance(value, UUID) else value
 
 

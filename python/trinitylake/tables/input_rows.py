@@ -61,8 +61,10 @@ _SCALAR_TYPE = re.compile(r" as a scalar of type \S+")
 #: Number of rows of a query that are requested at a time.
 BATCH_ROWS = 100_000
 
-#: Maximum relative error of a number within the digits that its type represents, by the bits of the type.
-_ERRORS = {16: 1e-3, 32: 1e-6, 64: 1e-15}
+#: Number of decimal digits that a floating-point type preserves, and the relative error of a number within these
+#: digits, by the bits of the type.
+_DIGITS = {16: 3, 32: 6, 64: 15}
+_ERRORS = {bits: 10.0**-digits for bits, digits in _DIGITS.items()}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPECTED = (
@@ -490,7 +492,8 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     decimals = [given for given, target in leaves if pa.types.is_decimal(target)]
     if any(not pa.types.is_floating(one) and not pa.types.is_null(one) for one in decimals):
         values = with_parts(values, kind, _wide_decimals)
-    made = cast_parts(values, kind)
+    digits = with_parts(values, kind, _preserved_digits) if any(map(pa.types.is_floating, decimals)) else values
+    made = cast_parts(digits, kind)
     if _infinities(made) > _infinities(values):
         raise InvalidArgument("a number is out of range")
     if any(map(pa.types.is_floating, decimals)):
@@ -571,6 +574,27 @@ def _wide_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     elif values.type in (pa.string(), pa.large_string(), pa.string_view()):
         values = plain_numbers(values)
     return values.cast(pa.decimal256(76, kind.scale))
+
+
+def _preserved_digits(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert floating-point numbers that become decimals to decimals of the digits that their type preserves.
+
+    Arrow converts all digits of the binary fraction: 1.1 to 1.100000000000000089 with 18 decimal places.
+    """
+    if not pa.types.is_decimal(kind) or not pa.types.is_floating(values.type):
+        return values
+    numbers = values.cast(pa.float64())
+    magnitudes = pc.floor(pc.log10(pc.abs(numbers)))
+    places = pc.subtract(_DIGITS[values.type.bit_width] - 1.0, magnitudes)
+    places = pc.if_else(pc.is_finite(numbers), places, 0.0)  # the cast of infinity and NaN is an error
+    places = pc.max_element_wise(
+        0.0, pc.min_element_wise(float(kind.scale), places, skip_nulls=False), skip_nulls=False
+    )
+    made = pa.nulls(len(numbers), pa.decimal256(76, kind.scale))
+    for count in pc.unique(places.drop_null()).to_pylist():
+        part = pc.if_else(pc.equal(places, count), numbers, None).cast(pa.decimal128(38, int(count)))
+        made = pc.coalesce(made, part.cast(made.type))
+    return made
 
 
 def _check_digits(values: pa.Array, made: pa.Array) -> None:

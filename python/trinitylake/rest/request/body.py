@@ -57,14 +57,14 @@ class BodyLimits:
         if size_bytes <= SMALL_SIZE_BYTES:
             yield
             return
-        try:
-            async with self._large.lease_async(principal, size_bytes, WAIT_SECONDS):
+        async with self._large.lease_async(principal, size_bytes, WAIT_SECONDS):
+            try:
                 yield
-        finally:
-            self._done_size_bytes += size_bytes
-            if self._done_size_bytes >= COLLECTED_AFTER_SIZE_BYTES:
-                self._done_size_bytes = 0
-                asyncio.get_running_loop().run_in_executor(None, gc.collect)
+            finally:
+                self._done_size_bytes += size_bytes
+                if self._done_size_bytes >= COLLECTED_AFTER_SIZE_BYTES:
+                    self._done_size_bytes = 0
+                    asyncio.get_running_loop().run_in_executor(None, gc.collect)
 
     @asynccontextmanager
     async def heavy(self, principal: str, n_values: int) -> AsyncIterator[None]:
