@@ -206,6 +206,13 @@ def test_fraction_in_an_integer_column_is_not_rounded(loader: Loader, value: str
     assert loader.rows() == [{"a": 1, "b": Decimal("1.50")}, {"a": 2, "b": Decimal("-0.50")}]
 
 
+@pytest.mark.parametrize("value", [".5", "-.9", "+.1", ".50"])
+def test_fraction_without_a_digit_before_the_point_is_not_rounded(loader: Loader, value: str) -> None:
+    """`.5` was loaded as 1 into a decimal without decimal places."""
+    refused = loader.load(f"a\n{value}\n", "--type", "a=decimal(9,0)", code=2)
+    assert "is not a valid DECIMAL(9,0)" in refused.stderr
+
+
 def test_detected_types_keep_every_value(loader: Loader) -> None:
     """The detected type keeps every value: a number of 23 digits does not become a double, and `00123` stays
     a string."""

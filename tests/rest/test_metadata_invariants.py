@@ -541,6 +541,17 @@ def test_property_with_a_value_that_engines_cannot_read_is_refused(http_client: 
             transaction.create_table("shop.new", {"id": "bigint"}, properties={name: value})
 
 
+@pytest.mark.parametrize(
+    "mapping", ['[{"field-id": 1}]', '[{"field-id": 1, "names": ["id"], "fields": [{"field-id": 2}]}]']
+)
+def test_a_name_mapping_without_names_is_refused(http_client: Client, shop: tl.Lakehouse, mapping: str) -> None:
+    """It was accepted, and then neither DuckDB nor this package could read the table."""
+    properties = {"schema.name-mapping.default": mapping}
+    assert "name mapping" in commit(http_client, {"action": "set-properties", "updates": properties}).bad_request
+    with pytest.raises(tl.InvalidArgument, match="name mapping"):
+        shop.create_table("shop.new", {"id": "bigint"}, properties=properties)
+
+
 # Differential test: iceberg-rust can load all accepted metadata.
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -332,3 +333,17 @@ def test_instant_is_no_time_without_a_zone(form: str) -> None:
         table.append(rows[form])
     table.append([{"at": instant.replace(tzinfo=None), "s": {"at": instant.replace(tzinfo=None)}}])
     assert table.to_arrow()["at"].to_pylist() == [datetime(2026, 1, 1, 8)]
+
+
+@pytest.mark.parametrize("form", ["python", "arrow"])
+def test_a_uuid_in_a_column_of_strings_is_its_text(lake: tl.Lakehouse, form: str) -> None:
+    """A UUID whose bytes are UTF-8 was stored as these bytes; other UUIDs were refused."""
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"c": "varchar", "l": "varchar[]"})
+    ids = [UUID("41424344-4546-4748-494a-4b4c4d4e4f50"), UUID(int=2**128 - 1)]
+    rows: Any = [{"c": one, "l": [one]} for one in ids]
+    if form == "arrow":
+        column = pa.array([one.bytes for one in ids], pa.uuid())
+        rows = pa.table({"c": column, "l": pa.ListArray.from_arrays([0, 1, 2], column)})
+    table.append(rows)
+    assert table.to_arrow().to_pylist() == [{"c": str(one), "l": [str(one)]} for one in ids]

@@ -7,10 +7,10 @@ known properties are validated, because an engine that meets an unknown value ca
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.table import TableProperties
-from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 from pyiceberg.utils.properties import property_as_int
 
 from trinitylake.errors import InvalidArgument, InvalidLocation
@@ -126,7 +126,7 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
         _check_value(name, value)
     if (mapping := properties.get(TableProperties.DEFAULT_NAME_MAPPING)) is not None:
         try:
-            parse_mapping_from_json(mapping)
+            _check_names(parse_mapping_from_json(mapping).root)
         except ValueError as error:
             message = f"the table property {TableProperties.DEFAULT_NAME_MAPPING!r} is not a name mapping of Iceberg"
             raise InvalidArgument(message) from error
@@ -140,6 +140,14 @@ def check_properties(properties: Mapping[str, str], location: str, io: Lakehouse
                 raise InvalidLocation(
                     f"the table property {name!r} names {value!r}, outside of the table at {location!r}"
                 )
+
+
+def _check_names(fields: Iterable[MappedField]) -> None:
+    """Raise `ValueError` for a field of a name mapping without names, which PyIceberg accepts and cannot use."""
+    for field in fields:
+        if not isinstance(field.names, list):
+            raise ValueError("a mapped field has no names")
+        _check_names(field.fields)
 
 
 def _check_value(name: str, value: str) -> None:

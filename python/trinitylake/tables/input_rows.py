@@ -46,6 +46,7 @@ from trinitylake.tables.text_casts import (
     parsed,
     plain_numbers,
     simple_values,
+    texts_of_uuids,
     uuids_of_texts,
     with_parts,
 )
@@ -476,6 +477,8 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         values = decoded(values, kind)
     if has_uuids(kind):  # DuckDB returns UUIDs as strings
         values = uuids_of_texts(values, kind)
+    if has_uuids(values.type):  # Arrow would make text of their bytes
+        values = texts_of_uuids(values, kind)
     leaves = _leaf_types(values.type, kind)
     if any(_is_boolean_as_number(given, target) for given, target in leaves):
         raise InvalidArgument("a boolean is not a number")

@@ -65,10 +65,8 @@ def conversion(text: str, type: Type, decimal: str = ".") -> str:
         return f"TRY_CAST({text} AS UUID)"
     if type.kind == "decimal":
         fraction = rf"(\.\d{{0,{type.scale}}}0*)?"
-        pattern, target = (
-            rf"[+-]?\d+{fraction}|[+-]?\.\d{{1,{max(type.scale, 1)}}}0*",
-            f"DECIMAL({type.precision},{type.scale})",
-        )
+        only_fraction = rf"\.\d{{1,{type.scale}}}0*" if type.scale else r"\.0+"
+        pattern, target = rf"[+-]?(\d+{fraction}|{only_fraction})", f"DECIMAL({type.precision},{type.scale})"
     elif is_convertible(type):
         pattern, target = _CASTS[type.kind]
     else:
