@@ -124,6 +124,7 @@ def test_invalid_requests_are_refused(http_client: Client, shop: tl.Lakehouse) -
     large = post(http_client, b'{"id": 1}\n' * 2_000_000)
     assert large.code == 413
     assert post(http_client, b'{"id":[' + b"1," * 300_000 + b"1]}").code == 413
+    assert post(http_client, b"\n" * 300_000).code == 413
     assert http_client("GET", PATH).code == 405
     shop.drop_table("shop.events")
     assert post(http_client, row).code == 404

@@ -98,6 +98,8 @@ def _rows(call: Call) -> object:
         except (pa.ArrowException, OSError, struct.error) as error:
             raise bad_request(f"the body is not an Arrow IPC stream: {error}") from error
     if type in _JSON_TYPES:
+        if call.body.count(b"\n") > MAX_VALUES:  # the number of values does not limit blank lines
+            raise too_large(f"a body has at most {MAX_VALUES:,} lines")
         return json_rows(call.body.split(b"\n"))
     raise RestError(
         415,
