@@ -807,6 +807,42 @@ def test_folders_without_one_meaning_are_refused(loader: Loader, paths: list[str
     loader.run(pattern, "shop.t", "--create", "--no-hive-partitioning")
 
 
+@pytest.mark.parametrize("type", ["decimal(9, 2)", "decimal(9, 0)", "double", "real"])
+def test_point_is_no_decimal_point_beside_a_decimal_comma(loader: Loader, type: str) -> None:
+    """German exports with thousands, such as 1.500, became 1.5 with `--decimal ,` without an error."""
+    comma = ("--decimal", ",", "--delimiter", ";")
+    assert "'1.500' in column p" in loader.load("p\n1.500\n", *comma, "--type", f"p={type}", code=2).stderr
+    loader.load("p\n1.500\n2,5\n", *comma)
+    assert [row["p"] for row in loader.rows()] == ["1.500", "2,5"]
+    assert "--decimal is for CSV" in loader.load('{"p": 1.5}', *comma, name="rows.json", code=2).stderr
+
+
+def test_time_zone_that_would_have_no_effect_is_refused(loader: Loader) -> None:
+    """With `--time-zone`, times without an offset were in UTC in nested columns and in Parquet, without an error."""
+    zone = ("--time-zone", "Europe/Berlin")
+    loader.lake.create_namespace("shop")
+    loader.lake.create_table("shop.t", {"id": "int", "l": "timestamptz[]"})
+    row = '{"id": 1, "l": ["2026-07-01 00:00:00"]}'
+    assert "nested column l" in loader.load(row, *zone, name="rows.json", code=2).stderr
+    loader.load('{"id": 1}', *zone, name="rows.json")
+    target = io.BytesIO()
+    parquet.write_table(pa.table({"at": pa.array([datetime(2026, 7, 1)])}), target)
+    assert "--time-zone is for CSV" in loader.load(target.getvalue(), *zone, name="rows.parquet", code=2).stderr
+
+
+@pytest.mark.parametrize("delimiter", ["||", "\\t"])
+def test_delimiter_of_several_characters_is_refused(loader: Loader, delimiter: str) -> None:
+    """A delimiter of several characters ended the command with a traceback."""
+    assert "--delimiter is one character" in loader.load("a\n", "--delimiter", delimiter, code=2).stderr
+
+
+def test_column_that_differs_in_case_is_not_added(loader: Loader) -> None:
+    """With `--evolve-schema`, a header ID added a second column to a table with id, which SQL then called ID_1."""
+    loader.load("id\n1\n")
+    assert "no column 'ID'" in loader.load("ID\n2\n", "--evolve-schema", code=2).stderr
+    loader.load("id,new\n2,3\n", "--evolve-schema")
+
+
 def test_created_table_has_partitions_and_a_key_and_follows_new_columns(loader: Loader) -> None:
     loader.load("id,day\n1,2024-01-01\n", "--partition-by", "month(day)", "--primary-key", "id")
     table = loader.lake.table("shop.t")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +30,7 @@ from trinitylake.cli.command import (
 )
 from trinitylake.cli.output import counted, counting, emit_warning, grid
 from trinitylake.definitions import as_schema
-from trinitylake.definitions.sql_types import parse_type
+from trinitylake.definitions.sql_types import Type, parse_type
 from trinitylake.errors import InvalidArgument, ObjectNotFound
 from trinitylake.tables.input_files.local_files import format_of
 from trinitylake.tables.input_files.reader import input_files
@@ -130,6 +130,12 @@ def load(
     known = format or format_of(files)
     if declared and known == "parquet":
         raise InvalidArgument("--type is for CSV and JSON: Parquet files have types, which --select can change")
+    if time_zone and known == "parquet":
+        raise InvalidArgument("--time-zone is for CSV and JSON: for Parquet, use --select with AT TIME ZONE")
+    if decimal != "." and known != "csv":
+        raise InvalidArgument("--decimal is for CSV: numbers of JSON and Parquet have one form")
+    if len(delimiter) > 1:
+        raise InvalidArgument(f"--delimiter is one character, not {delimiter!r}; in bash, a tab is $'\\t'")
     known_columns = lake.table(table).schema.columns if select is None and lake.exists(table) else []
     required = [one.name for one in known_columns if not one.nullable] or primary_key or []
     text_options = TextOptions(
@@ -158,6 +164,8 @@ def load(
                 f"--type: no file has the column {unknown[0]!r}, only {', '.join(inputs.schema.names)}"
             )
         rows = inputs.reader(lambda done: on_progress("read", done), select)
+        if time_zone and lake.exists(table):
+            _check_time_zone(lake.table(table), rows.schema.names)
         with _named(inputs.names.values(), has_select=select is not None):
             columns = [{"name": column.name, "type": str(column.type)} for column in as_schema(rows.schema).columns]
         document: dict[str, Any] = {
@@ -222,12 +230,28 @@ def _target(
         raise InvalidArgument(f"table {name} exists: --partition-by and --primary-key create a table")
     table = transaction.table(name)
     known = table.schema.names
-    if not evolve_schema and (new := [name for name in schema.names if name not in known]):
+    spellings = {name.lower() for name in known}
+    new = [name for name in schema.names if name not in known]
+    if new := [name for name in new if not evolve_schema or name.lower() in spellings]:
         raise InvalidArgument(
             f"table {name} has no column {new[0]!r}; {hint(new[0], known)}; --evolve-schema adds columns, and --select "
             "renames or leaves out some"
         )
     return table
+
+
+def _check_time_zone(table: Table, columns: Container[str]) -> None:
+    """Raise `InvalidArgument` for nested columns with instants, because their texts are converted without the zone."""
+    for column in table.schema.columns:
+        if column.name in columns and _has_instants(column.type):
+            raise InvalidArgument(
+                f"--time-zone does not apply to times in the nested column {column.name}: give them an offset, and "
+                "convert other columns with --select and AT TIME ZONE"
+            )
+
+
+def _has_instants(type: Type) -> bool:
+    return any(child.type.kind == "timestamptz" or _has_instants(child.type) for child in type.children)
 
 
 @contextmanager

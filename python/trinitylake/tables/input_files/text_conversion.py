@@ -73,8 +73,8 @@ def conversion(text: str, type: Type, decimal: str = ".") -> str:
         raise InvalidArgument(
             f"text cannot be converted to {type}: load the column as VARCHAR, or convert it in --select"
         )
-    if decimal != "." and type.kind in ("decimal", "real", "double"):
-        text = f"replace({text}, {literal(decimal)}, '.')"
+    if type.kind in ("decimal", "real", "double"):
+        text = _with_point(text, decimal)
     cast = f"TRY_CAST({text} AS {target})"
     if type.kind in ("real", "double"):  # the cast makes a number that is out of range infinite
         special = f"WHEN regexp_full_match({text}, {literal(_SPECIAL)}) THEN {cast}"
@@ -83,6 +83,11 @@ def conversion(text: str, type: Type, decimal: str = ".") -> str:
         is_number = f"regexp_full_match({text}, {literal(pattern)}) AND isfinite({cast}) AND {is_exact}"
         return f"CASE WHEN {is_number} THEN {cast} {special} END"
     return f"CASE WHEN regexp_full_match({text}, {literal(pattern)}) THEN {cast} END"
+
+
+def _with_point(text: str, decimal: str) -> str:
+    """SQL expression with a point for the decimal separator. A point in the text is replaced, so it is no number."""
+    return text if decimal == "." else f"translate({text}, {literal('.' + decimal)}, {literal(decimal + '.')})"
 
 
 def detected_types(
@@ -129,7 +134,7 @@ def _fits(text: str, type: Type, decimal: str) -> str:
     """SQL condition: whether a text is a value of the candidate type."""
     condition = f"{conversion(text, type, decimal)} IS NOT NULL"
     if type in NUMBERS:
-        number = text if decimal == "." else f"replace({text}, {literal(decimal)}, '.')"
+        number = _with_point(text, decimal)
         pattern = f"{_PLAIN_NUMBER}|{_SPECIAL}" if type is _DOUBLE else _PLAIN_INTEGER
         condition += f" AND regexp_full_match({number}, {literal(pattern)})"
     if type is _DOUBLE:
