@@ -843,6 +843,17 @@ def test_column_that_differs_in_case_is_not_added(loader: Loader) -> None:
     loader.load("id,new\n2,3\n", "--evolve-schema")
 
 
+@pytest.mark.parametrize("value", [{"x": None, "l": None}, {"l": []}, {"x": {"s": None, "d": 1.5}, "l": [None]}])
+def test_nested_column_without_a_value_is_loaded(loader: Loader, value: dict[str, Any]) -> None:
+    """A day's file in which a nested column of the table had no value was refused: the column was text."""
+    loader.lake.create_namespace("shop")
+    part = tl.struct_of(("a", "int"))
+    loader.lake.create_table("shop.t", {"x": tl.struct_of(("s", part), ("d", "double")), "l": tl.list_of(part)})
+    loader.load(json.dumps(value), name="rows.json")
+    assert loader.rows() == [{"x": None, "l": None} | value]
+    assert "cannot cast" in loader.load('{"l": ["a"]}', name="rows.json", code=2).stderr
+
+
 def test_created_table_has_partitions_and_a_key_and_follows_new_columns(loader: Loader) -> None:
     loader.load("id,day\n1,2024-01-01\n", "--partition-by", "month(day)", "--primary-key", "id")
     table = loader.lake.table("shop.t")

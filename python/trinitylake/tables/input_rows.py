@@ -480,6 +480,9 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if has_uuids(values.type):  # Arrow would make text of their bytes
         values = texts_of_uuids(values, kind)
     leaves = _leaf_types(values.type, kind)
+    if any(pa.types.is_nested(target) and not pa.types.is_nested(given) for given, target in leaves):
+        values = with_parts(values, kind, _without_value)
+        leaves = _leaf_types(values.type, kind)
     if any(_is_boolean_as_number(given, target) for given, target in leaves):
         raise InvalidArgument("a boolean is not a number")
     if any(_is_text_as_bytes(given, target) for given, target in leaves):
@@ -504,6 +507,11 @@ def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if any(_may_lose(given, target) for given, target in leaves):
         _check_unchanged(values, made, leaves)
     return made
+
+
+def _without_value(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Nulls of a nested type for a part without a value, which `load` reads from JSON as strings."""
+    return nulls(len(values), kind) if pa.types.is_nested(kind) and values.null_count == len(values) else values
 
 
 def _is_boolean_as_number(given: pa.DataType, target: pa.DataType) -> bool:
