@@ -892,6 +892,13 @@ def test_files_of_an_object_store_are_read_with_the_options_of_the_lakehouse(tmp
         done = CliRunner().invoke(app, ["load", url, "shop.t", "--create", "--root", lake.uri, *options])
         assert done.exit_code == 0, done.output
         assert sorted(lake.table("shop.t").scan().to_arrow()["a"].to_pylist()) == [1, 2]
+        # `**` missed files in the first folder, and `*` found files in folders, unlike for local paths.
+        client.put_object(Bucket=bucket, Key="in/a-old/deep/a-4.csv", Body=b"a\n4\n")
+        for pattern, found in (("in/a-*.csv", [1, 2]), ("in/**/a-?.csv", [1, 2, 4]), ("**/deep/*.csv", [4])):
+            arguments = ["load", f"s3://{bucket}/{pattern}", "shop.t", "--mode", "overwrite", "--root", lake.uri]
+            done = CliRunner().invoke(app, [*arguments, *options])
+            assert done.exit_code == 0, done.output
+            assert sorted(lake.table("shop.t").to_arrow()["a"].to_pylist()) == found
         client.put_object(Bucket=bucket, Key="hive/at=10%3A30/x.csv", Body=b"a\n4\n")
         url = f"s3://{bucket}/hive/**/*.csv"
         done = CliRunner().invoke(app, ["load", url, "shop.hive", "--create", "--root", lake.uri, *options])

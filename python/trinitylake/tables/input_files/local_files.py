@@ -84,6 +84,16 @@ def local_files(patterns: Sequence[str], storage_options: Mapping[str, str], fol
     return files
 
 
+def _matches(folders: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether a path matches a pattern, as in `glob`: `**` stands for any number of folders, `*` for no slash."""
+    if not patterns or not folders:
+        return not folders and set(patterns) <= {"**"}
+    if patterns[0] == "**" and _matches(folders, patterns[1:]):
+        return True
+    rest = patterns if patterns[0] == "**" else patterns[1:]
+    return fnmatchcase(folders[0], patterns[0]) and _matches(folders[1:], rest)
+
+
 def _fetched(pattern: str, storage_options: Mapping[str, str], folder: Path) -> list[tuple[str, Path]]:
     """Copy the files of a URL to a local folder. The last segments of the URL may be a pattern."""
     parts = pattern.split("/")
@@ -92,7 +102,7 @@ def _fetched(pattern: str, storage_options: Mapping[str, str], folder: Path) -> 
     storage = _core.Storage(root, storage_options)
     name = "/".join(parts[fixed:])
     if has_magic(name):
-        paths = [path for path, _, _ in storage.list("") if fnmatchcase(path, name)]
+        paths = [path for path, _, _ in storage.list("") if _matches(path.split("/"), parts[fixed:])]
     else:
         paths = [name] if storage.exists(name) else []
     if not paths:
