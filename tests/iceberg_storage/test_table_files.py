@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -154,3 +157,35 @@ def test_the_command_line_looks_for_files_and_fails_if_one_is_missing(shop: tl.L
     assert finding["path"].endswith(victim.name)
     without = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(without.stdout)["files"] == 0
+
+
+VALUES = {
+    "boolean": True,
+    "int": -(2**31),
+    "bigint": 2**63 - 1,
+    "real": 0.5,
+    "double": -0.0,
+    "decimal(38, 10)": Decimal("-1.5"),
+    "date": date(1, 1, 1),
+    "time": time(23, 59, 59, 999999),
+    "timestamp": datetime(9999, 12, 31),
+    "timestamptz": datetime(1969, 1, 1, tzinfo=UTC),
+    "varchar": "é\U0001f600",
+    "blob": b"\x00\xff",
+    "fixed(3)": b"abc",
+    "uuid": UUID(int=2**128 - 1),
+}
+
+
+@pytest.mark.parametrize("type", VALUES)
+def test_files_of_a_table_are_found_whatever_it_is_partitioned_by(lake: tl.Lakehouse, type: str) -> None:
+    """One table that was partitioned by a UUID stopped vacuum, statistics and erasure of the whole lakehouse."""
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", {"id": "bigint", "p": type}, partition_spec=["p"])
+    table.append([{"id": 1, "p": VALUES[type]}, {"id": 2, "p": None}])
+    table.append([{"id": 3, "p": VALUES[type]}])
+    table.delete("id = 1")
+    lake.maintenance.vacuum(grace="0s")
+    assert lake.maintenance.stats(files=True)
+    assert lake.maintenance.fsck(files=True).findings == ()
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3]

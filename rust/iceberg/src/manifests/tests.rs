@@ -12,7 +12,7 @@ const MANIFEST: &str = r#"{"type": "record", "name": "manifest_entry", "fields":
 
 fn file(schema: &str, rows: &[&dyn Fn(&mut Record<'_>)]) -> Bytes {
     let schema = Schema::parse_str(schema).unwrap();
-    let mut writer = Writer::new(&schema, Vec::new());
+    let mut writer = Writer::new(&schema, Vec::new()).unwrap();
     for fill in rows {
         let mut record = Record::new(&schema).unwrap();
         fill(&mut record);
