@@ -293,6 +293,18 @@ def test_undrop_finds_the_last_version_of_an_object(tmp_path: Path) -> None:
     assert undrop("shop.never")[0] == 4
 
 
+def test_undrop_restores_an_object_that_was_restored_under_another_name_before(tmp_path: Path) -> None:
+    """`undrop` ended with success and `nothing to do`, but no object had the name."""
+    root = str(tmp_path / "lake")
+    lake = tl.create(root, durability="none")
+    lake.create_namespace("shop")
+    lake.create_table("shop.t", ROWS).append(ROWS)
+    lake.drop_table("shop.t")
+    for arguments in (["shop.t", "--to", "shop.copy"], ["shop.t"]):
+        assert CliRunner().invoke(app, ["undrop", *arguments, "--root", root]).exit_code == 0
+    assert (_rows(lake), _rows(lake, "shop.copy")) == (3, 3)
+
+
 def test_undrop_to_another_name_restores_the_dropped_object_not_its_successor(tmp_path: Path) -> None:
     """If a table was dropped and created again, `undrop --to` restores the dropped table, not a copy of the new one."""
     root = str(tmp_path / "lake")

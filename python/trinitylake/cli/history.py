@@ -163,7 +163,8 @@ def undrop(
     ),
 ) -> Output:
     """Restore a dropped object from an older version, by default as it was when it was dropped."""
-    objects = [identifier] if to is None else {identifier: to}
+    # With a new name, also if it is the old one, an object that has another name now is copied.
+    objects = {identifier: identifier if to is None else to}
     version = at if at is not None else _last_version_with(lake, identifier, to)
     done = lake.rollback(version, objects=objects, **log)
     return asdict(done), _rolled_back_text(done, [identifier])

@@ -16,7 +16,7 @@ fn file(schema: &str, rows: &[&dyn Fn(&mut Record<'_>)]) -> Bytes {
     for fill in rows {
         let mut record = Record::new(&schema).unwrap();
         fill(&mut record);
-        writer.append(record).unwrap();
+        writer.append_value(record).unwrap();
     }
     writer.into_inner().unwrap().into()
 }
