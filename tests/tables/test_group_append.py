@@ -417,7 +417,7 @@ def test_ctrl_c_at_any_request_of_the_queue_answers_every_append(fault: str, mon
             seen = Counter[str]()
             number, is_interrupted = 0, True
             while is_interrupted:
-                number += 1 if DEEP else 2
+                number += 1
                 first, handled, writes = 10 * number, Event(), count(1)
                 queued_by_a_dead_process(other, rows(first + 9))
 
