@@ -153,8 +153,9 @@ _NESTED = re.compile(r"^(STRUCT|MAP)\b|\[\]$|\bJSON\b")
 #: A part of a nested type, or a quoted name of a field, which is group 1.
 _PART = r'("(?:[^"]|"")*")|\b(?:{})(?=[],)[]|$)'
 _DOUBLE = re.compile(_PART.format("DOUBLE"))
-#: Types that DuckDB detects in strings, with casts that drop digits of times and offsets of timestamps.
-_OF_STRING = re.compile(_PART.format("DATE|TIME|TIMESTAMP|TIMESTAMP WITH TIME ZONE|UUID"))
+#: Types that DuckDB detects in strings, with casts that drop digits of times and offsets of timestamps. Since 2.0 the
+#: type of a part without a value is "NULL".
+_OF_STRING = re.compile('"NULL"(?=[],)[])|' + _PART.format("DATE|TIME|TIMESTAMP|TIMESTAMP WITH TIME ZONE|UUID"))
 #: SQL that puts the numbers of a JSON text into quotes, because DuckDB rounds fractions to doubles. It uses the
 #: character \1, which JSON cannot contain.
 _EXACT_JSON = (
