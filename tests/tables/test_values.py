@@ -190,6 +190,14 @@ def test_only_the_digits_that_a_float_preserves_become_a_decimal(
     ]
 
 
+@pytest.mark.parametrize("number", [600000000000000.5, -1000000000000000.5, 2.0**53, 1e18])
+def test_a_float_with_many_digits_before_the_point_is_stored_exactly(lake: tl.Lakehouse, number: float) -> None:
+    lake.create_namespace("n")
+    table = lake.create_table("n.t", pa.schema([("v", pa.decimal128(38, 4))]))
+    table.append([{"v": number}])
+    assert table.to_arrow()["v"].to_pylist() == [Decimal(number)]
+
+
 def fits(text: str, kind: pa.Decimal128Type) -> bool:
     """Whether a decimal type can hold a number without rounding."""
     try:

@@ -597,10 +597,9 @@ def _preserved_digits(values: pa.Array, kind: pa.DataType) -> pa.Array:
     numbers = values.cast(pa.float64())
     magnitudes = pc.floor(pc.log10(pc.abs(numbers)))
     places = pc.subtract(_DIGITS[values.type.bit_width] - 1.0, magnitudes)
-    places = pc.if_else(pc.is_finite(numbers), places, 0.0)  # the cast of infinity and NaN is an error
-    places = pc.max_element_wise(
-        0.0, pc.min_element_wise(float(kind.scale), places, skip_nulls=False), skip_nulls=False
-    )
+    # Numbers with more digits before the point keep their fraction. Infinity and NaN cannot be cast.
+    is_short = pc.and_(pc.is_finite(numbers), pc.and_(pc.greater(places, 0), pc.less(places, kind.scale)))
+    places = pc.if_else(is_short, places, float(kind.scale))
     made = pa.nulls(len(numbers), pa.decimal256(76, kind.scale))
     for count in pc.unique(places.drop_null()).to_pylist():
         part = pc.if_else(pc.equal(places, count), numbers, None).cast(pa.decimal128(38, int(count)))
